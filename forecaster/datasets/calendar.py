@@ -58,14 +58,14 @@ _LARGER = {
     "min": (60, "h"),
     "h": (24, "D"),
 }
-_DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
-_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _ANCHORS = {
-    "W": (_DAYS, "SUN"),
-    "QE": (_MONTHS, "DEC"),
-    "QS": (_MONTHS, "JAN"),
-    "YE": (_MONTHS, "DEC"),
-    "YS": (_MONTHS, "JAN"),
+    "W": (DAYS, "SUN"),
+    "QE": (MONTHS, "DEC"),
+    "QS": (MONTHS, "JAN"),
+    "YE": (MONTHS, "DEC"),
+    "YS": (MONTHS, "JAN"),
 }
 _STEP = re.compile(r"(?P<count>[0-9]{0,6})(?P<unit>[A-Za-z]+)(?:-(?P<anchor>[A-Z]{3}))?")
 
@@ -105,6 +105,12 @@ def fixed_step(freq: str) -> "pd.Timedelta | None":
 
     count, unit, _ = _parse(freq)
     return count * pd.Timedelta(f"1{unit}") if unit in (*_LARGER, "D") else None
+
+
+def step_length(freq: str) -> int | None:
+    """The length of a step in microseconds, or None if it depends on the calendar."""
+    step = fixed_step(freq)
+    return None if step is None else round(step.total_seconds() * 1_000_000)
 
 
 def future_times(last: "pd.Timestamp", periods: int, freq: str) -> "pd.DatetimeIndex":

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.tseries.frequencies import to_offset
 
-from forecaster.datasets.calendar import fixed_step, normalise_freq
+from forecaster.datasets.calendar import DAYS, MONTHS, normalise_freq, step_length
 from forecaster.errors import DataError
 from forecaster.flags import spelled
 
@@ -20,17 +20,12 @@ TOLERANCE = 0.1
 DAY = 86_400_000_000
 _UNITS = {"D": DAY, "h": 3_600_000_000, "min": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
 _USUAL = [
-    count * _UNITS[unit]
-    for unit, counts in {
-        "s": (1, 2, 5, 10, 15, 20, 30),
-        "min": (1, 2, 5, 10, 15, 20, 30),
-        "h": (1, 2, 3, 4, 6, 8, 12),
-        "D": (1, 7),
-    }.items()
-    for count in counts
+    pd.Timedelta(length) // pd.Timedelta(1, "us")
+    for length in (
+        *("1s", "2s", "5s", "10s", "15s", "20s", "30s", "1h", "2h", "3h", "4h", "6h", "8h", "12h"),
+        *("1min", "2min", "5min", "10min", "15min", "20min", "30min", "1D", "7D"),
+    )
 ]
-_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
-_DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 
 
 @dataclass(frozen=True)
@@ -41,17 +36,23 @@ class Step:
     usual: int
 
 
-def infer_step(stamps: NDArray[np.int64], codes: NDArray[np.int64], where: str) -> Step:
-    """Infer the step of `stamps` (N,), in microseconds, of the series `codes` (N,), in any order.
+def find_step(
+    stamps: NDArray[np.int64], codes: NDArray[np.int64], where: str, freq: str | None = None
+) -> Step:
+    """The step `freq` of `stamps` (N,), in microseconds, of the series `codes` (N,), in any order.
 
-    It is the most frequent distance of neighbours; if most distances differ, their median, if it is
-    within TOLERANCE of a usual step. Days, weeks, months, quarters and years are recognised by the
-    calendar. Raises DataError if no series has two stamps, or no step can be found.
+    By default it is found: it is the most frequent distance of neighbours; if most distances
+    differ, their median, if it is within TOLERANCE of a usual step. Days, weeks, months, quarters
+    and years are recognised by the calendar. Raises DataError if no series has two stamps, or no
+    step can be found.
     """
     order = np.lexsort((stamps, codes))
     ordered, owner = stamps[order], codes[order]
     apart = np.diff(ordered)[np.diff(owner) == 0]
     apart = apart[apart > 0]
+    median = int(np.median(apart)) if len(apart) else sys.maxsize
+    if freq is not None:
+        return Step(normalise_freq(freq), median)
     if not len(apart):
         raise DataError(
             f"{where}: no series has two stamps, so no time step can be found; name it with "
@@ -61,7 +62,6 @@ def infer_step(stamps: NDArray[np.int64], codes: NDArray[np.int64], where: str) 
     lengths, counts = np.unique(apart, return_counts=True)
     step = int(lengths[counts.argmax()])
     times = pd.DatetimeIndex(np.unique(ordered).view("datetime64[us]"))
-    median = int(np.median(apart))
     weekly = step % (7 * DAY) == 0 and not (apart % step).any()
     if median >= 28 * DAY and not weekly and (monthly := _months(times)):
         return Step(monthly, median)
@@ -79,7 +79,7 @@ def infer_step(stamps: NDArray[np.int64], codes: NDArray[np.int64], where: str) 
     if step == DAY and not days[5:].any() and (apart == 3 * DAY).any():
         return Step("B", step)
     if step % (7 * DAY) == 0 and days.max() * 2 > len(times):
-        return Step(normalise_freq(f"{step // (7 * DAY)}W-{_DAYS[days.argmax()]}"), step)
+        return Step(normalise_freq(f"{step // (7 * DAY)}W-{DAYS[days.argmax()]}"), step)
     return Step(_fixed(step), step)
 
 
@@ -98,11 +98,11 @@ def _months(times: pd.DatetimeIndex) -> str | None:
         return None
     ends = "E" if times.is_month_end.mean() > 0.5 else "S"
     if count % 12 == 0:
-        return f"{count // 12 if count > 12 else ''}Y{ends}-{_MONTHS[months[0] % 12]}"
+        return f"{count // 12 if count > 12 else ''}Y{ends}-{MONTHS[months[0] % 12]}"
     if count % 3 == 0:
         # pandas names a quarter by the month in which a year of such quarters begins or ends
         month = months[0] % 3 if ends == "S" else 9 + months[0] % 3
-        return f"{count // 3 if count > 3 else ''}Q{ends}-{_MONTHS[month]}"
+        return f"{count // 3 if count > 3 else ''}Q{ends}-{MONTHS[month]}"
     return f"{count if count > 1 else ''}M{ends}"
 
 
@@ -137,8 +137,8 @@ class TimeGrid:
         Raises DataError if it would have far more steps than the table has `rows`, or more than
         `most`.
         """
-        fixed = fixed_step(step.freq)
-        length = DAY if fixed is None else fixed // pd.Timedelta(1, "us")
+        fixed = step_length(step.freq)
+        length = DAY if fixed is None else fixed
         if (last - first) // length > min(1000 * rows + 1_000_000, most or sys.maxsize):
             begin, end = (pd.Timestamp(stamp, unit="us") for stamp in (first, last))
             raise DataError(
@@ -161,8 +161,7 @@ class TimeGrid:
     @cached_property
     def step(self) -> int | None:
         """The step in microseconds, None if it depends on the calendar."""
-        fixed = fixed_step(self.freq)
-        return None if fixed is None else fixed // pd.Timedelta(1, "us")
+        return step_length(self.freq)
 
     @cached_property
     def times(self) -> pd.DatetimeIndex:
@@ -218,14 +217,9 @@ class RowSteps:
 
     def __init__(self, freq: str, stamps: NDArray[np.int64]) -> None:
         self.freq = freq
+        self.step = step_length(freq)
         self.times = pd.DatetimeIndex(stamps.view("datetime64[us]"))
         self._next = 0
-
-    @property
-    def step(self) -> int | None:
-        """Microseconds, None where the calendar decides."""
-        fixed = fixed_step(self.freq)
-        return None if fixed is None else fixed // pd.Timedelta(1, "us")
 
     def place(self, stamps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The steps of the next rows, given their stamps in the order of the file."""

@@ -119,7 +119,7 @@ def _look_back(train: int, horizon: int, seasons: Sequence[int]) -> int:
 
 def _too_few(steps: int, horizon: int, least: int, past: int | None, where: str) -> str:
     """The arithmetic, and the longest horizon that fits."""
-    train, validation, test = _ends(steps, horizon)
+    train = max(0, _ends(steps, horizon)[0])
     longest = max(
         (t for t in range(1, min(horizon, steps)) if _fits(_ends(steps, t)[0], t, least)), default=0
     )
@@ -133,10 +133,9 @@ def _too_few(steps: int, horizon: int, least: int, past: int | None, where: str)
             way_out += f", or a shorter {spelled('season')}"
         way_out += "."
     return (
-        f"{where}: {steps} steps are too few for a horizon of {horizon}: validation takes "
-        f"{validation - train} and test {test - validation}, each holding at least one window; of "
-        f"the {max(0, train)} left for training, {FEWEST} windows of {least} + {horizon} steps "
-        f"need {FEWEST - 1 + least + horizon}. {way_out}"
+        f"{where}: {steps} steps are too few for a horizon of {horizon}: validation and test leave "
+        f"{train} for training, but {FEWEST} windows of {least} + {horizon} steps need "
+        f"{FEWEST - 1 + least + horizon}. {way_out}"
     )
 
 

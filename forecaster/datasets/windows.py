@@ -107,24 +107,10 @@ class Windows:
         return "of each series' own part"
 
     def _no_window(self) -> str:
-        if self.items is not None:
-            return (
-                f"no window fits: none of the {len(self.items)} series has {self.horizon} steps "
-                f"among steps {self.span} of the time grid after a look-back of {self.past}; the "
-                f"longest of them has {self.items.lengths.max()} rows."
-            )
-        assert isinstance(self.first, int)
-        assert isinstance(self.last, int)
-        longest = self.last - max(self.first, self.past)
-        way_out = (
-            f"the longest horizon that fits is {longest}"
-            if longest > 0
-            else f"a look-back below {self.last} is needed"
-        )
+        rows = len(self.values) if self.items is None else self.items.lengths.max()
         return (
-            f"no window fits, {way_out}: rows {self.first} to {self.last} leave {self.last} - "
-            f"max({self.first}, look-back {self.past}) = {longest} target rows for a horizon "
-            f"of {self.horizon}."
+            f"no window fits: no series has {self.horizon} steps among steps {self.span} of the "
+            f"time grid after a look-back of {self.past}; the longest has {rows} rows."
         )
 
     def __len__(self) -> int:

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.datasets.grid import TimeGrid, infer_step
+from forecaster.datasets.grid import TimeGrid, find_step
 from forecaster.errors import DataError
 
 
@@ -13,7 +13,7 @@ def stamps(*texts):
 def step_of(times, codes=None):
     asi8 = pd.DatetimeIndex(times).as_unit("us").asi8
     codes = np.zeros(len(asi8), int) if codes is None else np.asarray(codes)
-    return infer_step(asi8, codes, "here")
+    return find_step(asi8, codes, "here")
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
-from forecaster.datasets.calendar import fixed_step
+from forecaster.datasets.calendar import step_length
 from forecaster.datasets.card import REGULAR, Card, Irregular
 from forecaster.datasets.dataset import Dataset, Features
 from forecaster.datasets.fetch import locate
@@ -91,11 +90,11 @@ def _check_roles(card: Card, said: Reading) -> None:
 
 def _check_regular(card: Card, found: Dataset) -> None:
     """Raise DataError unless stamps deviate from the step exactly as the card states."""
-    step = fixed_step(card.freq)
+    step = step_length(card.freq)
     if card.irregular == REGULAR or step is None:
         return
     apart = np.diff(found.series.times.asi8)
-    counts, off = np.divmod(apart, step // pd.Timedelta(1, "us"))
+    counts, off = np.divmod(apart, step)
     there = Irregular(
         repeated=int((counts == 0).sum()), missing=int(np.maximum(counts - 1, 0).sum())
     )

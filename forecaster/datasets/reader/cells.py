@@ -220,18 +220,13 @@ class Learned(NamedTuple):
 
 def learn(cells: pa.Array, how: Written) -> Learned:
     """Learn from the first cells of a column how its numbers are written."""
-    if (numbers := _plain(cells, how)) is not None:
+    if _plain(cells, how) is not None:
         return Learned(Evidence(_first(cells.filter(pc.match_substring(cells, ".")))))
     text = trimmed(cells, how.missing)
-    numbers = _plain(text, how)
     words = text.drop_null()
     body = pc.struct_field(pc.extract_regex(words, f"^{LIKE_NUMBER}$"), "body")
-    if numbers is None and 2 * body.null_count > len(words):
+    if 2 * body.null_count > len(words):
         return Learned()
-    if numbers is not None:
-        found = Evidence(_first(words.filter(pc.match_substring(words, "."))))
-    else:
-        found = evidence(words, None if how.decimal else how.pointed)
     marks = pc.unique(pc.utf8_trim_whitespace(cells).filter(pc.is_null(text)))
     unusual = (*_UNUSUAL, *how.missing)
     point, comma = (
@@ -246,7 +241,7 @@ def learn(cells: pa.Array, how: Written) -> Learned:
         for decimal in _MARKS
     )
     return Learned(
-        found,
+        evidence(words, None if how.decimal else how.pointed),
         (point, comma),
         _common_sign(words),
         tuple(mark for mark in marks.drop_null().to_pylist() if mark in unusual),

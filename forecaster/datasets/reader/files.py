@@ -121,27 +121,17 @@ class Table:
 
     @cached_property
     def _own(self) -> list[dict[str, str]]:
-        """The columns in each part: from their names to the names as the part writes them."""
-        known: dict[tuple[str, ...], dict[str, str]] = {}
-        for part in self.parts:
-            if part.names not in known:
-                known[part.names] = self._called(part.names)
-        return [known[part.names] for part in self.parts]
+        """The columns in each part: from their trimmed names to the names as the part writes them.
 
-    def _called(self, names: Sequence[str]) -> dict[str, str]:
-        """Names without surrounding blanks, unless the reading has them or they would be equal."""
-        said = self.reading
-        times = said.time_columns or ([] if said.time is None else [said.time])
-        asked = {
-            *times, *said.id, *said.targets, *said.past_covariates, *said.future_covariates,
-            *said.static,
-        }  # fmt: skip
-        without = {name.strip(): name for name in asked}
-        twice = Counter(name.strip() for name in names)
-        return {
-            name if name in asked or twice[bare] > 1 else without.get(bare, bare): name
-            for name, bare in ((name, name.strip()) for name in names)
-        }
+        Raises DataError if two names differ only by blanks around them.
+        """
+        own = [{name.strip(): name for name in part.names} for part in self.parts]
+        for names, part in zip(own, self.parts, strict=True):
+            if len(names) < len(part.names):
+                raise DataError(
+                    f"{part.name}: two columns have one name, but for blanks around it."
+                )
+        return own
 
     def rows(self, columns: Sequence[str], words: Sequence[str] = ()) -> Iterator[Rows]:
         """All rows of `columns`; those in `words` as dictionaries if that saves work."""

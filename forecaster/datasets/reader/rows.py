@@ -17,9 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from forecaster.datasets.calendar import normalise_freq
 from forecaster.datasets.dataset import Dataset
-from forecaster.datasets.grid import DAY, RowSteps, Step, Steps, TimeGrid, infer_step
+from forecaster.datasets.grid import DAY, RowSteps, Step, Steps, TimeGrid, find_step
 from forecaster.datasets.items import Items
 from forecaster.datasets.reader.attributes import Attributes
 from forecaster.datasets.reader.categories import Categories, indicators
@@ -28,7 +27,7 @@ from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock
 from forecaster.datasets.reader.files import Rows, Table, frame_table, open_table
 from forecaster.datasets.reader.roles import Roles
 from forecaster.datasets.reader.survey import Found, Ids, Survey
-from forecaster.datasets.reader.values import CHUNK, Values, allocate
+from forecaster.datasets.reader.values import Values, allocate
 from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
 from forecaster.datasets.series import Series, quoted
@@ -215,16 +214,11 @@ class Reader:
         return survey
 
     def _step(self, survey: Survey) -> Step:
-        freq = self.reading.freq
         codes, stamps = survey.sampled
-        if freq is None:
-            step = infer_step(stamps, codes, self.where)
+        step = find_step(stamps, codes, self.where, self.reading.freq)
+        if self.reading.freq is None:
             self.said.append(f"The time step is {step.freq}.")
-            return step
-        order = np.lexsort((stamps, codes))
-        apart = np.diff(stamps[order])[np.diff(codes[order]) == 0]
-        usual = int(np.median(apart[apart > 0])) if (apart > 0).any() else np.iinfo(np.int64).max
-        return Step(normalise_freq(freq), usual)
+        return step
 
     def _files_overlap(self, survey: Survey, grid: TimeGrid) -> bool:
         """Whether files without an id column are separate series, not parts of one."""
@@ -493,18 +487,10 @@ def _melt(series: Series, targets: int) -> Series:
 
 def _columns(series: Series, reading: Reading) -> dict[str, Any]:
     """The numbers of missing values by column of the file, and the columns that are constant."""
-    width = len(series.columns)
-    missing = np.zeros(width, np.int64)
-    low, high = np.full(width, np.inf), np.full(width, -np.inf)
-    chunk = max(1, CHUNK // width)
-    for begin in range(0, len(series.values), chunk):
-        part = series.values[begin : begin + chunk]
-        absent = np.isnan(part)
-        missing += absent.sum(axis=0)
-        low = np.minimum(low, np.where(absent, np.inf, part).min(axis=0))
-        high = np.maximum(high, np.where(absent, -np.inf, part).max(axis=0))
-    if (low > high).any():
-        column = series.columns[int((low > high).argmax())]
+    missing = np.isnan(series.values).sum(axis=0)
+    low, high = np.fmin.reduce(series.values), np.fmax.reduce(series.values)
+    if np.isnan(low).any():
+        column = series.columns[int(np.isnan(low).argmax())]
         raise DataError(
             f"{series.source}: column '{column}' has no value at all: give one, or leave it out."
         )
