@@ -51,13 +51,9 @@ _ALIASES = {
     "Y": "YE",
     "AS": "YS",
 }
-_LARGER = {
-    "us": (1000, "ms"),
-    "ms": (1000, "s"),
-    "s": (60, "min"),
-    "min": (60, "h"),
-    "h": (24, "D"),
-}
+DAY = 86_400_000_000
+UNITS = {"D": DAY, "h": DAY // 24, "min": DAY // 1440, "s": 1_000_000, "ms": 1000, "us": 1}
+"""The units of a fixed length, in microseconds, the longest first."""
 DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _ANCHORS = {
@@ -70,6 +66,12 @@ _ANCHORS = {
 _STEP = re.compile(r"(?P<count>[0-9]{0,6})(?P<unit>[A-Za-z]+)(?:-(?P<anchor>[A-Z]{3}))?")
 
 
+def in_units(length: int) -> tuple[int, str]:
+    """A length in microseconds as a number of the largest unit that divides it."""
+    unit = next(unit for unit, size in UNITS.items() if length % size == 0)
+    return length // UNITS[unit], unit
+
+
 def _parse(text: str) -> tuple[int, str, str | None]:
     """The count, unit and anchor of a step."""
     match = _STEP.fullmatch(text.strip())
@@ -79,8 +81,8 @@ def _parse(text: str) -> tuple[int, str, str | None]:
         anchors, default = _ANCHORS.get(unit, ((), None))
         anchor = match["anchor"] or default
         if unit in _FEATURES and count > 0 and (anchor is None or anchor in anchors):
-            while unit in _LARGER and count % _LARGER[unit][0] == 0:
-                count, unit = count // _LARGER[unit][0], _LARGER[unit][1]
+            if unit in UNITS:
+                count, unit = in_units(count * UNITS[unit])
             return count, unit, anchor
     raise DataError(
         f"unknown time step '{text}'. Expected a whole number (1 if left out) and a unit: "
@@ -99,18 +101,10 @@ def normalise_freq(text: str) -> str:
     return (str(count) if count > 1 else "") + unit + (f"-{anchor}" if anchor else "")
 
 
-def fixed_step(freq: str) -> "pd.Timedelta | None":
-    """The length of a step, or None if it depends on the calendar (B, W, months and longer)."""
-    import pandas as pd
-
-    count, unit, _ = _parse(freq)
-    return count * pd.Timedelta(f"1{unit}") if unit in (*_LARGER, "D") else None
-
-
 def step_length(freq: str) -> int | None:
     """The length of a step in microseconds, or None if it depends on the calendar."""
-    step = fixed_step(freq)
-    return None if step is None else round(step.total_seconds() * 1_000_000)
+    count, unit, _ = _parse(freq)
+    return count * UNITS[unit] if unit in UNITS else None
 
 
 def future_times(last: "pd.Timestamp", periods: int, freq: str) -> "pd.DatetimeIndex":
@@ -198,7 +192,7 @@ def phase_weights(freq: str, season: int) -> tuple[float, ...]:
     otherwise the result is ().
     """
     count, unit, _ = _parse(freq)
-    seconds = {"s": 1, "min": 60, "h": 3600, "D": 86400}.get(unit, 0) * count
+    seconds = UNITS.get(unit, 0) // 1_000_000 * count
     parts = {
         (86400, True): {"hour": 3600, "minute": 60, "second": 1},
         (7 * 86400, True): {"weekday": 86400, "hour": 3600, "minute": 60, "second": 1},

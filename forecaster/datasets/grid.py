@@ -10,15 +10,13 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.tseries.frequencies import to_offset
 
-from forecaster.datasets.calendar import DAYS, MONTHS, normalise_freq, step_length
+from forecaster.datasets.calendar import DAY, DAYS, MONTHS, in_units, normalise_freq, step_length
 from forecaster.errors import DataError
 from forecaster.flags import spelled
 
 TOLERANCE = 0.1
 """The fraction of a step by which a stamp may miss its place."""
 
-DAY = 86_400_000_000
-_UNITS = {"D": DAY, "h": 3_600_000_000, "min": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
 _USUAL = [
     pd.Timedelta(length) // pd.Timedelta(1, "us")
     for length in (
@@ -80,13 +78,7 @@ def find_step(
         return Step("B", step)
     if step % (7 * DAY) == 0 and days.max() * 2 > len(times):
         return Step(normalise_freq(f"{step // (7 * DAY)}W-{DAYS[days.argmax()]}"), step)
-    return Step(_fixed(step), step)
-
-
-def _fixed(step: int) -> str:
-    """The name of a step of `step` microseconds."""
-    unit = next(unit for unit, length in _UNITS.items() if step % length == 0)
-    return normalise_freq(f"{step // _UNITS[unit]}{unit}")
+    return Step(normalise_freq("{}{}".format(*in_units(step))), step)
 
 
 def _months(times: pd.DatetimeIndex) -> str | None:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from forecaster.datasets.calendar import fixed_step
+from forecaster.datasets.calendar import DAY, step_length
 from forecaster.datasets.items import Items
 from forecaster.datasets.series import Series
 
@@ -21,9 +21,7 @@ SHOWS = 0.15
 ITEMS, COLUMNS, ROWS = 32, 32, 20_000
 """The most series of a panel, columns and newest rows that are examined."""
 
-_BELOW_A_MINUTE = ("1min", "1h", "1D")
-_BELOW_A_DAY = ("1D", "7D")
-_DAYS = ("7D", "365D")
+_MINUTE, _HOUR = DAY // 1440, DAY // 24
 _CALENDAR = {
     "B": (5, 261),
     "W": (52,),
@@ -38,17 +36,17 @@ def candidates(freq: str) -> tuple[int, ...]:
     They are a day and a week; for steps of days a week and a year; for steps below a minute a
     minute, an hour and a day.
     """
-    step = fixed_step(freq)
+    step = step_length(freq)
     if step is None:
         parts = re.fullmatch(r"(\d*)([A-Z]+)(-.*)?", freq)
         assert parts is not None
         count = int(parts[1] or 1)
         cycles = _CALENDAR.get(parts[2], ())
         return tuple(cycle // count for cycle in cycles if cycle % count == 0 and cycle > count)
-    day, minute = pd.Timedelta("1D"), pd.Timedelta("1min")
-    names = _BELOW_A_MINUTE if step < minute else _BELOW_A_DAY if step < day else _DAYS
-    lengths = [pd.Timedelta(name) for name in names]
-    return tuple(int(x / step) for x in lengths if x > step and x % step == pd.Timedelta(0))
+    lengths = (_MINUTE, _HOUR, DAY) if step < _MINUTE else (DAY, 7 * DAY)
+    if step >= DAY:
+        lengths = (7 * DAY, 365 * DAY)
+    return tuple(length // step for length in lengths if length > step and length % step == 0)
 
 
 def infer_seasons(

@@ -97,17 +97,8 @@ def missing_columns(
     """The message about columns that a table does not have."""
     return (
         f"{where}: column{'s' * (len(missing) > 1)} {quoted(missing)} not found. "
-        f"Expected {quoted(expected)}; got {quoted(got)}.{separator_hint(got)}"
+        f"Expected {quoted(expected)}; got {quoted(got)}."
     )
-
-
-def separator_hint(got: Sequence[Any]) -> str:
-    """For a header read as one column, a hint about what seems to separate its fields."""
-    if len(got) == 1:
-        for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
-            if separator in str(got[0]):
-                return f" The fields seem to be separated by {name}; expected commas."
-    return ""
 
 
 def quoted(names: Sequence[Any]) -> str:

@@ -125,7 +125,8 @@ class Windows:
         if self.items is None or len(self) <= most:
             return self
         every = -(-len(self) // most)
-        usual = int(self._counts[self._counts > 0].mode().values)
+        counts = self._starts[1]
+        usual = int(counts[counts > 0].mode().values)
         while usual % every == 0 or any(every % n == 0 for n in range(2, int(every**0.5) + 1)):
             every += 1
         return replace(self, every=every)
@@ -159,7 +160,8 @@ class Windows:
         """The item, first row and first step of the grid of the windows at `index` (B,)."""
         number = index * self.every
         item = torch.searchsorted(self._ends, number, right=True)
-        start = number - self._ends[item] + self._counts[item] + self._lows[item]
+        low, count = self._starts
+        start = number - self._ends[item] + count[item] + low[item]
         return item, start + self._bounds[item], start + self._places[item]
 
     def origin(self, number: int) -> tuple[int, int, int]:
@@ -249,23 +251,16 @@ class Windows:
         low, count = items.windows(self.past, self.horizon, self.first, self.last, self.padding)
         return self._index(low), self._index(count)
 
-    @property
-    def _lows(self) -> Tensor:
-        return self._starts[0]
-
     @cached_property
     def _leads(self) -> bool:
         """Whether the past of some window begins before its series."""
-        return bool((self._lows[self._counts > 0] < 0).any())
-
-    @property
-    def _counts(self) -> Tensor:
-        return self._starts[1]
+        low, count = self._starts
+        return bool((low[count > 0] < 0).any())
 
     @cached_property
     def _ends(self) -> Tensor:
         """The number of windows up to and including each item."""
-        return self._counts.cumsum(0)
+        return self._starts[1].cumsum(0)
 
     @cached_property
     def _total(self) -> int:

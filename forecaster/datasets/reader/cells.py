@@ -21,7 +21,6 @@ NO_VALUE = frozenset(
 )  # fmt: skip
 """The marks of a missing value, in lower case."""
 
-_UNUSUAL = ("-", "--", "–", "—", ".", "..", "?", ":")
 _NO_VALUE = pa.array(
     sorted({"NaN", *(form for m in NO_VALUE for form in (m, m.upper(), m.capitalize()))})
 )
@@ -205,17 +204,15 @@ def evidence(text: pa.Array, pointed: bool | None) -> Evidence:
 
 
 class Learned(NamedTuple):
-    """What was learned about a column: the first example of each kind, "" or () if there is none.
+    """What was learned about a column: the first example of each kind, "" if there is none.
 
     `marked` holds a number with marks of thousands if decimals have a point, and one if they have a
-    comma; `sign` is that of at least half of the numbers; `marks` are marks of missing values that
-    are less usual than NA.
+    comma; `sign` is that of at least half of the numbers.
     """
 
     evidence: Evidence = Evidence()
     marked: tuple[str, str] = ("", "")
     sign: str = ""
-    marks: tuple[str, ...] = ()
 
 
 def learn(cells: pa.Array, how: Written) -> Learned:
@@ -227,8 +224,6 @@ def learn(cells: pa.Array, how: Written) -> Learned:
     body = pc.struct_field(pc.extract_regex(words, f"^{LIKE_NUMBER}$"), "body")
     if 2 * body.null_count > len(words):
         return Learned()
-    marks = pc.unique(pc.utf8_trim_whitespace(cells).filter(pc.is_null(text)))
-    unusual = (*_UNUSUAL, *how.missing)
     point, comma = (
         _first(
             body.filter(
@@ -244,7 +239,6 @@ def learn(cells: pa.Array, how: Written) -> Learned:
         evidence(words, None if how.decimal else how.pointed),
         (point, comma),
         _common_sign(words),
-        tuple(mark for mark in marks.drop_null().to_pylist() if mark in unusual),
     )
 
 

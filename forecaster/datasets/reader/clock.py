@@ -107,7 +107,7 @@ class Clock:
         places: NDArray[np.int64] = coded.indices.cast(pa.int64()).to_numpy()
         if not found.good.all() and not (good := found.good[places]).all():
             row = int(good.argmin())
-            at.wrong(row, _complaint(words[places[row]].as_py(), self))
+            raise at.wrong(row, _complaint(words[places[row]].as_py(), self))
         self._check_zones(found.zoned[places], at)
         return found.times[places]
 
@@ -118,7 +118,7 @@ class Clock:
         if wrong.any():
             row = int(wrong.argmax())
             has, others = ("with", "none") if zoned[row] else ("without", "one")
-            at.wrong(
+            raise at.wrong(
                 row,
                 f"'{at.cells[row]}' is a stamp {has} a time zone, but the others have {others}: "
                 "either all stamps carry a time zone or none does, as in the data of a model",

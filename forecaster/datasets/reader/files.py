@@ -211,10 +211,7 @@ class Table:
 
     def said(self) -> list[str]:
         """Sentences about how the files are written, if that is unusual."""
-        text, before = self.text, self.reading.text
-        said = []
-        if text is not None:
-            said = _otherwise(text, before) if self.told and before else _forms(text)
+        said = [] if self.told or self.text is None else _forms(self.text)
         files = [part for part in self.parts if isinstance(part, TextFile)]
         if lines := [line for file in files for line in file.head.left_out]:
             said.append(f"Lines above the rows, left out: {len(lines)}, such as '{lines[0]:.60}'.")
@@ -239,9 +236,6 @@ class Table:
             if sign == "%":
                 what = "Percent signs are left out, so that 5 % is 5"
             said.append(f"{what}: {names}.")
-        marks = dict.fromkeys(mark for found in self._learned.values() for mark in found.marks)
-        if marks:
-            said.append(f"Cells that count as missing: {quoted([*marks])}.")
         return said
 
     @cached_property
@@ -290,26 +284,13 @@ class Table:
 def _forms(text: Text) -> list[str]:
     said = []
     if text.encoding != "utf-8":
-        said.append(f"The text is not in UTF-8 and is read as {_name(text.encoding)}.")
+        name = {"cp1252": "Windows-1252"}.get(text.encoding, "UTF-16")
+        said.append(f"The text is not in UTF-8 and is read as {name}.")
     if text.separator != ",":
         said.append(f"Fields are separated by {SEPARATORS.get(text.separator, text.separator)}.")
     if text.decimal == ",":
         said.append("Numbers have a decimal comma.")
     return said
-
-
-def _otherwise(text: Text, before: Text) -> list[str]:
-    said = []
-    if before.separator not in ("", text.separator):
-        names = [SEPARATORS.get(one, one) for one in (text.separator, before.separator)]
-        said.append(f"Fields are separated by {names[0]}, in the training file by {names[1]}.")
-    if before.decimal and text.decimal not in ("", before.decimal):
-        said.append(f"Decimals have '{text.decimal}', in the training file '{before.decimal}'.")
-    return said
-
-
-def _name(encoding: str) -> str:
-    return {"cp1252": "Windows-1252"}.get(encoding, "UTF-16")
 
 
 def open_table(path: str, reading: Reading = NOTHING_SAID) -> Table:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 import numpy as np
 import pandas as pd
@@ -68,10 +67,8 @@ class Column:
         self.rows, self.column, self.name = rows, column, table.names[rows.file]
         self.cells = rows.cells[column]
 
-    def wrong(self, row: int, what: str) -> NoReturn:
-        raise self.complaint(row, what)
-
-    def complaint(self, row: int, what: str) -> DataError:
+    def wrong(self, row: int, what: str) -> DataError:
+        """The error about a row."""
         return DataError(
             f"{self.name}, row {self.rows.before + row + 1}, column '{self.column}': {what}."
         )
@@ -157,7 +154,7 @@ def later(times: NDArray[np.int64], at: Column, part: str) -> NDArray[np.int64]:
         expected = f"{known.words}, {known.first} to {known.last}"
         numbers = stamps.months(as_words(at.cells)) if part == "month" else np.zeros(0)
         if not (numbers > 0).all() or not len(numbers):
-            numbers = to_numbers(at.cells, at.complaint)
+            numbers = to_numbers(at.cells, at.wrong)
         good = (numbers >= known.first) & (numbers <= known.last) & (numbers % 1 == 0)
         if part == "hhmm":
             good &= numbers % 100 < 60
@@ -167,13 +164,13 @@ def later(times: NDArray[np.int64], at: Column, part: str) -> NDArray[np.int64]:
             spans = counts // 100 * HOUR + counts % 100 * MINUTE
     if not good.all():
         row = int(good.argmin())
-        at.wrong(row, f"expected {expected}, got '{at.cells[row]}'")
+        raise at.wrong(row, f"expected {expected}, got '{at.cells[row]}'")
     if part in _CALENDAR:
         return _in_year(times, counts, at, part)
     early = times % known.within != 0
     if early.any():
         row = int(early.argmax())
-        at.wrong(
+        raise at.wrong(
             row,
             f"it counts {known.words}, but the columns before it already give "
             f"{pd.Timestamp(int(times[row]), unit='us')}",
@@ -194,5 +191,5 @@ def _in_year(
     other = days.astype("M8[M]") != months
     if other.any():
         row = int(other.argmax())
-        at.wrong(row, f"{pd.Timestamp(stamp[row]):%B %Y} has no day {counts[row]}")
+        raise at.wrong(row, f"{pd.Timestamp(stamp[row]):%B %Y} has no day {counts[row]}")
     return days.astype(np.int64)

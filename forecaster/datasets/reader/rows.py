@@ -17,8 +17,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from forecaster.datasets.calendar import DAY
 from forecaster.datasets.dataset import Dataset
-from forecaster.datasets.grid import DAY, RowSteps, Step, Steps, TimeGrid, find_step
+from forecaster.datasets.grid import RowSteps, Step, Steps, TimeGrid, find_step
 from forecaster.datasets.items import Items
 from forecaster.datasets.reader.attributes import Attributes
 from forecaster.datasets.reader.categories import Categories, indicators
