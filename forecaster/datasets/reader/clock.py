@@ -268,7 +268,7 @@ def _complaint(word: str, clock: Clock | None = None) -> str:
     if clock:
         form, one = clock.stamps.form, pa.array([word])
         if matches(one, form)[0] and not FORMS[form].number:
-            return f"the date or time '{word}' does not exist; months are named in English"
+            return f"the date or time '{word}' does not exist"
         if any(moments(one, name).good[0] for name in FORMS):
             return f"'{word}' is written differently from '{clock.example}'; expected one form"
     return (

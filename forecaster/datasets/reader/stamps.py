@@ -24,7 +24,8 @@ _NAMES = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september",
     "october", "november", "december",
 )  # fmt: skip
-_MONTHS = pa.array([*_NAMES, *(name[:3] for name in _NAMES), "sept"])
+_WORDS = (*_NAMES, *(name[:3] for name in _NAMES), "sept")
+_MONTHS = pa.array(_WORDS)
 _MONTH_OF = np.array([*range(1, 13), *range(1, 13), 9])
 _CLOCK = (
     r"(?P<hour>\d{1,2})"
@@ -38,7 +39,7 @@ _YEAR = r"(?P<year>(?:1[5-9]|2[0-2])\d{2})"
 _SHORT = r"(?P<year>\d{4}|\d{2})"
 _MONTH = r"(?P<month>\d{1,2})"
 _DAY = r"(?P<day>\d{1,2})"
-_NAME = r"(?P<name>[a-z]{3,9})\.?"
+_NAME = rf"(?P<name>{'|'.join(_WORDS)})\.?"
 _NTH = rf"{_DAY}(?:st|nd|rd|th)?"
 _WEEKDAY = r"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?,?\s+)?"
 _GAP = r"[-/ .,]*"

@@ -230,7 +230,7 @@ class TestWrong:
             (["20200101", "20200102", "2020-01-03"], "row 3, column 'time': '2020-01-03' is writ"),
             (["20200101", "20200102", "20200132"], "row 3, column 'time': expected a stamp with"),
             (["Jan 2020", "Feb 2020", "2020-03-01"], "'2020-03-01' is written differently from"),
-            (["5 mai 2020", "6 mai 2020"], "'5 mai 2020' does not exist; months are named in"),
+            (["5 mai 2020", "6 mai 2020"], "got '5 mai 2020'; months are named in English"),
             (["2020-01-01 05:00 CET"] * 2, "05:00 CET'; months are named in English, time"),
             (["1", "2"], "got '1'; months are named"),
             (["2020-01-01", "2020-02-30"], "the date or time '2020-02-30' does not exist"),

@@ -201,6 +201,12 @@ class TestLong:
         assert own.series.items is not None
         assert list(own.series.items.names) == ["9", "10", "100"]
 
+    @pytest.mark.parametrize("name", ["STORE0", "ABC0", "Shop 202"])
+    def test_ids_of_letters_and_digits_are_no_stamps(self, tmp_path, name):
+        table = long().drop(columns="shop").rename(columns={"unique_id": "code", "ds": "when"})
+        own = read(put(tmp_path, table.assign(code=table["code"].str.replace("s", name))))
+        assert (own.time, own.id) == ("when", ("code",))
+
     def test_words_may_be_kept_as_categories(self, tmp_path):
         reading = Reading(static=("shop",))
         plain = read(put(tmp_path, long(), "plain.parquet"), reading)
