@@ -193,10 +193,8 @@ class Reader:
 
     def _survey(self, ids: Ids) -> Survey:
         survey = Survey(keep=self.reading.policy == "rows")
-        said, categories = (
-            self.reading,
-            Categories(self.roles.wordy(self.reading), self.reading.missing, self.where),
-        )
+        said = self.reading
+        categories = Categories(self.roles.wordy(said), said.missing, self.where)
         words = [*ids.columns, *categories.met]
         for rows in self.table.rows([*self.clock.columns, *words], words):
             codes, stamps = ids.codes(rows, self.table), self.clock.read(rows, self.table)
