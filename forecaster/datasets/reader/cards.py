@@ -10,6 +10,7 @@ from forecaster.datasets.card import REGULAR, Card, Irregular
 from forecaster.datasets.dataset import Dataset, Features
 from forecaster.datasets.fetch import locate
 from forecaster.datasets.reader.files import open_table
+from forecaster.datasets.reader.roles import check_roles
 from forecaster.datasets.reader.rows import Reader
 from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.errors import DataError, UsageError
@@ -84,8 +85,7 @@ def _check_roles(card: Card, said: Reading) -> None:
             raise UsageError(
                 f"{card.name} has no column '{name}'.{hint} It has {', '.join(card.columns)}."
             )
-        if named.count(name) > 1:
-            raise UsageError(f"the column '{name}' of {card.name} is given two roles; give it one")
+    check_roles(named)
 
 
 def _check_regular(card: Card, found: Dataset) -> None:

@@ -20,6 +20,13 @@ from forecaster.flags import spelled
 _IDS = ("unique_id", "item_id", "series_id", "id", "series")
 
 
+def check_roles(named: Sequence[str]) -> None:
+    """Raise UsageError for a column that is named twice."""
+    for name in named:
+        if named.count(name) > 1:
+            raise UsageError(f"column '{name}' is given two roles; expected one.")
+
+
 class Roles:
     """The roles of the columns of a table; `said` gets sentences about those that were found.
 
@@ -51,9 +58,7 @@ class Roles:
         missing = [name for name in named if name not in table.columns]
         if missing:
             raise DataError(missing_columns(self.where, missing, named, table.columns))
-        twice = [name for name in named if named.count(name) > 1]
-        if twice:
-            raise UsageError(f"column '{twice[0]}' is given two roles; expected one.")
+        check_roles(named)
         if said.panel and (said.id or said.static):
             raise UsageError(
                 "with data.panel=true each column of a wide file is a series, so "

@@ -109,11 +109,6 @@ class Reader:
         if self.timezone == "naive":
             self.clock.zoned = False
 
-    @property
-    def time(self) -> str:
-        assert self.reading.time is not None
-        return self.reading.time
-
     # Rows are read twice: once for their stamps, once for their values.
 
     def read(self, name: str) -> Dataset:
@@ -140,7 +135,9 @@ class Reader:
         found = {kind: Found() for kind in ("duplicates", "differing", "snapped", "off")}
         static = Attributes(said.static, len(items), self.table, self.numbers)
         self._fill(cells, ids, item_of, items, grid, found, static)
-        gaps = self._gaps(cells, items, grid)
+        gaps = Found(int((~cells.seen).sum()))
+        if gaps.count:
+            gaps.first = self._where(int(cells.seen.argmin()), items, grid)
         self._judge(survey, found, gaps, grid)
         cells.finish()
         values, known = cells.values[:, : len(columns)], cells.values[:, len(columns) :]
@@ -325,12 +322,6 @@ class Reader:
         return complain
 
     # What is irregular.
-
-    def _gaps(self, cells: Values, items: Items, grid: Steps) -> Found:
-        gaps = int(len(cells.seen) - cells.seen.sum())
-        if not gaps:
-            return Found()
-        return Found(gaps, self._where(int(cells.seen.argmin()), items, grid))
 
     def _where(self, row: int, items: Items, grid: Steps) -> str:
         """The name of a row of the values in a message."""
