@@ -379,15 +379,26 @@ def frame_table(
     if len(columns) < frame.shape[1]:
         twice = next(name for name, times in Counter(map(str, frame.columns)).items() if times > 1)
         raise DataError(f"{where}: column '{twice}' appears twice.")
-    table = pa.table({name: _column(column) for name, column in columns.items()})
+    table = pa.table({name: _column(column, reading) for name, column in columns.items()})
     return Table(where, (Frame(where, table),), reading)
 
 
-def _column(column: "pd.Series[Any]") -> pa.Array:
+def _column(column: "pd.Series[Any]", reading: Reading) -> pa.Array:
     if isinstance(column.dtype, pd.DatetimeTZDtype):
+        local = column.dt.tz_localize(None)
+        daily = local.dropna().dt.time.nunique() == 1
+        if daily and (reading.timezone == "naive" or (not reading.timezone and _shifts(column))):
+            return pa.array(local, from_pandas=True)  # days of 23 and 25 hours are one step each
         naive = pa.array(column.dt.tz_convert("UTC").dt.tz_localize(None), from_pandas=True)
         return naive.cast(pa.timestamp("us"), safe=False).cast(pa.timestamp("us", "UTC"))
     try:
         return pa.array(column, from_pandas=True)
     except (pa.ArrowException, TypeError):  # cells of several types: as text, so each can be named
         return pa.array([None if pd.isna(cell) else str(cell) for cell in column], pa.string())
+
+
+def _shifts(stamps: "pd.Series[Any]") -> bool:
+    """Whether the clocks of the zone of `stamps` change within a year of them."""
+    year = pd.Timedelta(days=366)
+    weeks = pd.date_range(stamps.min() - year, stamps.max() + year, freq="7D")
+    return (weeks.tz_localize(None) - weeks.tz_convert("UTC").tz_localize(None)).nunique() > 1
