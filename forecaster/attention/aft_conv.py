@@ -24,9 +24,11 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
+from forecaster.attention import aft_full
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
 from forecaster.attention.common.aft import gated
 from forecaster.attention.common.banded import banded_mean
+from forecaster.attention.common.definitions import positions
 from forecaster.attention.common.kernels import at_least_one, check_visibility
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.shapes import Bool, Float
@@ -40,6 +42,23 @@ def aft_conv_kernel(
     """Compute w of each head from r, γ and β; see the module for the formula."""
     var, mean = torch.var_mean(raw, dim=1, correction=0, keepdim=True)
     return gain[:, None] * (raw - mean) * (var + 1e-6).rsqrt() + offset[:, None]
+
+
+def definition(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H L Ek"],
+    v: Float[Tensor, "B H L E"],
+    kernel: Float[Tensor, "H window"],
+    *,
+    causal: bool = False,
+    key_mask: Bool[Tensor, "B L"] | None = None,
+) -> Float[Tensor, "B H L E"]:
+    """AFT-full with w_ts = kernel[s − t − the first offset] where the kernel has it, else 0."""
+    window = kernel.shape[1]
+    t, s = positions(q.shape[2], k.shape[2], q.device)
+    tap = s - t + (window - 1 if causal else window // 2)
+    w = kernel[:, tap.clamp(0, window - 1)].masked_fill((tap < 0) | (tap >= window), 0.0)
+    return aft_full.definition(q, k, v, w, causal=causal, key_mask=key_mask)
 
 
 def aft_conv_attention(

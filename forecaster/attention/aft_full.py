@@ -14,21 +14,28 @@ never an L x S x E tensor and, with the factors, never an L x S one. With w = 0 
 is never full attention, because no query is compared with a key. Strictly causal (the paper's
 masked form).
 
-There is no official code. The largest k and the largest w of the row are subtracted, for a range of
-rows at once. Where a sum would underflow (k or w spread over more than about 40 among the keys of
-the range), the range is halved and computed again; a single row subtracts its largest k + w and is
-exact.
+There is no official code. The largest k and the largest w of the row are subtracted. Queries for
+which a sum would underflow (k or w spread over more than about 40 among their keys) are computed
+again one by one, which is slow but correct.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Unpack
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
-from forecaster.attention.common.aft import RANK, check_features, gated, position_factors
+from forecaster.attention.common.aft import (
+    RANK,
+    check_features,
+    gated,
+    mean_by_queries,
+    position_factors,
+)
+from forecaster.attention.common.definitions import biased_mean, visible
 from forecaster.attention.common.kernels import accumulator, outside_graphs, refuse_mix
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.prefix import STEEP, softmax_weights
@@ -41,6 +48,23 @@ PositionBias = (
 )
 
 _BIASES = 1 << 20  # e^w held at a time: enough for quick matmuls
+
+
+def definition(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S Ek"],
+    v: Float[Tensor, "B H S E"],
+    position_bias: PositionBias,
+    *,
+    causal: bool = False,
+    key_mask: Bool[Tensor, "B S"] | None = None,
+) -> Float[Tensor, "B H L E"]:
+    """y_t = σ(q_t) ⊙ Σ_s softmax_s(k_s + w_ts) ⊙ v_s, with all L x S x E weights at once."""
+    w = position_bias
+    if isinstance(w, tuple):
+        w = w[0] @ w[1].mT
+    w = w if w.ndim == 3 else w[None]
+    return q.sigmoid() * biased_mean(k, v, w, visible(q, k, causal, key_mask))
 
 
 def aft_attention(
@@ -62,23 +86,10 @@ def aft_attention(
     H, L, S = q.shape[1], q.shape[2], k.shape[2]
     biases = position_bias if isinstance(position_bias, tuple) else (position_bias,)
     check_bias(biases, H, L, S)
-    if len(biases) == 1 and biases[0].ndim == 2:
-        biases = (biases[0][None],)
-    groups = biases[0].shape[0] if len(biases) == 1 else 1
     kind = accumulator(v.dtype)
-    real = None
     keys, values = k.to(kind), v.to(kind)
-    if key_mask is not None:
-        hidden = ~key_mask[:, None, :, None]
-        keys = keys.masked_fill(hidden, torch.finfo(kind).min)
-        values = values.masked_fill(hidden, 0.0)
-        real = _fold((~hidden).to(kind).expand_as(k), groups)
-    average = outside_graphs(_BiasedMean.apply)  # its control flow depends on values
-    folded = average(
-        _fold(keys, groups), _fold(values, groups), real, causal, *(b.to(kind) for b in biases)
-    )
-    B, _, _, E = v.shape
-    mean = folded.view(groups, L, B, H // groups, E).permute(2, 0, 3, 1, 4).flatten(1, 2)
+    bias = tuple((b if len(biases) == 2 or b.ndim == 3 else b[None]).to(kind) for b in biases)
+    mean = outside_graphs(_mean)(keys, values, bias, causal, key_mask)  # it looks at values
     return gated(q, mean).to(v.dtype)
 
 
@@ -130,130 +141,105 @@ def check_bias(biases: tuple[Tensor, ...], H: int, L: int, S: int) -> None:
     )
 
 
+def _mean(
+    k: Tensor, v: Tensor, bias: tuple[Tensor, ...], causal: bool, key_mask: Tensor | None
+) -> Tensor:
+    """y before the gate; `bias` is w (1 or H, L, S), or u (L, R) and p (S, R)."""
+    (B, H, _, E), G = v.shape, 1 if len(bias) == 2 else len(bias[0])
+    real = None
+    if key_mask is not None:
+        hidden = ~key_mask[:, None, :, None]
+        k, v = k.masked_fill(hidden, torch.finfo(k.dtype).min), v.masked_fill(hidden, 0.0)
+        real = _fold((~hidden).to(k.dtype).expand_as(k), G)
+    with torch.autocast(k.device.type, enabled=False):
+        mean, lost = _BiasedMean.apply(  # type: ignore[no-untyped-call]
+            _fold(k, G), _fold(v, G), real, causal, *bias
+        )
+        mean = mean.view(G, -1, B, H // G, E).permute(2, 0, 3, 1, 4).flatten(1, 2)
+        queries = lost.nonzero().flatten()
+        if len(queries):
+            again = mean_by_queries(k, v, partial(_biases, bias), queries, causal, key_mask)
+            mean = mean.index_copy(2, queries, again)
+    return mean  # type: ignore[no-any-return]
+
+
 def _fold(x: Tensor, groups: int) -> Tensor:
     """(B, H, S, E) -> (groups, S, B·H/groups·E): heads that share a bias lie side by side."""
     folded: Tensor = x.unflatten(1, (groups, -1)).permute(1, 3, 0, 2, 4).flatten(2)
     return folded
 
 
-class _Rows(NamedTuple):
-    """A range of queries whose weights e^(k − top) e^(w − rowmax) are computed together.
+def _biases(bias: Sequence[Tensor], queries: slice | Tensor, keys: slice = slice(None)) -> Tensor:
+    """w of some queries and keys: (1 or H, queries, keys)."""
+    if len(bias) == 2:
+        return (bias[0][queries] @ bias[1][keys].T)[None]
+    return bias[0][:, queries, keys]
 
-    k, v, real (G, S, N); bias is w (G, L, S), or u (L, R) and p (S, R).
-    """
 
-    k: Tensor
-    v: Tensor
-    real: Tensor | None
-    causal: bool
-    bias: tuple[Tensor, ...]
-    start: int
-    stop: int
+def _tiles(k: Tensor, queries: int, causal: bool) -> Iterator[tuple[slice, slice]]:
+    """Yield (queries, the keys that they see), a few queries at a time."""
+    size = max(1, _BIASES // (k.shape[0] * k.shape[1] * (2 if causal else 1)))
+    for start in range(0, queries, size):
+        stop = min(start + size, queries)
+        yield slice(start, stop), slice(0, stop if causal else k.shape[1])
 
-    @property
-    def keys(self) -> int:
-        return self.stop if self.causal else self.k.shape[1]
 
-    @property
-    def single(self) -> bool:
-        return self.stop - self.start == 1
-
-    def tiles(self) -> Iterator[tuple[slice, slice]]:
-        """Yield (queries, the keys that they see), a few queries at a time."""
-        size = max(1, _BIASES // (self.k.shape[0] * self.k.shape[1] * (2 if self.causal else 1)))
-        for start in range(self.start, self.stop, size):
-            stop = min(start + size, self.stop)
-            yield slice(start, stop), slice(0, stop if self.causal else self.keys)
-
-    def w(self, queries: slice, keys: slice) -> Tensor:
-        """The biases (G, queries, keys)."""
-        if len(self.bias) == 2:
-            return (self.bias[0][queries] @ self.bias[1][keys].T)[None]
-        return self.bias[0][:, queries, keys]
-
-    def from_queries(self, queries: slice, keys: slice) -> Tensor:
-        """e^(w − rowmax), (G, queries, keys); 1 for a single query, as its w is added to k."""
-        w = self.w(queries, keys)
-        if self.single:
-            return torch.ones_like(w)
-        e = softmax_weights(w, w.amax(2, keepdim=True))
-        if self.causal:
-            e.tril_(queries.start)
-        return e
-
-    def from_keys(self) -> Tensor:
-        """e^(k − top), (G, keys, N)."""
-        k = self.k[:, : self.keys]
-        if self.single:
-            k = k + self.w(slice(self.start, self.stop), slice(0, self.keys)).mT
-        e = softmax_weights(k, k.amax(1, keepdim=True))
-        return e if self.real is None else e.mul_(self.real[:, : self.keys])
-
-    def both(self, e: Tensor) -> Tensor:
-        """(G, keys, 2N): the terms of the numerator and of the denominator."""
-        return torch.cat([e * self.v[:, : self.keys], e], 2)
+def _from_queries(bias: Sequence[Tensor], queries: slice, keys: slice, causal: bool) -> Tensor:
+    """e^(w − the largest w of the row), (1 or H, queries, keys)."""
+    w = _biases(bias, queries, keys)
+    e = softmax_weights(w, w.amax(2, keepdim=True))
+    return e.tril_(queries.start) if causal else e
 
 
 class _BiasedMean(torch.autograd.Function):
-    """y before the gate, (G, L, N). A column is a feature of one head of one series."""
+    """y before the gate, (G, L, N), and which queries (L,) have a sum too small to be accurate.
+
+    A column is a feature of one head of one series; k, v and `real` are (G, S, N).
+    """
 
     @staticmethod
     def forward(
         ctx: Any, k: Tensor, v: Tensor, real: Tensor | None, causal: bool, *bias: Tensor
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         L = bias[0].shape[-2]
         mean, total = (k.new_empty(k.shape[0], L, k.shape[2]) for _ in range(2))
-        todo, done = [(0, L)], []
-        with torch.autocast(k.device.type, enabled=False):
-            while todo:
-                start, stop = todo.pop()
-                if _average(_Rows(k, v, real, causal, bias, start, stop), mean, total):
-                    done.append((start, stop))
-                else:
-                    middle = (start + stop) // 2
-                    todo += [(start, middle), (middle, stop)]
-        ctx.save_for_backward(k, v, real, mean, total, *bias)
-        ctx.causal, ctx.ranges = causal, done
-        return mean
+        e = softmax_weights(k, k.amax(1, keepdim=True))
+        e = e if real is None else e.mul_(real)
+        both = torch.cat([e * v, e], 2)
+        for queries, keys in _tiles(k, L, causal):
+            weights = _from_queries(bias, queries, keys, causal)
+            mean[:, queries], total[:, queries] = (weights @ both[:, keys]).chunk(2, 2)
+        small = total < STEEP
+        lost = small
+        if real is not None:
+            lost = small & ((real.cumsum(1) if causal else real.sum(1, keepdim=True)) > 0)
+        mean /= total.masked_fill_(small, 1.0)
+        ctx.save_for_backward(v, e, mean, total, *bias)
+        ctx.causal = causal
+        lost = lost.any(0).any(1)
+        ctx.mark_non_differentiable(lost)
+        return mean, lost
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        k, v, real, mean, total, *bias = ctx.saved_tensors
-        grad_k, grad_v = torch.zeros_like(k), torch.zeros_like(v)
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        v, e, mean, total, *bias = ctx.saved_tensors
         learned = any(ctx.needs_input_grad[4:])
         grad_bias = [torch.zeros_like(b) for b in bias] if learned else []
-        with torch.autocast(k.device.type, enabled=False):
-            for start, stop in ctx.ranges:
-                rows = _Rows(k, v, real, ctx.causal, tuple(bias), start, stop)
-                e = rows.from_keys()
-                both = rows.both(e)
-                into = torch.zeros_like(both)
-                for queries, keys in rows.tiles():
-                    over = grad[:, queries] / total[:, queries]
-                    over = torch.cat([over, (over * mean[:, queries]).neg_()], 2)
-                    weights = rows.from_queries(queries, keys)
-                    into[:, keys].baddbmm_(weights.mT, over)
-                    if learned:
-                        grad_w = weights.mul_(over @ both[:, keys].mT)
-                        _add_to_bias(grad_bias, grad_w, bias, queries, keys)
-                upper, lower = into.chunk(2, 2)
-                seen = slice(0, rows.keys)
-                grad_v[:, seen].addcmul_(e, upper)
-                grad_k[:, seen].addcmul_(e, lower.addcmul_(upper, v[:, seen]))
-        return grad_k, grad_v, None, None, *(grad_bias or (None for _ in bias))
-
-
-def _average(rows: _Rows, mean: Tensor, total: Tensor) -> bool:
-    """Write mean and total of these rows; return False when a total is too small to be accurate."""
-    both = rows.both(rows.from_keys())
-    for queries, keys in rows.tiles():
-        upper, lower = (rows.from_queries(queries, keys) @ both[:, keys]).chunk(2, 2)
-        if rows.real is not None:
-            lower += lower == 0  # nothing seen: 0 / 1
-        torch.div(upper, lower, out=mean[:, queries])
-        total[:, queries] = lower
-    return rows.single or float(total[:, rows.start : rows.stop].amin()) >= STEEP
+        both = torch.cat([e * v, e], 2)
+        into = torch.zeros_like(both)
+        with torch.autocast(v.device.type, enabled=False):
+            for queries, keys in _tiles(v, total.shape[1], ctx.causal):
+                over = grad[:, queries] / total[:, queries]
+                over = torch.cat([over, (over * mean[:, queries]).neg_()], 2)
+                weights = _from_queries(bias, queries, keys, ctx.causal)
+                into[:, keys].baddbmm_(weights.mT, over)
+                if learned:
+                    grad_w = weights.mul_(over @ both[:, keys].mT)
+                    _add_to_bias(grad_bias, grad_w, bias, queries, keys)
+        upper, lower = into.chunk(2, 2)
+        grad_k = lower.addcmul_(upper, v).mul_(e)
+        return grad_k, upper.mul_(e), None, None, *(grad_bias or (None for _ in bias))
 
 
 def _add_to_bias(

@@ -22,12 +22,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from forecaster.attention import aft_full
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
 from forecaster.attention.common.aft import check_features, gated, position_factors
 from forecaster.attention.common.banded import banded_mean, diagonals
+from forecaster.attention.common.definitions import positions
 from forecaster.attention.common.kernels import at_least_one, refuse_mix
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.shapes import Bool, Float
+
+
+def definition(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S E"],
+    band_bias: Float[Tensor, "L taps"] | Float[Tensor, "H L taps"],
+    *,
+    window: int,
+    causal: bool = False,
+    key_mask: Bool[Tensor, "B S"] | None = None,
+) -> Float[Tensor, "B H L E"]:
+    """AFT-full with w_ts = band_bias[t, s − t + window − 1] where |t − s| < window, else 0."""
+    t, s = positions(q.shape[2], k.shape[2], q.device)
+    w = band_bias[..., t, (s - t + window - 1).clamp(0, 2 * window - 2)]
+    w = w.masked_fill((t - s).abs() >= window, 0.0)
+    return aft_full.definition(q, k, v, w, causal=causal, key_mask=key_mask)
 
 
 def aft_local_attention(

@@ -17,12 +17,26 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from forecaster.attention import aft_full
 from forecaster.attention.base import About, Core, Effective, Place, Seen
 from forecaster.attention.common.aft import check_features, gated
 from forecaster.attention.common.kernels import accumulator, refuse_mix
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.prefix import parts, prefix_softmax_mean, softmax_weights
 from forecaster.shapes import Bool, Float
+
+
+def definition(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S E"],
+    *,
+    causal: bool = False,
+    key_mask: Bool[Tensor, "B S"] | None = None,
+) -> Float[Tensor, "B H L E"]:
+    """AFT-full with w = 0."""
+    w = q.new_zeros(q.shape[2], k.shape[2])
+    return aft_full.definition(q, k, v, w, causal=causal, key_mask=key_mask)
 
 
 def aft_simple_attention(

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
+from forecaster.attention.common.definitions import attend, visible
 from forecaster.attention.common.kernels import accumulator, check_inputs, outside_graphs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.tiles import HIDDEN
@@ -41,6 +42,24 @@ _CAUSAL_ROWS = 128  # queries of one head at a time, so that a causal block wast
 def lambda_init(depth: int) -> float:
     """λ at the start of training in layer `depth`, counted from 0."""
     return 0.8 - 0.6 * math.exp(-0.3 * depth)
+
+
+def definition(
+    q1: Float[Tensor, "B H L d"],
+    k1: Float[Tensor, "B H S d"],
+    q2: Float[Tensor, "B H L d2"],
+    k2: Float[Tensor, "B H S d2"],
+    v: Float[Tensor, "B H S Ev"],
+    *,
+    lam: float | Float[Tensor, "..."],
+    causal: bool = False,
+    key_mask: Bool[Tensor, "B S"] | None = None,
+    scale: float | None = None,
+) -> Float[Tensor, "B H L Ev"]:
+    """(softmax(q1 k1ᵀ / √d) − λ softmax(q2 k2ᵀ / √d)) v, each map with all its L x S weights."""
+    seen = visible(q1, k1, causal, key_mask)
+    lam = torch.as_tensor(lam, dtype=v.dtype, device=v.device).view(-1, 1, 1)
+    return attend(q1, k1, v, seen, scale) - lam * attend(q2, k2, v, seen, scale)
 
 
 def differential_attention(

@@ -28,10 +28,39 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
+from forecaster.attention.common.definitions import softmax, visible
 from forecaster.attention.common.kernels import accumulator, check_inputs, check_probability
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.prefix import prefix_softmax_mean
 from forecaster.shapes import Bool, Float
+
+
+def definition(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S Ev"],
+    query_weight: Float[Tensor, "H W"],
+    key_weight: Float[Tensor, "H W"],
+    *,
+    query_bias: Float[Tensor, " H"] | None = None,
+    key_bias: Float[Tensor, " H"] | None = None,
+    causal: bool = False,
+    key_mask: Bool[Tensor, "B S"] | None = None,
+) -> Float[Tensor, "B H L E"]:
+    """u_i = κ_i ⊙ v_i, with a row of softmax weights for every step, causal or not."""
+    E = q.shape[3]
+    seen = visible(q, k, causal, key_mask)
+
+    def pool(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """For each step, Σ_i softmax_i((w·x_i + b) / √E) x_i over the steps i that it sees."""
+        own = weight.shape[1] == E  # the weight is for the features of its own head
+        features = x if own else merge_heads(x)[:, None]
+        scores = (features * weight[:, None]).sum(3)[:, :, None]
+        scores = scores if bias is None else scores + bias[:, None, None]
+        return softmax(E**-0.5 * scores, seen) @ x
+
+    g = pool(q, query_weight, query_bias)
+    return pool(g * k, key_weight, key_bias) * v
 
 
 def additive_attention(

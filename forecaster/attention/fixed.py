@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
+from forecaster.attention.common.definitions import attend, positions, visible
 from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one
 from forecaster.attention.common.multihead import MultiHeadAttention
@@ -72,6 +73,26 @@ class FixedPattern:
     def first(self) -> int:
         """The first step of the summary, counted from the first step of the block."""
         return self.stride - self.summary * (self.slot + 1)
+
+
+def definition(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S Ev"],
+    *,
+    stride: int,
+    summary: int,
+    causal: bool = True,
+    distinct_heads: bool = False,
+    key_mask: Bool[Tensor, "B S"] | None = None,
+    scale: float | None = None,
+) -> Float[Tensor, "B H L Ev"]:
+    """Full attention over the j with ⌊j/l⌋ = ⌊i/l⌋ or in the summary of their block."""
+    i, j = positions(q.shape[2], k.shape[2], q.device)
+    heads = range(q.shape[1] if distinct_heads else 1)
+    patterns = (FixedPattern(stride, summary, causal, h % (stride // summary)) for h in heads)
+    seen = torch.stack([pattern(i, j) for pattern in patterns])
+    return attend(q, k, v, seen & visible(q, k, causal, key_mask), scale)
 
 
 def fixed_attention(

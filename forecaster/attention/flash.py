@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
+from forecaster.attention.common.definitions import positions, visible
 from forecaster.attention.common.gated import (
     GammaInit,
     GatedUnit,
@@ -44,6 +45,32 @@ from forecaster.attention.common.kernels import (
     visible_count,
 )
 from forecaster.shapes import Bool, Float
+
+
+def definition(
+    quad_q: Float[Tensor, "B H L E"],
+    quad_k: Float[Tensor, "B H S E"],
+    lin_q: Float[Tensor, "B H L F"],
+    lin_k: Float[Tensor, "B H S F"],
+    v: Float[Tensor, "B H S Ev"],
+    *,
+    chunk_size: int = 256,
+    causal: bool = False,
+    bias: Float[Tensor, "..."] | None = None,
+    linear_scale: float | None = None,
+    key_mask: Bool[Tensor, "B S"] | None = None,
+) -> Float[Tensor, "B H L Ev"]:
+    """Both sums of the formula, with all L x S weights of each at once."""
+    i, j = positions(v.shape[2], v.shape[2], v.device)
+    real = visible(quad_q, quad_k, False, key_mask)
+    scores = quad_q @ quad_k.mT / chunk_size
+    if bias is not None:
+        scores = scores + bias[..., i % chunk_size, j % chunk_size]
+    own = (i // chunk_size == j // chunk_size) & visible(quad_q, quad_k, causal, key_mask)
+    n = real.sum(3, keepdim=True).clamp(min=1).to(v.dtype)
+    scale = 1 / n if linear_scale is None else linear_scale
+    earlier = real & (j // chunk_size < i // chunk_size) if causal else real
+    return (scores.relu() ** 2 * own + scale * (lin_q @ lin_k.mT) * earlier) @ v
 
 
 def mixed_chunk_attention(

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
+from forecaster.attention.common.definitions import positions, visible
 from forecaster.attention.common.gated import (
     GammaInit,
     GatedUnit,
@@ -41,6 +42,28 @@ from forecaster.attention.common.kernels import (
 from forecaster.shapes import Bool, Float
 
 Normalizer = Literal["n", "ns"]
+
+
+def definition(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S Ev"],
+    *,
+    causal: bool = False,
+    bias: Float[Tensor, "..."] | None = None,
+    relative_bias: Float[Tensor, "..."] | None = None,
+    normalizer: Normalizer = "n",
+    key_mask: Bool[Tensor, "B S"] | None = None,
+) -> Float[Tensor, "B H L Ev"]:
+    """out_i = Σ_j relu(q_i·k_j / n + b_ij)² v_j, with all L x S weights at once."""
+    n = visible(q, k, False, key_mask).sum(3, keepdim=True).clamp(min=1).to(v.dtype)
+    if relative_bias is not None:
+        i, j = positions(q.shape[2], k.shape[2], q.device)
+        bias = relative_bias[..., j - i + (relative_bias.shape[-1] - 1) // 2]
+    scores = q @ k.mT / (n if normalizer == "n" else q.shape[3] ** 0.5)
+    weights = (scores if bias is None else scores + bias).relu() ** 2
+    weights = weights if normalizer == "n" else weights / n
+    return (weights * visible(q, k, causal, key_mask)) @ v
 
 
 def relu_squared_attention(

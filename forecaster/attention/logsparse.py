@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen, SelfAttention
+from forecaster.attention.common.definitions import attend, positions, visible
 from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import (
     accumulator,
@@ -93,6 +94,24 @@ def log_sparse_offsets(
     """The visible distances i - j >= 0 among L steps, sorted."""
     pattern = log_sparse_pattern(L, sub_len, local_len)
     return pattern(torch.arange(L), torch.tensor(0)).nonzero().flatten().tolist()
+
+
+def definition(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S Ev"],
+    *,
+    sub_len: int | None = None,
+    local_len: int | None = None,
+    dense_prefix: int = 0,
+    causal: bool = True,
+    key_mask: Bool[Tensor, "B S"] | None = None,
+    scale: float | None = None,
+) -> Float[Tensor, "B H L Ev"]:
+    """Full attention over the j with r < W or r − (W−1) a power of two, and over the prefix."""
+    pattern = log_sparse_pattern(q.shape[2], sub_len, local_len, dense_prefix, causal)
+    seen = pattern(*positions(q.shape[2], k.shape[2], q.device))
+    return attend(q, k, v, seen & visible(q, k, causal, key_mask), scale)
 
 
 def log_sparse_attention(

@@ -28,8 +28,7 @@ costs no precision. Later code often also multiplies scores by E**-0.5; `scale` 
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Unpack
 
@@ -39,6 +38,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
+from forecaster.attention.common.definitions import positions, visible
 from forecaster.attention.common.draws import DrawingAttention
 from forecaster.attention.common.kernels import (
     accumulator,
@@ -57,6 +57,40 @@ Buckets = int | tuple[int, int]
 _DENSE = 512  # steps up to which all scores of a series are computed and most of them hidden
 _SCORES = 1 << 20  # scores computed at a time, so that they stay in a CPU's cache
 _MOST_BUCKETS = 128  # of one hash
+
+
+def definition(
+    qk: Float[Tensor, "B H L E"],
+    v: Float[Tensor, "B H L Ev"],
+    *,
+    bucket_size: int = 64,
+    n_hashes: int = 4,
+    causal: bool = False,
+    rotations: Float[Tensor, "... E n_hashes R"] | None = None,
+    n_buckets: Buckets | None = None,
+    scale: float = 1.0,
+    deduplicate: bool = False,
+    key_mask: Bool[Tensor, "B L"] | None = None,
+    seed: int = 0,
+) -> Float[Tensor, "B H L Ev"]:
+    """Sections 2 and A, with all L x L scores in every round."""
+    order = _order(qk, bucket_size, n_hashes, rotations, n_buckets, key_mask, seed)
+    rounds, L = order.shape[2:]
+    chunks = rounds * math.ceil(L / bucket_size)
+    chunk = _chunk_of(order, bucket_size)
+    own, before = (x[..., None, None] for x in (chunk, (chunk - 1) % chunks))
+    held = chunk[:, :, None, None]  # (B, H, 1, 1, n, L): by the round and step of the key
+    times = ((held == own) | (held == before)).sum(4)  # (B, H, n, L, L)
+    if deduplicate:
+        times = times.sum(2, keepdim=True).clamp(max=1)
+    i, j = positions(L, L, qk.device)
+    k = qk / qk.norm(dim=3, keepdim=True).clamp(min=1e-12)
+    scores = (scale * qk @ k.mT).masked_fill(i == j, -1e5)[:, :, None]
+    unseen = ~visible(qk, qk, causal, key_mask)[:, :, None] | (times == 0)
+    scores = (scores + times.log()).masked_fill(unseen, torch.finfo(scores.dtype).min)
+    z = scores.logsumexp(4, keepdim=True)
+    out: Tensor = (z.softmax(2) * ((scores - z).exp() @ v[:, :, None])).sum(2)
+    return out if key_mask is None else out.masked_fill(~key_mask[:, None, :, None], 0.0)
 
 
 def lsh_attention(
@@ -81,6 +115,34 @@ def lsh_attention(
     """
     check_inputs(qk, qk, v, causal, key_mask)
     at_least_one(bucket_size=bucket_size, n_hashes=n_hashes)
+    L = qk.shape[2]
+    order = _order(qk, bucket_size, n_hashes, rotations, n_buckets, key_mask, seed)
+
+    kind, rounds, chunks = accumulator(qk.dtype), order.shape[2], math.ceil(L / bucket_size)
+    if max(bucket_size, _DENSE) < L:
+        cut: Any = partial(_Tiles, order)
+        scores = rounds * chunks * 2 * bucket_size**2
+    else:
+        cut, scores = partial(_Dense, _chunk_of(order, bucket_size)), L * L
+    cut = partial(cut, bucket_size, key_mask, causal, deduplicate)
+    may_be_alone = causal or key_mask is not None or L == 1
+    attend = outside_graphs(_Rounds.apply)  # not traceable: private operators, loops over series
+    out: Tensor = attend(qk.to(kind), v.to(kind), cut, scores, scale, may_be_alone)
+    if key_mask is not None:
+        out = out.masked_fill(~key_mask[:, None, :, None], 0.0)
+    return out.to(v.dtype)
+
+
+def _order(
+    qk: Tensor,
+    bucket_size: int,
+    n_hashes: int,
+    rotations: Tensor | None,
+    n_buckets: Buckets | None,
+    key_mask: Tensor | None,
+    seed: int,
+) -> Tensor:
+    """(B, H, rounds, L): the steps sorted by bucket and time; one round when there is one chunk."""
     B, H, L, E = qk.shape
     if rotations is None:
         n_buckets = bucket_counts(L, bucket_size, n_buckets)
@@ -89,27 +151,15 @@ def lsh_attention(
     columns = sum(_columns(n_buckets))
     if rotations is not None:
         _check_rotations(rotations, H, E, n_hashes, columns)
-
-    one_chunk = bucket_size >= L
-    if one_chunk:
-        order = torch.arange(L, device=qk.device).expand(B, H, 1, L)
-    else:
-        if rotations is None:
-            rotations = draw_rotations(H, E, n_hashes, columns, seed)
-        buckets = lsh_buckets(qk, rotations, n_buckets)
-        if key_mask is not None:
-            last = torch.iinfo(buckets.dtype).max
-            buckets = buckets.masked_fill(~key_mask[:, None, None], last)
-        order = buckets.sort(dim=3, stable=True).indices
-
-    kind = accumulator(qk.dtype)
-    pattern = _Pattern(order, bucket_size, key_mask, causal, deduplicate, scale)
-    # not traceable: private operators and loops over series
-    attend = outside_graphs((_Tiles if not one_chunk and L > _DENSE else _Dense).apply)
-    out: Tensor = attend(qk.to(kind), v.to(kind), pattern)
+    if bucket_size >= L:
+        return torch.arange(L, device=qk.device).expand(B, H, 1, L)
+    if rotations is None:
+        rotations = draw_rotations(H, E, n_hashes, columns, seed)
+    buckets = lsh_buckets(qk, rotations, n_buckets)
     if key_mask is not None:
-        out = out.masked_fill(~key_mask[:, None, :, None], 0.0)
-    return out.to(v.dtype)
+        last = torch.iinfo(buckets.dtype).max
+        buckets = buckets.masked_fill(~key_mask[:, None, None], last)
+    return buckets.sort(dim=3, stable=True).indices
 
 
 def lsh_buckets(
@@ -250,194 +300,111 @@ class LSHAttention(SelfAttention, DrawingAttention):
         return shape, (L, self.bucket_size, n_hashes, buckets)
 
 
-@dataclass(frozen=True)
-class _Pattern:
-    """Which step sees which; `order` (B, H, n_hashes, L) holds the steps sorted by buckets."""
-
-    order: Tensor
-    bucket_size: int
-    key_mask: Tensor | None
-    causal: bool
-    deduplicate: bool
-    scale: float
-
-    @property
-    def chunks(self) -> int:
-        return math.ceil(self.order.shape[3] / self.bucket_size)
-
-    @property
-    def may_leave_alone(self) -> bool:
-        """Whether a step may see nothing but itself."""
-        return self.causal or self.key_mask is not None or self.order.shape[3] == 1
-
-    @property
-    def tile_scores(self) -> int:
-        return self.order.shape[2] * self.chunks * 2 * self.bucket_size**2
-
-    def parts(self, scores: int) -> Iterator[tuple[slice, slice]]:
-        """Slices of series and heads to compute at a time when one head has `scores` scores."""
-        B, H = self.order.shape[:2]
-        at_once = _SCORES if self.order.device.type == "cpu" else 64 * _SCORES
-        return slices(B, H, scores, at_once)
-
-
-class _Dense(torch.autograd.Function):
-    """All scores of a short series, with the logarithm of how often a key is seen added to each.
-
-    Rounds merged by log-sum-exp are one softmax in which a key counts as often as it is seen.
-    """
+class _Rounds(torch.autograd.Function):
+    """Attention within the tiles that `cut` makes of some series and heads, with `scores` scores
+    for each head; then the rounds are merged."""
 
     @staticmethod
-    def forward(ctx: Any, qk: Tensor, v: Tensor, pattern: _Pattern) -> Tensor:
-        B, H, L, _ = qk.shape
-        bias = _DenseBias(pattern, qk.dtype)
-        out, z, inverse = empty_heads_last(v), qk.new_empty(B, H, L), qk.new_empty(B, H, L, 1)
-        for part in pattern.parts(L * L):
-            q = qk[part]
-            inverse[part] = _inverse_lengths(q)
-            o, z[part] = softmax_part(
-                q, q * inverse[part], v[part],
-                scale=pattern.scale, bias=bias[part], causal=pattern.causal,
-            )  # fmt: skip
-            if pattern.may_leave_alone:
-                o = torch.lerp(o, v[part], _alone(z[part])[..., None])
-            out[part] = o
-        ctx.save_for_backward(qk, v, out, z, inverse)
-        ctx.pattern, ctx.bias = pattern, bias
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        qk, v, out, z, inverse = ctx.saved_tensors
-        pattern: _Pattern = ctx.pattern
-        grad_qk, grad_v = empty_heads_last(qk), empty_heads_last(v)
-        for part in pattern.parts(qk.shape[2] ** 2):
-            q, g, own = qk[part], grad[part], None
-            if pattern.may_leave_alone:
-                own = g * _alone(z[part])[..., None]
-                g = g - own
-            k = q * inverse[part]
-            dq, dk, dv = softmax_part_backward(
-                g, q, k, v[part], out[part], z[part],
-                scale=pattern.scale, bias=ctx.bias[part], causal=pattern.causal,
-            )  # fmt: skip
-            _through_keys(dq, dk, k, inverse[part], out=grad_qk[part])
-            grad_v[part] = dv if own is None else dv.add_(own)
-        return grad_qk, grad_v, None
-
-
-class _DenseBias:
-    """[part] is (b, h, L, L): ln of how often each query sees each key, HIDDEN for never or itself.
-
-    When there are few combinations of chunks, the counts are computed between combinations and then
-    copied.
-    """
-
-    def __init__(self, pattern: _Pattern, dtype: torch.dtype) -> None:
-        order = pattern.order
-        n, L = order.shape[2:]
-        rounds = torch.arange(n, device=order.device)[:, None]
-        chunk = torch.arange(L, device=order.device) // pattern.bucket_size
-        chunk = chunk + pattern.chunks * rounds  # over all rounds
-        self.chunk = torch.empty_like(order).scatter_(3, order, chunk.expand_as(order))
-        self.chunks, self.deduplicate = n * pattern.chunks, pattern.deduplicate
-        self.key_mask, self.dtype = pattern.key_mask, dtype
-
-        self.kinds = pattern.chunks**n
-        if self.kinds > L:
-            return
-        each = torch.arange(pattern.chunks, device=order.device)
-        kinds = torch.cartesian_prod(*each.expand(n, -1)).view(-1, n).mT + pattern.chunks * rounds
-        logs = _log(self._count(kinds), self.deduplicate)
-        self.by_key = F.pad(logs, (0, 1), value=HIDDEN).mT.contiguous()  # the last: hidden keys
-        weights = pattern.chunks ** (n - 1 - rounds)
-        self.kind = ((self.chunk - pattern.chunks * rounds) * weights).sum(2)
-
-    def __getitem__(self, part: tuple[slice, slice]) -> Tensor:
-        b, h, _, L = self.chunk[part].shape
-        hidden = None if self.key_mask is None else ~self.key_mask[part[0], None]
-        if self.kinds <= L:
-            query = key = self.kind[part]
-            if hidden is not None:
-                key = key.masked_fill(hidden, self.kinds)
-            logs = self.by_key.index_select(0, key.flatten()).view(b * h, L, self.kinds)
-            first = self.kinds * torch.arange(b * h, device=query.device).view(b, h, 1)
-            rows = logs.mT.reshape(-1, L).index_select(0, (query + first).flatten())
-            bias = rows.view(b, h, L, L)
-        else:
-            count = self._count(self.chunk[part])
-            if hidden is not None:
-                count.masked_fill_(hidden[:, :, None], 0.0)
-            bias = _log(count, self.deduplicate)
-        bias.diagonal(dim1=2, dim2=3).fill_(HIDDEN)
-        return bias
-
-    def _count(self, chunk: Tensor) -> Tensor:
-        """(..., K, K): how often each of the chunks (..., n, K) sees each other one."""
-        *batch, _, K = chunk.shape
-        holds = torch.zeros(*batch, self.chunks, K, dtype=self.dtype, device=chunk.device)
-        holds.scatter_(-2, chunk, 1.0)
-        with torch.autocast(chunk.device.type, enabled=False):
-            return holds.mT @ (holds + holds.roll(1, -2))
-
-
-class _Tiles(torch.autograd.Function):
-    """Each chunk is one tile with itself and the chunk before; then the rounds are merged."""
-
-    @staticmethod
-    def forward(ctx: Any, qk: Tensor, v: Tensor, pattern: _Pattern) -> Tensor:
+    def forward(
+        ctx: Any,
+        qk: Tensor,
+        v: Tensor,
+        cut: Callable[..., "_Tiles"],
+        scores: int,
+        scale: float,
+        may_be_alone: bool,
+    ) -> Tensor:
+        ctx.cut, ctx.scores, ctx.scale = cut, scores, scale
         out, ctx.rounds = empty_heads_last(v), []
-        for part in pattern.parts(pattern.tile_scores):
-            tiles = _Tiling(pattern, part, qk.dtype)
+        for part in _parts(qk, scores):
+            tiles = cut(part, qk.dtype)
             q, x = tiles.sort(qk[part]), tiles.sort(v[part])
+            inverse = torch.linalg.vector_norm(q, dim=-1, keepdim=True)
+            inverse = inverse.clamp_(min=1e-12).reciprocal_()
             o, z = softmax_part(
-                tiles.own(q), tiles.seen(q * _inverse_lengths(q)), tiles.seen(x),
-                scale=pattern.scale, bias=tiles.bias,
+                tiles.own(q), tiles.seen(q * inverse), tiles.seen(x),
+                scale=scale, bias=tiles.bias, causal=tiles.triangular,
             )  # fmt: skip
-            in_rounds = tiles.rows(z[..., None]).view(-1)[tiles.rank]
-            alone = _alone(in_rounds.amax(1, keepdim=True))
-            weights = in_rounds.softmax(1) * (1 - alone)
-            alone = alone.view(*qk[part].shape[:3], 1)
-            torch.addcmul(tiles.merge(o, weights), v[part], alone, out=out[part])
-            ctx.rounds.append((z, weights, alone))
+            weights = alone = None
+            if tiles.several or may_be_alone:
+                in_rounds = tiles.by_step(z)
+                alone = (in_rounds.amax(1, keepdim=True) < HIDDEN / 2).to(z.dtype)
+                weights = 1 - alone
+                if tiles.several:
+                    weights = weights * in_rounds.softmax(1)
+                alone = alone.view(*qk[part].shape[:3], 1)
+            _put(out[part], tiles.merge(o, weights), v[part], alone)
+            ctx.rounds.append((inverse, z, weights, alone))
         ctx.save_for_backward(qk, v, out)
-        ctx.pattern = pattern
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         qk, v, out = ctx.saved_tensors
-        pattern: _Pattern = ctx.pattern
         grad_qk, grad_v = empty_heads_last(qk), empty_heads_last(v)
-        parts = zip(pattern.parts(pattern.tile_scores), ctx.rounds, strict=True)
-        for part, (z, weights, alone) in parts:
-            tiles = _Tiling(pattern, part, qk.dtype)
+        for part, rounds in zip(_parts(qk, ctx.scores), ctx.rounds, strict=True):
+            inverse, z, weights, alone = rounds
+            tiles = ctx.cut(part, qk.dtype)
             q, x, g, o = (tiles.sort(y[part]) for y in (qk, v, grad, out))
-            inverse = _inverse_lengths(q)
             k = q * inverse
             # Each round uses its own z; its gradient is scaled by its weight in the merged output.
             dq, dk, dv = softmax_part_backward(
-                tiles.own(g) * tiles.spread(weights),
+                tiles.own(g) if weights is None else tiles.own(g) * tiles.spread(weights),
                 tiles.own(q), tiles.seen(k), tiles.seen(x), tiles.own(o), z,
-                scale=pattern.scale, bias=tiles.bias,
+                scale=ctx.scale, bias=tiles.bias, causal=tiles.triangular,
             )  # fmt: skip
-            dqk = _through_keys(dq, tiles.fold(dk), tiles.own(k), tiles.own(inverse))
-            grad_qk[part] = tiles.merge(dqk)
-            torch.addcmul(tiles.merge(tiles.fold(dv)), grad[part], alone, out=grad_v[part])
-        return grad_qk, grad_v, None
+            # q is the query and, scaled to unit length, the key.
+            dk, k = tiles.fold(dk), tiles.own(k)
+            dk = dk.addcmul_(k, (dk * k).sum(dim=-1, keepdim=True), value=-1.0)
+            grad_qk[part] = tiles.merge(torch.addcmul(dq, dk, tiles.own(inverse)))
+            _put(grad_v[part], tiles.merge(tiles.fold(dv)), grad[part], alone)
+        return grad_qk, grad_v, None, None, None, None
 
 
-class _Tiling:
+def _put(out: Tensor, x: Tensor, y: Tensor, alone: Tensor | None) -> None:
+    """Write x into out, plus y where a step is alone."""
+    if alone is None:
+        out.copy_(x)
+    else:
+        torch.addcmul(x, y, alone, out=out)
+
+
+def _parts(x: Tensor, scores: int) -> Iterator[tuple[slice, slice]]:
+    """Slices of series and heads to compute at a time when one head has `scores` scores."""
+    at_once = _SCORES if x.device.type == "cpu" else 64 * _SCORES
+    return slices(x.shape[0], x.shape[1], scores, at_once)
+
+
+def _chunk_of(order: Tensor, bucket_size: int) -> Tensor:
+    """The chunk of each step in each round, counted over all rounds, in the shape of `order`."""
+    rounds, L = order.shape[2:]
+    chunk = torch.arange(L, device=order.device) // bucket_size
+    first = math.ceil(L / bucket_size) * torch.arange(rounds, device=order.device)
+    chunk = (chunk + first[:, None]).expand_as(order)
+    return torch.empty_like(order).scatter_(3, order, chunk)
+
+
+class _Tiles:
     """The steps of P series and heads in the order of their buckets, cut into chunks.
 
     Sorted tensors are (P, chunks + 1, bucket_size, ·), over the chunks of all rounds; the last
     chunk is repeated before the first. Tiles are (chunks, P, ·, ·).
     """
 
-    def __init__(self, pattern: _Pattern, part: tuple[slice, slice], dtype: torch.dtype) -> None:
-        order, m, in_round = pattern.order[part], pattern.bucket_size, pattern.chunks
+    triangular, several = False, True
+
+    def __init__(
+        self,
+        order: Tensor,
+        bucket_size: int,
+        key_mask: Tensor | None,
+        causal: bool,
+        deduplicate: bool,
+        part: tuple[slice, slice],
+        dtype: torch.dtype,
+    ) -> None:
+        order, m, in_round = order[part], bucket_size, math.ceil(order.shape[3] / bucket_size)
         self.shape = b, h, n, L = order.shape
         self.m, self.pairs, self.chunks = m, b * h, n * in_round
         pair = torch.arange(self.pairs, device=order.device)[:, None]
@@ -452,16 +419,16 @@ class _Tiling:
         step = F.pad(order, (0, in_round * m - L), value=L).flatten(2).flatten(0, 1)
         step = torch.cat([step[:, -m:], step], dim=1)
         self.index = (step.clamp(max=L - 1) + L * pair).flatten()
-        if pattern.key_mask is not None:
-            real = pattern.key_mask[part[0], None].expand(b, h, L).reshape(-1)
+        if key_mask is not None:
+            real = key_mask[part[0], None].expand(b, h, L).reshape(-1)
             step = step.masked_fill(~real[self.index].view_as(step), L)
 
         time = step.to(dtype).view(self.pairs, -1, m, 1)
         query, key = self.own(time), self.seen(time).mT
         self.bias = time.new_empty(self.chunks, self.pairs, m, 2 * m)
-        (torch.ge if pattern.causal else torch.eq)(key, query, out=self.bias)
+        (torch.ge if causal else torch.eq)(key, query, out=self.bias)
         self.bias.add_((key == L).to(dtype)).mul_(HIDDEN)
-        if pattern.deduplicate:
+        if deduplicate:
             self.bias.sub_(self._times_seen((rank // m).to(dtype)).log_())
 
     def sort(self, x: Tensor) -> Tensor:
@@ -483,13 +450,14 @@ class _Tiling:
         """Sum over the two tiles that see each chunk: the transpose of `seen`."""
         return x[:, :, self.m :] + x[:, :, : self.m].roll(-1, 0)
 
-    def rows(self, x: Tensor) -> Tensor:
-        """Tiles of queries as rows in sorted order."""
-        return x.transpose(0, 1).reshape(-1, x.shape[3])
+    def by_step(self, z: Tensor) -> Tensor:
+        """(P·L, n) from a number for each query of the tiles."""
+        return z.transpose(0, 1).flatten()[self.rank]
 
     def merge(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         """The (weighted) sum over the rounds of tiles of queries, back in time order."""
-        steps = F.embedding_bag(self.rank, self.rows(x), mode="sum", per_sample_weights=weights)
+        rows = x.transpose(0, 1).reshape(-1, x.shape[3])
+        steps = F.embedding_bag(self.rank, rows, mode="sum", per_sample_weights=weights)
         b, h, _, L = self.shape
         return steps.view(b, h, L, -1)
 
@@ -513,32 +481,71 @@ class _Tiling:
         return count.clamp_(min=1.0)
 
 
-def _inverse_lengths(q: Tensor) -> Tensor:
-    """(..., 1): the factors that scale q to unit length."""
-    lengths: Tensor = torch.linalg.vector_norm(q, dim=-1, keepdim=True)
-    return lengths.clamp_(min=1e-12).reciprocal_()
+class _Dense(_Tiles):
+    """All pairs of steps of a short series as one tile, with ln of how often a key is seen added.
+
+    Rounds merged by log-sum-exp are one softmax in which a key counts as often as it is seen.
+    """
+
+    several = False
+
+    def __init__(
+        self,
+        chunk: Tensor,
+        bucket_size: int,
+        key_mask: Tensor | None,
+        causal: bool,
+        deduplicate: bool,
+        part: tuple[slice, slice],
+        dtype: torch.dtype,
+    ) -> None:
+        chunk = chunk[part]
+        b, h, n, L = self.shape = chunk.shape
+        self.triangular, in_round = causal, math.ceil(L / bucket_size)
+        hidden = None if key_mask is None else ~key_mask[part[0], None]
+        kinds = in_round**n
+        if kinds > L:
+            self.bias = _ln_times(chunk, in_round, deduplicate, dtype)
+            if hidden is not None:
+                self.bias.masked_fill_(hidden[:, :, None], HIDDEN)
+        else:  # there are so few combinations of chunks that each pair of them is computed once
+            rounds = torch.arange(n, device=chunk.device)[:, None]
+            chunks = torch.arange(kinds, device=chunk.device) // in_round**rounds % in_round
+            logs = _ln_times(chunks + in_round * rounds, in_round, deduplicate, dtype)
+            by_key = F.pad(logs, (0, 1), value=HIDDEN).mT.contiguous()  # the last: hidden keys
+            query = key = (chunk % in_round * in_round**rounds).sum(2)
+            if hidden is not None:
+                key = key.masked_fill(hidden, kinds)
+            seen = by_key.index_select(0, key.flatten()).view(b * h, L, kinds).mT.reshape(-1, L)
+            first = kinds * torch.arange(b * h, device=chunk.device).view(b, h, 1)
+            self.bias = seen.index_select(0, (query + first).flatten()).view(b, h, L, L)
+        self.bias.diagonal(dim1=2, dim2=3).fill_(HIDDEN)
+
+    def sort(self, x: Tensor) -> Tensor:
+        return x
+
+    own = seen = fold = sort
+
+    def by_step(self, z: Tensor) -> Tensor:
+        return z.reshape(-1, 1)
+
+    def merge(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
+        return x if weights is None else x * self.spread(weights)
+
+    def spread(self, weights: Tensor) -> Tensor:
+        b, h, _, L = self.shape
+        return weights.view(b, h, L, 1)
 
 
-def _through_keys(
-    dq: Tensor, dk: Tensor, k: Tensor, inverse: Tensor, out: Tensor | None = None
-) -> Tensor:
-    """The gradient of q, which is the query and, scaled to unit length, the key; overwrites dk."""
-    along = (dk * k).sum(dim=-1, keepdim=True)
-    grad: Tensor = torch.addcmul(dq, dk.addcmul_(k, along, value=-1.0), inverse, out=out)
-    return grad
-
-
-def _alone(z: Tensor) -> Tensor:
-    """1.0 where nothing but hidden keys was seen, 0.0 elsewhere."""
-    return (z < HIDDEN / 2).to(z.dtype)
-
-
-def _log(count: Tensor, deduplicate: bool) -> Tensor:
-    """ln of the count, or of its sign; HIDDEN for 0. Overwrites the count."""
-    hidden = torch.eq(count, 0, out=torch.empty_like(count))  # converting a bool would be slow
-    if deduplicate:
-        return hidden.mul_(HIDDEN)
-    return count.clamp_(min=1.0).log_().add_(hidden, alpha=HIDDEN)
+def _ln_times(chunk: Tensor, in_round: int, deduplicate: bool, dtype: torch.dtype) -> Tensor:
+    """(..., K, K): ln of how often each of the chunks (..., n, K) sees each other one."""
+    *batch, n, K = chunk.shape
+    holds = torch.zeros(*batch, n * in_round, K, dtype=dtype, device=chunk.device)
+    holds.scatter_(-2, chunk, 1.0)
+    with torch.autocast(chunk.device.type, enabled=False):
+        times = holds.mT @ (holds + holds.roll(1, -2))
+    hidden = torch.eq(times, 0, out=torch.empty_like(times)).mul_(HIDDEN)  # bool would be slow
+    return hidden if deduplicate else times.clamp_(min=1.0).log_().add_(hidden)
 
 
 def _columns(n_buckets: Buckets) -> list[int]:

@@ -30,6 +30,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen
+from forecaster.attention.common.definitions import attend, visible
 from forecaster.attention.common.draws import DrawingAttention
 from forecaster.attention.common.kernels import (
     accumulator,
@@ -61,6 +62,36 @@ def prob_counts(L: int, S: int, factor: int) -> tuple[int, int]:
     at_least_one(L=L, S=S, factor=factor)
     u, U = (min(n, max(1, factor * math.ceil(math.log(n)))) for n in (L, S))
     return u, U
+
+
+def definition(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S Ev"],
+    *,
+    factor: int = 5,
+    causal: bool = False,
+    sample_index: Int[Tensor, "L U"] | None = None,
+    variant: Variant = "paper",
+    key_mask: Bool[Tensor, "B S"] | None = None,
+    scale: float | None = None,
+    seed: int = 0,
+) -> Float[Tensor, "B H L Ev"]:
+    """Equations 2 to 4 and algorithm 1, with all scores and both outputs of every query."""
+    L, S = q.shape[2], k.shape[2]
+    u, U = prob_counts(L, S, factor)
+    sample = draw_sample(L, S, U, seed) if sample_index is None else sample_index
+    index = sample.to(q.device).long().expand(*q.shape[:2], -1, -1)
+    real = visible(q, k, False, key_mask).expand(*q.shape[:2], -1, -1)
+    scores, drawn = (q @ k.mT).detach().gather(3, index), real.gather(3, index)
+    count = (drawn if variant == "paper" else real).sum(3).clamp(min=1)
+    highest = scores.masked_fill(~drawn, -math.inf).amax(3)
+    measure = highest - (scores * drawn).sum(3) / count
+    rank = measure.argsort(dim=2, descending=True, stable=True).argsort(dim=2)
+    seen = visible(q, k, causal, key_mask)
+    total = seen.to(v.dtype) @ v
+    n = 1 if causal and variant == "informer2020" else seen.sum(3, keepdim=True).clamp(min=1)
+    return torch.where(rank[..., None] < u, attend(q, k, v, seen, scale), total / n)
 
 
 def prob_sparse_attention(

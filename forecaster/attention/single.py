@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from forecaster.attention.base import About, Attention, Call, Core, Draw, Effective, Place, Seen
 from forecaster.attention.common.kernels import refuse_mix
+from forecaster.attention.full import definition as definition
 from forecaster.attention.full import full_attention
 from forecaster.shapes import Bool, Float
 

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forecaster.attention.base import About, Attention, Call, Core, Draw, Effective, Place, Seen
+from forecaster.attention.common.definitions import visible
 from forecaster.attention.common.kernels import accumulator, check_visibility
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.shapes import Bool, Float
@@ -31,6 +32,19 @@ from forecaster.shapes import Bool, Float
 START = -3.0
 LONGEST = 2048
 """The largest number of positions, with 4 million weights for each head."""
+
+
+def definition(
+    v: Float[Tensor, "B H S Ev"],
+    A: Float[Tensor, "H L S"],
+    *,
+    causal: bool = False,
+    key_mask: Bool[Tensor, "B S"] | None = None,
+) -> Float[Tensor, "B H L Ev"]:
+    """out_i = Σ_j softplus(A_ij) v_j / Σ_j softplus(A_ij), with weights for each series."""
+    weights = A.exp().log1p() * visible(A.expand(len(v), -1, -1, -1), v, causal, key_mask)
+    total = weights.sum(3, keepdim=True)
+    return weights / (total + (total == 0)) @ v
 
 
 def static_attention(

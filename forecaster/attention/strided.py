@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
+from forecaster.attention.common.definitions import attend, positions, visible
 from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one, check_one_of
 from forecaster.attention.common.multihead import MultiHeadAttention
@@ -63,6 +64,22 @@ class StridedPattern:
         local, column = distance < self.stride, distance % self.stride == 0
         visible = {"merged": local | column, "local": local, "column": column}[self.keys]
         return visible & (j <= i) if self.causal else visible
+
+
+def definition(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S Ev"],
+    *,
+    stride: int,
+    causal: bool = True,
+    pattern: Keys = "merged",
+    key_mask: Bool[Tensor, "B S"] | None = None,
+    scale: float | None = None,
+) -> Float[Tensor, "B H L Ev"]:
+    """Full attention over the j with d < l, or d mod l = 0, or either."""
+    seen = StridedPattern(stride, causal, pattern)(*positions(q.shape[2], k.shape[2], q.device))
+    return attend(q, k, v, seen & visible(q, k, causal, key_mask), scale)
 
 
 def strided_attention(

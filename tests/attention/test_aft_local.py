@@ -4,20 +4,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.attention.aft_local import AFTLocalAttention, aft_local_attention
+from forecaster.attention.aft_local import AFTLocalAttention, aft_local_attention, definition
 from forecaster.attention.base import Place
 from forecaster.attention.common import banded
 
 from .agreement import assert_agree, inputs
-from .naive.aft_local import aft_local as naive_aft_local
-
-# 13 steps: some hidden, all but two hidden, all hidden.
-MASK = torch.stack([torch.arange(13) % 3 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])
 
 both = pytest.mark.parametrize("causal", [False, True])
 tiled_or_dense = pytest.mark.parametrize("tile", [None, 4], ids=["dense", "tiled"])
 # The range of exponents below 0 in float32 and float64 decides how m is computed.
-WAYS = {"float32": (80.0, 700.0), "float64": (0.0, 700.0), "softmax": (0.0, 0.0)}
 
 
 def biases(length: int, window: int, heads: int | None = None, size: float = 1.0) -> Tensor:
@@ -32,61 +27,9 @@ def use_tiles(monkeypatch: pytest.MonkeyPatch, size: int | None) -> None:
         monkeypatch.setattr(banded, "_DENSE", size)
 
 
-def use_way(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    single, double = WAYS[way]
-    monkeypatch.setattr(banded, "_reach", lambda kind: single if kind is torch.float32 else double)
-
-
 def module(length: int = 23, **options: Any) -> AFTLocalAttention:
     torch.manual_seed(0)
     return AFTLocalAttention(Place(6, 2, length, length), **options)
-
-
-@both
-@tiled_or_dense
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)], ids=str
-)
-def test_equals_its_definition(
-    monkeypatch: pytest.MonkeyPatch,
-    causal: bool,
-    tile: int | None,
-    masked: bool,
-    dtype: torch.dtype,
-    tolerance: float,
-) -> None:
-    use_tiles(monkeypatch, tile)
-    options: dict[str, Any] = {"window": 3, "causal": causal, "key_mask": MASK if masked else None}
-    assert_agree(
-        lambda *x: aft_local_attention(*x, **options),
-        lambda *x: naive_aft_local(*x, **options),
-        [*inputs(3, queries=13, keys=13, dtype=dtype), biases(13, 3).to(dtype)],
-        tolerance,
-    )
-
-
-@both
-@tiled_or_dense
-@pytest.mark.parametrize(
-    ("length", "window"), [(1, 1), (1, 4), (3, 7), (4, 2), (5, 5), (7, 1), (8, 4), (9, 6), (17, 11)]
-)
-@pytest.mark.parametrize("heads", [None, 2])
-def test_lengths_around_tiles_and_windows(
-    monkeypatch: pytest.MonkeyPatch,
-    length: int,
-    window: int,
-    causal: bool,
-    tile: int | None,
-    heads: int | None,
-) -> None:
-    use_tiles(monkeypatch, tile)
-    assert_agree(
-        lambda *x: aft_local_attention(*x, window=window, causal=causal),
-        lambda *x: naive_aft_local(*x, window=window, causal=causal),
-        [*inputs(1, queries=length, keys=length, width=2), biases(length, window, heads)],
-        1e-9,
-    )
 
 
 @both
@@ -109,38 +52,6 @@ def test_lengths_around_the_real_tiles(length: int, causal: bool) -> None:
         dense,
         [q, k, v, biases(length, 32)],
         1e-9,
-    )
-
-
-@both
-@pytest.mark.parametrize("at_once", [1, 60, 200])
-@pytest.mark.parametrize("heads", [None, 2])
-def test_parts_of_the_batch_add_up(
-    monkeypatch: pytest.MonkeyPatch, at_once: int, causal: bool, heads: int | None
-) -> None:
-    tensors = [*inputs(3, queries=9, keys=9), biases(9, 2, heads)]
-    monkeypatch.setattr(banded, "_AT_ONCE", at_once)
-    assert_agree(
-        lambda *x: aft_local_attention(*x, window=2, causal=causal),
-        lambda *x: naive_aft_local(*x, window=2, causal=causal),
-        tensors,
-        1e-9,
-    )
-
-
-@both
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("tile", [None, 4], ids=["dense", "tiled"])
-def test_every_way_gives_the_same(
-    monkeypatch: pytest.MonkeyPatch, way: str, causal: bool, tile: int | None
-) -> None:
-    use_tiles(monkeypatch, tile)
-    use_way(monkeypatch, way)
-    assert_agree(
-        lambda *x: aft_local_attention(*x, window=3, causal=causal, key_mask=MASK),
-        lambda *x: naive_aft_local(*x, window=3, causal=causal, key_mask=MASK),
-        [*(x.float() for x in inputs(3, queries=13, keys=13)), biases(13, 3).float()],
-        1e-5,
     )
 
 
@@ -170,7 +81,7 @@ def test_steep_keys_and_biases(
     band = (20 * torch.rand(19, 5, generator=torch.Generator().manual_seed(4)) - 10).float()
     assert_agree(
         lambda *x: aft_local_attention(*x, window=3, causal=causal),
-        lambda *x: naive_aft_local(*x, window=3, causal=causal),
+        lambda *x: definition(*x, window=3, causal=causal),
         [q, steep(kind, 19).float(), v, band],
         1e-4,
     )
@@ -186,36 +97,10 @@ def test_biases_that_float32_cannot_exponentiate(
     tensors = [*inputs(1, queries=13, keys=13, dtype=torch.float32), biases(13, 3, 2, size).float()]
     assert_agree(
         lambda *x: aft_local_attention(*x, window=3, causal=causal),
-        lambda *x: naive_aft_local(*x, window=3, causal=causal),
+        lambda *x: definition(*x, window=3, causal=causal),
         tensors,
         1e-4,
     )
-
-
-@both
-@pytest.mark.parametrize("way", ["float32", "softmax"])
-def test_gradients_by_finite_differences(
-    monkeypatch: pytest.MonkeyPatch, way: str, causal: bool
-) -> None:
-    use_tiles(monkeypatch, 2)
-    use_way(monkeypatch, way)
-    mask = torch.tensor([[False, True, True, False, True], [False] * 5])
-    assert torch.autograd.gradcheck(
-        lambda *x: aft_local_attention(*x, window=2, causal=causal, key_mask=mask),
-        [*inputs(heads=1, queries=5, keys=5, width=2), biases(5, 2)],
-    )
-
-
-@both
-def test_window_one_without_biases_is_a_softmax_over_time(causal: bool) -> None:
-    q, k, v = inputs(queries=40, keys=40)
-    scores = k[:, :, None].expand(-1, -1, 40, -1, -1)
-    if causal:
-        hidden = torch.ones(40, 40).triu(1) > 0
-        scores = scores.masked_fill(hidden[..., None], -torch.inf)
-    want = q.sigmoid() * (scores.softmax(3) * v[:, :, None]).sum(3)
-    out = aft_local_attention(q, k, v, torch.zeros(40, 1), window=1, causal=causal)
-    torch.testing.assert_close(out, want)
 
 
 def test_what_the_caller_cannot_see_does_not_matter() -> None:
@@ -231,38 +116,6 @@ def test_what_the_caller_cannot_see_does_not_matter() -> None:
     )
     assert torch.equal(first, second)
     assert not torch.equal(first, aft_local_attention(q, k, v, changed, window=3))
-
-
-@both
-def test_strides_change_nothing(causal: bool) -> None:
-    q, k, v = inputs(queries=40, keys=40)
-    band = biases(40, 3, heads=2)
-    plain = aft_local_attention(q, k, v, band, window=3, causal=causal)
-    q, k, v = (x.transpose(0, 3).contiguous().transpose(0, 3) for x in (q, k, v))
-    band = band.mT.contiguous().mT
-    again = aft_local_attention(q, k, v, band, window=3, causal=causal)
-    torch.testing.assert_close(again, plain)
-
-
-@both
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_near_the_truth(dtype: torch.dtype, causal: bool) -> None:
-    q, k, v = ((30 * x).to(dtype) for x in inputs(queries=40, keys=40))
-    band = biases(40, 3)
-    out = aft_local_attention(q, k, v, band.to(dtype), window=3, causal=causal)
-    q, k, v, band = (x.detach().double() for x in (q, k, v, band.to(dtype)))
-    want = aft_local_attention(q, k, v, band, window=3, causal=causal)
-    assert out.dtype is dtype
-    torch.testing.assert_close(out.double(), want, atol=0.3, rtol=0.02)
-
-
-def test_autocast_does_not_lower_the_sums() -> None:
-    q, k, v = (x.float() for x in inputs(queries=150, keys=150))
-    band = biases(150, 3).float()
-    plain = aft_local_attention(q, k, v, band, window=3)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        lowered = aft_local_attention(q, k, v, band, window=3)
-    assert torch.equal(lowered, plain)
 
 
 @pytest.mark.parametrize(
@@ -321,13 +174,3 @@ def test_refuses_impossible_places_and_options() -> None:
         AFTLocalAttention(Place(6, 2, 7, 7, mix=True))
     with pytest.raises(ValueError, match="got window=0"):
         module(window=0)
-
-
-def test_says_what_it_amounts_to() -> None:
-    assert (
-        module(84).amounts_to().text
-        == "aft-local: biases up to 31 steps away, none beyond (L = 84)"
-    )
-    assert module(21).amounts_to().text == (
-        "aft-local: aft-full, as window >= L (window = 32, L = 21)"
-    )

@@ -1,4 +1,3 @@
-import sys
 from typing import Any
 
 import pytest
@@ -8,11 +7,6 @@ from torch import Tensor
 from forecaster.attention import FastformerAttention, Place, additive_attention, fastformer
 
 from .agreement import assert_agree, inputs
-from .memory import peak_mib
-from .naive.fastformer import fastformer as slow_fastformer
-
-# 13 steps: some hidden, all but two hidden, all hidden.
-MASK = torch.stack([torch.arange(13) % 3 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])
 
 both = pytest.mark.parametrize("causal", [False, True])
 each_type = pytest.mark.parametrize(
@@ -33,7 +27,9 @@ def agree(tensors: list[Tensor], tolerance: float, **options: Any) -> None:
         lambda q, k, v, w_q, w_k, b_q, b_k: additive_attention(
             q, k, v, w_q, w_k, query_bias=b_q, key_bias=b_k, **options
         ),
-        lambda *tensors: slow_fastformer(*tensors, **options),
+        lambda q, k, v, w_q, w_k, b_q, b_k: fastformer.definition(
+            q, k, v, w_q, w_k, query_bias=b_q, key_bias=b_k, **options
+        ),
         tensors,
         tolerance,
     )
@@ -42,30 +38,6 @@ def agree(tensors: list[Tensor], tolerance: float, **options: Any) -> None:
 def module(length: int = 11, **options: Any) -> FastformerAttention:
     torch.manual_seed(0)
     return FastformerAttention(Place(6, 2, length, length), **options)
-
-
-@both
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("wide", [True, False])
-@each_type
-def test_equals_its_definition(
-    causal: bool, masked: bool, wide: bool, dtype: torch.dtype, tolerance: float
-) -> None:
-    tensors = [*inputs(3, queries=13, keys=13, dtype=dtype), *scorers(wide, dtype=dtype)]
-    agree(tensors, tolerance, causal=causal, key_mask=MASK if masked else None)
-
-
-@both
-@pytest.mark.parametrize("length", [1, 2, 31, 32, 37])
-def test_any_length(causal: bool, length: int) -> None:
-    agree([*inputs(1, queries=length, keys=length), *scorers()], 1e-9, causal=causal)
-
-
-@both
-@each_type
-def test_large_scores(causal: bool, dtype: torch.dtype, tolerance: float) -> None:
-    tensors = [*inputs(queries=41, keys=41, dtype=dtype), *scorers(size=25.0, dtype=dtype)]
-    agree(tensors, tolerance, causal=causal)
 
 
 @both
@@ -79,18 +51,6 @@ def test_scores_that_rise_or_fall(
     rising = [0.05 * x.detach() + ramp for x in (q, k)]
     weights = [torch.full((2, 6), end / 6 * 3**0.5, dtype=dtype) for _ in range(2)]
     agree([*rising, v, *weights, *scorers(dtype=dtype)[2:]], tolerance, causal=causal)
-
-
-@both
-def test_gradients_by_finite_differences(causal: bool) -> None:
-    mask = torch.tensor([[False, True, False, True]])
-    w_q, w_k, b_q, b_k = scorers()
-    assert torch.autograd.gradcheck(
-        lambda q, k, v, w_q, w_k: additive_attention(
-            q, k, v, w_q, w_k, query_bias=b_q, key_bias=b_k, causal=causal, key_mask=mask
-        ),
-        (*inputs(1, queries=4, keys=4), w_q, w_k),
-    )
 
 
 def test_a_head_of_its_own_is_a_wide_weight_with_zeros_elsewhere() -> None:
@@ -114,58 +74,6 @@ def test_a_causal_row_knows_only_its_prefix() -> None:
     prefix = additive_attention(*(x[:, :, :35] for x in tensors), *weights, causal=True)
     rows = additive_attention(*tensors, *weights, causal=True)
     torch.testing.assert_close(rows[:, :, :35], prefix, atol=1e-12, rtol=0)
-
-
-@both
-def test_a_series_of_padding_alone_is_zero_without_gradient(causal: bool) -> None:
-    tensors, weights = inputs(), scorers()[:2]
-    mask = torch.tensor([[True] * 7, [False] * 7])
-    u = additive_attention(*tensors, *weights, causal=causal, key_mask=mask)
-    assert (u[1] == 0).all()
-    for gradient in torch.autograd.grad(u.sum(), tensors):
-        assert (gradient[1] == 0).all()
-
-
-@both
-def test_hidden_steps_may_hold_anything(causal: bool) -> None:
-    q, k, v = (x.detach().transpose(1, 2).contiguous() for x in inputs(1))
-    mask = torch.arange(7)[None] != 3
-    results = []
-    for _ in range(2):
-        u = additive_attention(
-            *(x.transpose(1, 2) for x in (q, k, v)), *scorers()[:2], causal=causal, key_mask=mask
-        )
-        results.append(u[:, :, mask[0]])
-        q[:, 3], k[:, 3], v[:, 3] = torch.nan, torch.inf, torch.nan
-    assert torch.equal(*results)
-
-
-@both
-def test_layout_changes_nothing(causal: bool) -> None:
-    tensors, weights = inputs(), scorers()[:2]
-    plain = additive_attention(*tensors, *weights, causal=causal)
-    strided = [x.detach().transpose(2, 3).contiguous().transpose(2, 3) for x in tensors]
-    again = additive_attention(*strided, *(w.T.contiguous().T for w in weights), causal=causal)
-    torch.testing.assert_close(again, plain)
-
-
-@both
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_computed_in_float32(causal: bool, dtype: torch.dtype) -> None:
-    tensors = [5 * x.detach() for x in inputs(queries=40, keys=40, dtype=dtype)]
-    weights = [x.detach() for x in scorers(dtype=dtype)[:2]]
-    u = additive_attention(*tensors, *weights, causal=causal)
-    exact = additive_attention(*(x.float() for x in (*tensors, *weights)), causal=causal)
-    assert u.dtype is dtype
-    assert torch.equal(u, exact.to(dtype))
-
-
-def test_autocast_changes_nothing() -> None:
-    tensors, weights = inputs(dtype=torch.float32), scorers(dtype=torch.float32)[:2]
-    for causal in (False, True):
-        plain = additive_attention(*tensors, *weights, causal=causal)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert torch.equal(additive_attention(*tensors, *weights, causal=causal), plain)
 
 
 def test_says_what_does_not_fit() -> None:
@@ -192,7 +100,7 @@ def test_the_module_adds_the_projected_query(causal: bool) -> None:
             attention.get_submodule("value_projection"),
         )
     )
-    u = slow_fastformer(
+    u = fastformer.definition(
         q, k, v, attention.query_score.weight, attention.key_score.weight, causal=causal
     )
     want = attention.out_projection(u.transpose(1, 2).flatten(2)) + attention.query_projection(x)
@@ -233,20 +141,3 @@ def test_drops_what_is_added_to_the_query_in_training_only() -> None:
     assert not doubled.all()
     with pytest.raises(ValueError, match=r"got dropout=1.0"):
         module(dropout=1.0)
-
-
-def test_says_what_it_amounts_to() -> None:
-    assert module().amounts_to().text == "fastformer: one global query and key for each of 2 heads"
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize("causal", [False, True])
-def test_long_series_stay_far_below_a_dense_matrix(causal: bool) -> None:
-    weights = torch.ones(2, 1, 64, requires_grad=True).unbind()
-
-    def run(length: int) -> None:
-        q, k, v = inputs(1, 1, length, length, width=64, dtype=torch.float32)
-        additive_attention(q, k, v, *weights, causal=causal).sum().backward()
-
-    run(64)
-    assert peak_mib(lambda: run(8192)) < 8192 * 8192 * 4 / 2**20 / 4

@@ -1,4 +1,3 @@
-import sys
 from typing import Any
 
 import pytest
@@ -8,17 +7,13 @@ from torch import Tensor
 from forecaster.attention import (
     MixedChunkAttention,
     Place,
+    flash,
     mixed_chunk_attention,
     relu_squared_attention,
 )
 from forecaster.attention.common import gated
 
-from .agreement import assert_agree, inputs
-from .memory import peak_mib
-from .naive.flash import mixed_chunk
-
-# 9 steps: some hidden, all but two hidden, all hidden.
-MASK = torch.stack([torch.arange(9) % 3 > 0, torch.arange(9) > 6, torch.zeros(9) > 0])
+from .agreement import inputs
 
 
 def draws(
@@ -38,60 +33,6 @@ def module(length: int = 23, **options: Any) -> MixedChunkAttention:
 
 def series(length: int = 23) -> Tensor:
     return torch.randn(3, length, 6, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.mark.parametrize("shape", [(), (4, 4), (2, 4, 4)])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
-def test_equals_its_definition(
-    shape: tuple[int, ...], causal: bool, masked: bool, dtype: torch.dtype, tolerance: float
-) -> None:
-    tensors = draws(dtype=dtype)
-    if shape:
-        generator = torch.Generator().manual_seed(5)
-        tensors.append(torch.randn(shape, generator=generator).to(dtype))
-    options = {"chunk_size": 4, "causal": causal, "key_mask": MASK if masked else None}
-
-    def fast(*x: Tensor) -> Tensor:
-        return mixed_chunk_attention(*x[:5], bias=x[5] if shape else None, **options)
-
-    def slow(*x: Tensor) -> Tensor:
-        return mixed_chunk(*x[:5], bias=x[5] if shape else None, **options)
-
-    assert_agree(fast, slow, tensors, tolerance)
-
-
-@pytest.mark.parametrize("heads", [1, 3])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("scores_at_once", [1, 40, 1 << 19])
-@pytest.mark.parametrize(("length", "chunk_size"), [(1, 1), (1, 4), (3, 4), (4, 4), (5, 4), (7, 2)])
-def test_any_lengths(
-    heads: int,
-    causal: bool,
-    scores_at_once: int,
-    length: int,
-    chunk_size: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(gated, "scores_at_once", lambda x: scores_at_once)
-    options = {"chunk_size": chunk_size, "causal": causal, "linear_scale": 0.3}
-    tensors = draws(length, heads, batch=2)
-
-    def fast(*x: Tensor) -> Tensor:
-        return mixed_chunk_attention(*x, **options)
-
-    assert_agree(fast, lambda *x: mixed_chunk(*x, **options), tensors, 1e-9)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_gradcheck(causal: bool) -> None:
-    bias = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(5)).double()
-
-    def core(*x: Tensor) -> Tensor:
-        return mixed_chunk_attention(*x[:5], bias=x[5], chunk_size=3, causal=causal)
-
-    assert torch.autograd.gradcheck(core, (*draws(4, batch=1), bias.requires_grad_()))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -117,29 +58,10 @@ def test_large_values_of_the_future_leave_no_rounding() -> None:
     assert torch.equal(before[:, :, :4], after[:, :, :4])
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("causal", [False, True])
-def test_half_precision_is_near_the_truth(dtype: torch.dtype, causal: bool) -> None:
-    tensors = [3 * x for x in draws(60, dtype=dtype)]
-    out = mixed_chunk_attention(*tensors, chunk_size=16, causal=causal)
-    exact = [x.detach().double() for x in tensors]
-    want = mixed_chunk_attention(*exact, chunk_size=16, causal=causal)
-    assert out.dtype is dtype
-    torch.testing.assert_close(out.double(), want, atol=0.02 * want.abs().max().item(), rtol=0.02)
-
-
 def test_the_linear_path_is_summed_in_float32() -> None:
     ones = torch.ones(1, 1, 4096, 1, dtype=torch.bfloat16)  # bfloat16 is exact up to 256
     out = mixed_chunk_attention(0 * ones, ones, ones, ones, ones, linear_scale=1.0)
     assert (out == 4096).all()
-
-
-def test_autocast_keeps_the_sums_exact() -> None:
-    tensors = [x.float() for x in draws(40)]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = mixed_chunk_attention(*tensors, chunk_size=16)
-        out.sum().backward()
-    assert torch.equal(out, mixed_chunk_attention(*tensors, chunk_size=16))
 
 
 def test_float16_saturates() -> None:
@@ -174,11 +96,6 @@ def test_refuses_an_empty_chunk_in_the_unit_too() -> None:
         module(chunk_size=0)
 
 
-def test_refuses_to_mix_heads_it_does_not_have() -> None:
-    with pytest.raises(ValueError, match=r"set model\.mix=false"):
-        MixedChunkAttention(Place(6, 2, 7, 7, mix=True))
-
-
 @pytest.mark.parametrize("options", [{}, {"linear_scale": 0.5}])
 def test_the_unit_is_its_formula(options: dict[str, Any]) -> None:
     unit, x = module(**options), series()
@@ -195,7 +112,7 @@ def test_the_unit_is_its_formula(options: dict[str, Any]) -> None:
     )
     quad_q, lin_q, quad_k, lin_k = copies
     steps = torch.arange(8)
-    attended = mixed_chunk(
+    attended = flash.definition(
         quad_q,
         quad_k,
         lin_q,
@@ -228,19 +145,3 @@ def test_a_second_unit_can_replace_the_feed_forward(causal: bool) -> None:
     changed = torch.cat([x[:, :9], 5 + x[:, 9:]], dim=1)
     same = torch.equal(second(x)[:, :9], second(changed)[:, :9])
     assert same is causal
-
-
-def test_says_what_it_amounts_to() -> None:
-    assert module().amounts_to().text == "flash: 3 chunks of at most 8 steps"
-    assert module(7).amounts_to().text == "flash: 1 chunk of 7 steps"
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize("causal", [False, True])
-def test_long_series_stay_far_below_a_dense_matrix(causal: bool) -> None:
-    def run(length: int) -> None:
-        x = [x.float() for x in inputs(1, 1, length, length, 64)]
-        mixed_chunk_attention(x[0], x[1], x[0], x[1], x[2], causal=causal).sum().backward()
-
-    run(64)
-    assert peak_mib(lambda: run(8192)) < 8192 * 8192 * 4 / 2**20 / 4

@@ -7,22 +7,11 @@ from torch import Tensor
 from forecaster.attention import GatedAttentionUnit, Place, gau, relu_squared_attention
 from forecaster.attention.common import gated
 
-from .agreement import assert_agree, inputs, value_and_gradients
-from .naive.gau import relu_squared
-
-# 9 steps: some hidden, all but two hidden, all hidden.
-MASK = torch.stack([torch.arange(9) % 3 > 0, torch.arange(9) > 6, torch.zeros(9) > 0])
-BIASES = {"none": (), "bias": (9, 9), "biases": (2, 9, 9), "line": (21,), "lines": (2, 17)}
+from .agreement import inputs
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(5)).to(dtype)
-
-
-def small_tiles(monkeypatch: pytest.MonkeyPatch, side: int = 4) -> None:
-    """Many tiles, and one head at a time, as for long series."""
-    monkeypatch.setattr(gau, "_tile", lambda x: side)
-    monkeypatch.setattr(gated, "scores_at_once", lambda x: 1)
 
 
 def module(length: int = 23, **options: Any) -> GatedAttentionUnit:
@@ -32,131 +21,6 @@ def module(length: int = 23, **options: Any) -> GatedAttentionUnit:
 
 def series(length: int = 23) -> Tensor:
     return torch.randn(3, length, 6, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.mark.parametrize("kind", BIASES)
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize(
-    ("tiled", "dtype", "tolerance"),
-    [
-        (False, torch.float64, 1e-9),
-        (True, torch.float64, 1e-9),
-        (True, torch.float32, 1e-4),
-    ],
-)
-def test_equals_its_definition(
-    kind: str,
-    causal: bool,
-    masked: bool,
-    tiled: bool,
-    dtype: torch.dtype,
-    tolerance: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if tiled:
-        small_tiles(monkeypatch)
-    tensors = [*inputs(3, queries=9, keys=9, value_width=5, dtype=dtype)]
-    name = "relative_bias" if kind.startswith("line") else "bias"
-    if kind != "none":
-        tensors.append(draw(*BIASES[kind], dtype=dtype))
-    options: dict[str, Any] = {"causal": causal, "key_mask": MASK if masked else None}
-
-    def fast(q: Tensor, k: Tensor, v: Tensor, *b: Tensor) -> Tensor:
-        return relu_squared_attention(q, k, v, **({name: b[0]} if b else {}), **options)
-
-    def slow(q: Tensor, k: Tensor, v: Tensor, *b: Tensor) -> Tensor:
-        return relu_squared(q, k, v, **({name: b[0]} if b else {}), **options)
-
-    assert_agree(fast, slow, tensors, tolerance)
-
-
-@pytest.mark.parametrize("heads", [1, 3])
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 7), (7, 1), (11, 5), (5, 11)])
-def test_any_lengths(heads: int, queries: int, keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    tensors = [*inputs(2, heads, queries, keys), draw(2 * max(queries, keys) - 1)]
-
-    def fast(q: Tensor, k: Tensor, v: Tensor, w: Tensor) -> Tensor:
-        return relu_squared_attention(q, k, v, relative_bias=w, normalizer="ns")
-
-    def slow(q: Tensor, k: Tensor, v: Tensor, w: Tensor) -> Tensor:
-        return relu_squared(q, k, v, relative_bias=w, normalizer="ns")
-
-    assert_agree(fast, slow, tensors, 1e-9)
-    small_tiles(monkeypatch)
-    assert_agree(fast, slow, tensors, 1e-9)
-
-
-@pytest.mark.parametrize("side", [3, 4, 5])
-@pytest.mark.parametrize("causal", [False, True])
-def test_tile_borders(side: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    tensors = [*inputs(1, queries=8, keys=8), draw(15)]
-
-    def core(q: Tensor, k: Tensor, v: Tensor, w: Tensor) -> Tensor:
-        return relu_squared_attention(q, k, v, relative_bias=w, causal=causal)
-
-    small_tiles(monkeypatch, side)
-    assert_agree(core, lambda *x: relu_squared(*x[:3], None, x[3], causal), tensors, 1e-9)
-
-
-@pytest.mark.parametrize("length", [383, 384, 385, 769])
-@pytest.mark.parametrize("causal", [False, True])
-def test_long_series_come_in_tiles(
-    length: int, causal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tensors = [*inputs(1, 1, length, length), draw(2 * length - 1)]
-
-    def core(q: Tensor, k: Tensor, v: Tensor, w: Tensor) -> Tensor:
-        return relu_squared_attention(q, k, v, relative_bias=w, causal=causal)
-
-    tiled = value_and_gradients(core, tensors)
-    monkeypatch.setattr(gau, "_tile", lambda x: length)
-    for x, y in zip(tiled, value_and_gradients(core, tensors), strict=True):
-        torch.testing.assert_close(x, y)
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_normalizer_ns(masked: bool) -> None:
-    mask = MASK if masked else None
-
-    def core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return relu_squared_attention(q, k, v, normalizer="ns", key_mask=mask)
-
-    def slow(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return relu_squared(q, k, v, normalizer="ns", key_mask=mask)
-
-    assert_agree(core, slow, inputs(3, queries=9, keys=9), 1e-9)
-
-
-@pytest.mark.parametrize("shape", [(4, 4), (2, 7)])
-@pytest.mark.parametrize("causal", [False, True])
-def test_gradcheck(shape: tuple[int, ...], causal: bool) -> None:
-    name = "bias" if shape == (4, 4) else "relative_bias"
-    b = draw(*shape).requires_grad_()
-
-    def core(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
-        return relu_squared_attention(q, k, v, causal=causal, **{name: b})
-
-    assert torch.autograd.gradcheck(core, (*inputs(1, 2, 4, 4, 1), b))
-
-
-def test_the_relative_bias_is_the_bias_of_the_distance() -> None:
-    q, k, v = inputs(queries=9, keys=9)
-    w, steps = draw(2 * 12 - 1), torch.arange(9)
-    dense = w[steps - steps[:, None] + 11]
-    torch.testing.assert_close(
-        relu_squared_attention(q, k, v, relative_bias=w),
-        relu_squared_attention(q, k, v, bias=dense),
-    )
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_near_the_truth(dtype: torch.dtype) -> None:
-    q, k, v = (3 * x for x in inputs(queries=60, keys=60, width=64, dtype=dtype))
-    out = relu_squared_attention(q, k, v)
-    want = relu_squared_attention(*(x.detach().double() for x in (q, k, v)))
-    assert out.dtype is dtype
-    torch.testing.assert_close(out.double(), want, atol=0.02 * want.abs().max().item(), rtol=0.02)
 
 
 def test_products_that_overflow_half_precision_do_not_before_they_are_divided() -> None:
@@ -169,14 +33,6 @@ def test_products_that_overflow_half_precision_do_not_before_they_are_divided() 
 def test_float16_saturates() -> None:
     q = torch.full((1, 1, 8, 64), 30.0, dtype=torch.float16)
     assert (relu_squared_attention(q, q, q) == torch.finfo(torch.float16).max).all()
-
-
-def test_autocast_keeps_the_scores_exact() -> None:
-    q, k, v = (x.float() for x in inputs(queries=40, keys=40))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = relu_squared_attention(q, k, v)
-        out.sum().backward()
-    assert torch.equal(out, relu_squared_attention(q, k, v))
 
 
 @pytest.mark.parametrize(
@@ -207,11 +63,6 @@ def test_refuses_impossible_options(options: dict[str, Any], message: str) -> No
         module(**options)
 
 
-def test_refuses_to_mix_heads_it_does_not_have() -> None:
-    with pytest.raises(ValueError, match=r"set model\.mix=false"):
-        GatedAttentionUnit(Place(6, 2, 7, 7, mix=True))
-
-
 def test_refuses_more_steps_than_its_bias_was_built_for() -> None:
     with pytest.raises(ValueError, match="at most 23 steps, got 24"):
         module()(series(24))
@@ -238,7 +89,7 @@ def test_the_unit_is_its_formula(rotary: bool) -> None:
             return torch.cat([pairs.real, pairs.imag], dim=-1)
 
         q, k = turn(q), turn(k)
-    attended = relu_squared(
+    attended = gau.definition(
         q[:, None], k[:, None], v[:, None], relative_bias=unit.relative_bias(), causal=True
     )
     want = unit.out_projection(u * attended[:, 0])
@@ -305,7 +156,3 @@ def test_a_second_unit_can_replace_the_feed_forward(causal: bool) -> None:
     changed = torch.cat([x[:, :9], 5 + x[:, 9:]], dim=1)
     same = torch.equal(second(x)[:, :9], second(changed)[:, :9])
     assert same is causal
-
-
-def test_says_what_it_amounts_to() -> None:
-    assert module().amounts_to().text == "gau: squared ReLU over all 23 keys"

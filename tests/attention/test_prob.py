@@ -1,30 +1,18 @@
-import hashlib
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from forecaster.attention import (
     Place,
     ProbSparseAttention,
     full_attention,
-    prob,
     prob_counts,
     prob_sparse_attention,
 )
 
-from . import naive
-from .agreement import assert_agree, inputs
-from .memory import peak_mib
-
-VARIANTS = ["paper", "informer2020"]
-# 13 steps: some hidden, all but two hidden (so many samples meet no real key), all hidden.
-MASK = torch.stack([torch.arange(13) % 3 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])
+from .agreement import inputs
 
 
 def draw(queries: int, keys: int, count: int = 4, seed: int = 0) -> Tensor:
@@ -55,84 +43,6 @@ def series(length: int = 23) -> Tensor:
 )
 def test_counts(queries: int, keys: int, factor: int, counts: tuple[int, int]) -> None:
     assert prob_counts(queries, keys, factor) == counts
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)], ids=str
-)
-@pytest.mark.parametrize("exporting", [False, True])
-def test_equals_its_definition(
-    exporting: bool,
-    causal: bool,
-    masked: bool,
-    variant: Any,
-    dtype: torch.dtype,
-    tolerance: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: exporting)
-    sample = draw(13, 13)
-    options: dict[str, Any] = {
-        "causal": causal,
-        "key_mask": MASK if masked else None,
-        "variant": variant,
-        "factor": 1,
-    }
-    assert_agree(
-        lambda q, k, v: prob_sparse_attention(q, k, v, sample_index=sample, **options),
-        lambda q, k, v: naive.prob(q, k, v, sample, **options),
-        inputs(3, queries=13, keys=13, value_width=2, dtype=dtype),
-        tolerance,
-    )
-
-
-@pytest.mark.parametrize(("queries", "keys"), [(11, 29), (29, 11), (7, 1), (40, 40)])
-def test_lengths_may_differ(queries: int, keys: int) -> None:
-    sample = draw(queries, keys, 5)
-    assert_agree(
-        lambda q, k, v: prob_sparse_attention(
-            q, k, v, factor=1, sample_index=sample.int(), scale=0.3
-        ),
-        lambda q, k, v: naive.prob(q, k, v, sample, 1, scale=0.3),
-        inputs(queries=queries, keys=keys),
-        1e-9,
-    )
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("scores", [1, 13 * 4 * 2, 13 * 4 * 4])
-def test_the_portions_of_the_measure_do_not_matter(
-    scores: int, masked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    q, k, v = (x.float() for x in inputs(3, 3, queries=13, keys=13))
-    options: dict[str, Any] = {"factor": 1, "key_mask": MASK if masked else None}
-    whole = prob_sparse_attention(q, k, v, **options)
-    monkeypatch.setattr(prob, "_SCORES", scores)
-    assert torch.equal(prob_sparse_attention(q, k, v, **options), whole)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_gradients_by_finite_differences(causal: bool, variant: Any) -> None:
-    sample = draw(5, 5)
-    mask = torch.tensor([[False, True, True, False, True], [False] * 5])
-    assert torch.autograd.gradcheck(
-        lambda q, k, v: prob_sparse_attention(
-            q, k, v, factor=1, sample_index=sample, variant=variant, causal=causal, key_mask=mask
-        ),
-        inputs(heads=1, queries=5, keys=5, width=2),
-    )
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("length", [1, 15])
-def test_is_full_attention_when_every_query_is_active(length: int, causal: bool) -> None:
-    q, k, v = inputs(queries=length, keys=length)
-    out = prob_sparse_attention(q, k, v, factor=5, causal=causal)
-    assert torch.equal(out, full_attention(q, k, v, causal=causal))
 
 
 @pytest.mark.parametrize("length", [16, 200])
@@ -184,13 +94,6 @@ def test_strictly_causal_when_every_query_is_active() -> None:
     assert torch.equal(prob_sparse_attention(q, k, v, causal=True)[:, :, :7], before)
 
 
-def test_the_seed_decides_the_sample() -> None:
-    q, k, v = inputs(queries=60, keys=60)
-    first = prob_sparse_attention(q, k, v, factor=1)
-    assert torch.equal(prob_sparse_attention(q, k, v, factor=1, seed=0), first)
-    assert not torch.equal(prob_sparse_attention(q, k, v, factor=1, seed=1), first)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 def test_the_measure_is_not_rounded(dtype: torch.dtype) -> None:
     q, k, v = (x.detach() for x in inputs(24, queries=300, keys=300, width=16, dtype=dtype))
@@ -204,18 +107,6 @@ def test_the_measure_is_not_rounded(dtype: torch.dtype) -> None:
         distance.argsort(2, descending=True)[:, :, :u].sort(2).values,
         order[:, :, :u].sort(2).values,
     )
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("causal", [False, True])
-def test_half_precision_is_near_the_truth(dtype: torch.dtype, causal: bool) -> None:
-    q, k, v = (30 * x for x in inputs(queries=60, keys=60, width=64, dtype=dtype))
-    sample = draw(60, 60, 21)
-    out = prob_sparse_attention(q, k, v, sample_index=sample, causal=causal)
-    exact = (x.detach().double() for x in (q, k, v))
-    want = prob_sparse_attention(*exact, sample_index=sample, causal=causal)
-    assert out.dtype is dtype
-    torch.testing.assert_close(out.double(), want, atol=0.3, rtol=0.02)
 
 
 def test_autocast_keeps_the_measure_and_the_means_exact() -> None:
@@ -254,59 +145,8 @@ def test_refuses_an_impossible_sample(sample: Tensor, message: str) -> None:
         prob_sparse_attention(q, k, v, sample_index=sample)
 
 
-def test_says_what_it_amounts_to() -> None:
-    place = Place(8, 2, 84, 84)
-    assert ProbSparseAttention(place).amounts_to().text == (
-        "prob: 25 of 84 queries active, 25 of 84 keys sampled"
-    )
-    assert (
-        ProbSparseAttention(Place(8, 2, 12, 12)).amounts_to().text
-        == "full: u >= L (u = 12, L = 12)"
-    )
-
-
-@pytest.mark.parametrize("place", [{"depth": 1}, {"role": "decoder"}])
-def test_every_place_has_a_sample_of_its_own(place: dict[str, Any]) -> None:
-    here, there = (ProbSparseAttention(Place(6, 2, 23, 23, **at)) for at in ({}, place))
-    assert not torch.equal(here.state_dict()["sample"], there.state_dict()["sample"])
-
-
-def test_seed_and_factor_change_the_sample() -> None:
-    samples = [module(**options).state_dict()["sample"] for options in ({}, {"seed": 1})]
-    assert not torch.equal(*samples)
-    assert module(factor=1).state_dict()["sample"].shape == (23, 4)
-
-
 def test_full_attention_in_disguise_keeps_no_sample() -> None:
     assert "sample" not in module(6, factor=5).state_dict()
-
-
-def test_evaluates_with_the_sample_of_the_state_dict() -> None:
-    changed = module()
-    changed.load_state_dict({**changed.state_dict(), "sample": torch.zeros(23, 8).long()})
-    assert not torch.equal(changed(series()), module()(series()))
-
-
-def test_evaluates_at_other_lengths_too() -> None:
-    attention, x = module(), series(31)
-    with torch.inference_mode():
-        first = attention(x)
-    again = module()(x.requires_grad_())
-    again.sum().backward()
-    assert torch.equal(first, again)
-
-
-def test_training_draws_anew_and_resumes_where_it_stopped(tmp_path: Path) -> None:
-    attention, x = module(factor=1).train(), series()
-    attention(x), attention(x)
-    save_file(attention.state_dict(), tmp_path / "state.safetensors")
-    third, fourth = attention(x), attention(x)
-    assert not torch.equal(third, fourth)
-
-    resumed = module(factor=1).train()
-    resumed.load_state_dict(load_file(tmp_path / "state.safetensors"))
-    assert torch.equal(resumed(x), third)
-    assert torch.equal(resumed(x), fourth)
 
 
 def test_dropout_acts_on_active_rows_in_training_only() -> None:
@@ -321,41 +161,6 @@ def test_dropout_acts_on_active_rows_in_training_only() -> None:
     same, other = module(seed=3), module(seed=3, dropout=0.5)
     assert torch.equal(same(x), other(x))
     assert not torch.equal(same.train()(x), other.train()(x))
-
-
-def test_training_does_not_change_what_evaluation_samples() -> None:
-    attention, x = module(), series()
-    before = attention(x)
-    attention.train()(x)
-    assert torch.equal(attention.eval()(x), before)
-
-
-def test_another_process_needs_only_torch_and_computes_the_same_bits() -> None:
-    program = """
-import hashlib, sys, torch
-from forecaster.attention import Place, ProbSparseAttention
-torch.manual_seed(0)
-attention = ProbSparseAttention(Place(6, 2, 23, 23), factor=2).eval()
-out = attention(torch.randn(3, 31, 6, generator=torch.Generator().manual_seed(1)))
-assert not {"pydantic", "pandas", "lightning", "mlflow"} & set(sys.modules)
-print(hashlib.sha256(out.detach().numpy().tobytes()).hexdigest())
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    here = module()(series(31)).detach().numpy().tobytes()
-    assert run.stdout.strip() == hashlib.sha256(here).hexdigest()
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize("causal", [False, True])
-def test_long_series_stay_far_below_a_dense_matrix(causal: bool) -> None:
-    def run(length: int) -> None:
-        q, k, v = inputs(1, 1, length, length, width=64, dtype=torch.float32)
-        prob_sparse_attention(q, k, v, causal=causal).sum().backward()
-
-    run(64)
-    assert peak_mib(lambda: run(8192)) < 8192 * 8192 * 4 / 2**20 / 4
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

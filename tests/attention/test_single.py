@@ -7,13 +7,11 @@ from torch import Tensor
 from forecaster.attention import (
     Place,
     SingleHeadAttention,
-    full_attention,
     single_head_attention,
 )
+from forecaster.attention.single import definition
 
-from . import naive
 from .agreement import assert_agree, inputs
-from .naive.single import single
 
 MASK = torch.tensor([[True, True, False, True, True, False, True], [False] * 7])
 
@@ -32,21 +30,20 @@ def series(length: int = 7, seed: int = 1) -> Tensor:
     return torch.randn(2, length, 6, generator=generator, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)], ids=str
-)
-def test_the_core_equals_its_definition(
-    causal: bool, masked: bool, dtype: torch.dtype, tolerance: float
-) -> None:
-    options: dict[str, Any] = {"causal": causal, "key_mask": MASK if masked else None}
-    assert_agree(
-        lambda q, k, v: single_head_attention(q, k, v, **options),
-        lambda q, k, v: naive.full(q, k, v, **options),
-        inputs(heads=1, dtype=dtype),
-        tolerance,
-    )
+def defined(
+    module: SingleHeadAttention, x: Tensor, context: Tensor | None = None, **seen: Any
+) -> Tensor:
+    """The module by the formulas of its file."""
+    y = x if context is None else context
+    projected = x @ module.query_projection.weight.T + module.query_projection.bias
+    centred = projected - projected.mean(2, keepdim=True)
+    normal = centred / (centred.square().mean(2, keepdim=True) + 1e-12).sqrt()
+    normal = normal * module.query_norm.weight + module.query_norm.bias
+    both = module.value_projection.weight @ module.value_gate.sigmoid()
+    candidate, gate = (both + module.value_projection.bias).chunk(2)
+    q, k = module.query_gate.sigmoid() * normal, module.key_gate.sigmoid() * y
+    v = gate.sigmoid() * candidate.tanh() * y
+    return definition(q[:, None], k[:, None], v[:, None], **seen)[:, 0]
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -60,7 +57,7 @@ def test_the_module_equals_its_definition(causal: bool, masked: bool) -> None:
     ):
         assert_agree(
             lambda x, attention=attention: attention(x, **options),
-            lambda x: single(exact, x, **options),
+            lambda x: defined(exact, x, **options),
             [series().to(dtype)],
             tolerance,
         )
@@ -71,7 +68,7 @@ def test_looks_at_another_series(length: int) -> None:
     attention = module(role="cross")
     assert_agree(
         attention,
-        lambda x, y: single(attention, x, y),
+        lambda x, y: defined(attention, x, y),
         [series(), series(length, seed=2)],
         1e-9,
     )
@@ -82,17 +79,10 @@ def test_the_gradients_of_the_gates_equal_those_of_the_definition() -> None:
     parameters = list(attention.parameters())
     for got, want in zip(
         torch.autograd.grad(attention(series(), causal=True).square().sum(), parameters),
-        torch.autograd.grad(single(attention, series(), causal=True).square().sum(), parameters),
+        torch.autograd.grad(defined(attention, series(), causal=True).square().sum(), parameters),
         strict=True,
     ):
         torch.testing.assert_close(got, want, atol=1e-9, rtol=1e-9)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_is_full_attention_with_one_head(causal: bool) -> None:
-    q, k, v = inputs(heads=1)
-    out = single_head_attention(q, k, v, causal=causal, scale=0.3)
-    assert torch.equal(out, full_attention(q, k, v, causal=causal, scale=0.3))
 
 
 def test_starts_almost_silent_with_half_open_gates() -> None:
@@ -109,7 +99,3 @@ def test_refuses_several_heads_and_mixing() -> None:
         single_head_attention(*inputs())
     with pytest.raises(ValueError, match="attention 'single' does not use the model's heads and"):
         SingleHeadAttention(Place(6, 2, 7, 7, mix=True))
-
-
-def test_says_what_it_amounts_to() -> None:
-    assert module().amounts_to().text == "single: one head of width 6 sees all 7 keys"

@@ -1,5 +1,4 @@
 import sys
-from typing import Any
 
 import pytest
 import torch
@@ -16,12 +15,8 @@ from forecaster.attention import (
 )
 from forecaster.attention.static import LONGEST, check_scores
 
-from .agreement import assert_agree, inputs
+from .agreement import inputs
 from .memory import peak_mib
-from .naive.static import static as slow_static
-
-# 13 steps: some hidden, all but two hidden, all hidden.
-MASK = torch.stack([torch.arange(13) % 3 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])
 
 both = pytest.mark.parametrize("causal", [False, True])
 
@@ -41,53 +36,6 @@ def module(length: int = 11) -> StaticAttention:
     attention = StaticAttention(Place(6, 2, length, length))
     torch.nn.init.normal_(attention.scores)
     return attention
-
-
-@both
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)], ids=str
-)
-def test_equals_its_definition(
-    causal: bool, masked: bool, dtype: torch.dtype, tolerance: float
-) -> None:
-    options: dict[str, Any] = {"causal": causal, "key_mask": MASK if masked else None}
-    assert_agree(
-        lambda v, A: static_attention(v, A, **options),
-        lambda v, A: slow_static(v, A, **options),
-        drawn(13, 13, dtype),
-        tolerance,
-    )
-
-
-@pytest.mark.parametrize(("queries", "keys"), [(7, 13), (13, 7), (1, 5), (5, 1), (1, 1)])
-def test_lengths_may_differ(queries: int, keys: int) -> None:
-    for mask in (None, torch.arange(keys) < torch.tensor([keys - 1, keys, 1])[:, None]):
-        assert_agree(
-            lambda v, A, mask=mask: static_attention(v, A, key_mask=mask),
-            lambda v, A, mask=mask: slow_static(v, A, key_mask=mask),
-            drawn(queries, keys),
-            1e-9,
-        )
-
-
-@both
-def test_gradients_by_finite_differences(causal: bool) -> None:
-    mask = torch.tensor([[False, True, True, True]] * 3)
-    assert torch.autograd.gradcheck(
-        lambda v, A: static_attention(v, A, causal=causal, key_mask=mask), drawn(4, 4)
-    )
-
-
-@both
-def test_weights_of_any_size(causal: bool) -> None:
-    v, A = drawn(9, 9, torch.float32, size=40.0)
-    assert_agree(
-        lambda v, A: static_attention(v, A, causal=causal),
-        lambda v, A: slow_static(v, A, causal=causal),
-        (v, A),
-        1e-4,
-    )
 
 
 @both
@@ -123,33 +71,6 @@ def test_scores_of_the_future_have_no_effect() -> None:
     plain = static_attention(v, A, causal=True)
     changed = static_attention(v, A.masked_fill(future, 1000.0), causal=True)
     assert torch.equal(changed, plain)
-
-
-@both
-def test_hidden_keys_may_hold_anything(causal: bool) -> None:
-    v, A = drawn(7, 7)
-    v = v.detach()
-    options: dict[str, Any] = {"causal": causal, "key_mask": (torch.arange(7) != 3).expand(3, 7)}
-    before = static_attention(v, A, **options)
-    v[:, :, 3] = torch.nan
-    assert torch.equal(static_attention(v, A, **options), before)
-
-
-@both
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_computed_in_float32(causal: bool, dtype: torch.dtype) -> None:
-    v, A = (x.detach() for x in drawn(20, 20, dtype))
-    out = static_attention(30 * v, A, causal=causal)
-    assert out.dtype is dtype
-    exact = static_attention((30 * v).float(), A.float(), causal=causal)
-    assert torch.equal(out, exact.to(dtype))
-
-
-def test_autocast_changes_nothing() -> None:
-    v, A = drawn(7, 7, torch.float32)
-    plain = static_attention(v, A, causal=True)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(static_attention(v, A, causal=True), plain)
 
 
 @pytest.mark.parametrize("shape", [(7, 7), (3, 7, 7), (2, 7, 5)])
@@ -197,12 +118,6 @@ def test_a_shorter_series_uses_the_first_rows_and_columns() -> None:
         torch.testing.assert_close(long(x, **options), short(x, **options))
 
 
-def test_learns_all_it_owns() -> None:
-    attention = module()
-    attention(torch.randn(2, 11, 6), causal=True).square().sum().backward()
-    assert all(p.grad is not None and p.grad.any() for p in attention.parameters())
-
-
 def test_learns_which_positions_matter() -> None:
     """The step three back, which `mean` cannot distinguish from the others."""
     attention = StaticAttention(Place(4, 2, 12, 12))
@@ -215,12 +130,6 @@ def test_learns_which_positions_matter() -> None:
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     assert loss.item() < 0.1
-
-
-def test_says_what_it_amounts_to() -> None:
-    said = module().amounts_to()
-    assert said.text == "static: 11 x 11 learned weights a head, the same for every series"
-    assert not said.full
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -3,17 +3,22 @@
 Zhai et al., "An Attention Free Transformer", 2021, equation 2 and section 3.2.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
+from forecaster.attention.common.definitions import biased_mean
 from forecaster.attention.common.kernels import accumulator, check_inputs
 from forecaster.attention.common.prefix import parts
-from forecaster.shapes import Float
+from forecaster.shapes import Bool, Float, Int
 
 RANK = 128  # features of a position, as in the paper
+
+_AT_ONCE = 1 << 22  # weights held at a time when a mean is computed query by query
 
 
 def check_features(
@@ -38,6 +43,29 @@ def gated(q: Float[Tensor, "B H L E"], y: Float[Tensor, "B H #L E"]) -> Float[Te
 def position_factors(length: int) -> nn.Parameter:
     """A table (length, RANK) of N(0, 0.01²), one row per position; products of rows are biases."""
     return nn.Parameter(torch.empty(length, RANK).normal_(std=0.01))
+
+
+def mean_by_queries(
+    k: Float[Tensor, "B H S #E"],
+    v: Float[Tensor, "B H S E"],
+    biases: Callable[[Tensor], Tensor],
+    queries: Int[Tensor, " N"],
+    causal: bool,
+    key_mask: Bool[Tensor, "B S"] | None,
+) -> Float[Tensor, "B H N E"]:
+    """`biased_mean` of some queries, where `biases(t)` gives the (1 or H, n, S) of queries t.
+
+    It holds a few queries at a time, forward and backward: slow, but right for any finite numbers.
+    """
+    steps = torch.arange(k.shape[2], device=k.device)
+
+    def some(t: Tensor) -> Tensor:
+        seen = steps <= t[:, None] if causal else (steps >= 0).expand(len(t), -1)
+        seen = seen[None, None] if key_mask is None else seen & key_mask[:, None, None]
+        return biased_mean(k, v, biases(t), seen)
+
+    parts = queries.split(max(1, _AT_ONCE // v.numel()))
+    return torch.cat([checkpoint(some, t, use_reentrant=False) for t in parts], dim=2)
 
 
 class _Gated(torch.autograd.Function):

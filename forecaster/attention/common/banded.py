@@ -13,19 +13,19 @@ read from the keys:
 
 One shift for all queries underflows where a causal series has keys far below its largest, or where
 biases differ by as much. Such a call is computed in float64 or, where even that cannot hold e^k,
-with a softmax for each query and feature, which is slower but correct for any finite input.
+query by query, which is slow but correct for any finite input.
 """
 
 import math
-from itertools import accumulate
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
 
+from forecaster.attention.common.aft import mean_by_queries
 from forecaster.attention.common.kernels import accumulator, empty_heads_last, outside_graphs
 from forecaster.attention.common.slices import slices
 from forecaster.attention.common.tiles import HIDDEN
@@ -83,8 +83,16 @@ def _banded_mean(
                 k, v, band, top, layout, key_mask is not None
             )
             return mean
-        series = zip(k.split(1), v.split(1), strict=True)
-        return torch.cat([_softmax_mean(*one, band, layout) for one in series])
+        biases = partial(_biases, band, low, v.shape[2])
+        steps = torch.arange(v.shape[2], device=v.device)
+        return mean_by_queries(k, v, biases, steps, causal, key_mask)
+
+
+def _biases(band: Tensor, low: int, length: int, t: Tensor) -> Tensor:
+    """(G, n, L): the biases of all keys for the queries t."""
+    tap = torch.arange(length, device=t.device) - t[:, None] - low
+    w = band[:, t[:, None] if band.shape[1] > 1 else 0, tap.clamp(0, band.shape[2] - 1)]
+    return w.masked_fill((tap < 0) | (tap >= band.shape[2]), 0.0)
 
 
 def diagonals(tiles: Float[Tensor, "*N rows columns"], first: int, count: int) -> Tensor:
@@ -325,47 +333,3 @@ def _by_step(x: Tensor, G: int) -> Tensor:
     """(B, H, L, E) -> (G, L, B, H/G, E), a view."""
     grouped: Tensor = x.unflatten(1, (G, -1))
     return grouped.permute(1, 3, 0, 2, 4)
-
-
-def _softmax_mean(k: Tensor, v: Tensor, band: Tensor, layout: _Layout) -> Tensor:
-    """m for any finite keys and biases, with a softmax for each query and feature.
-
-    A hidden key is HIDDEN. The blocks that a tile does not meet enter as one key on either side,
-    with the log-sum-exp of their keys and the mean of their values.
-    """
-    before, size, tiles, after = layout.before, layout.size, layout.tiles, layout.after
-    pad = (0, 0, before * size, (tiles + after) * size - layout.length)
-    keys, values = F.pad(k, pad, value=HIDDEN).split(size, 2), F.pad(v, pad).split(size, 2)
-    blocks = list(zip(keys, values, strict=True))
-    as_one = [_as_one(*block) for block in blocks]
-    nothing = torch.full_like(as_one[0][0], HIDDEN), torch.zeros_like(as_one[0][1])
-    past = list(accumulate(as_one, _joined, initial=nothing))
-    future = list(accumulate(reversed(as_one), _joined, initial=nothing))[:tiles][::-1]
-    biases = _fill(band, layout, far=0.0, unseen=HIDDEN).expand(-1, tiles, -1, -1).unbind(1)
-    rows = []
-    for i in range(tiles):
-        far = [past[i], future[i]] if layout.future else [past[i]]
-        seen = zip(*blocks[i : i + before + 1 + after], *far, strict=True)
-        seen_keys, seen_values = (torch.cat(x, dim=2) for x in seen)
-        bias = F.pad(biases[i], (0, len(far)))
-        rows.append(checkpoint(_softmax_rows, seen_keys, seen_values, bias, use_reentrant=False))
-    return torch.cat(rows, dim=2)[:, :, : layout.length]
-
-
-def _as_one(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """The key and the value, both (B, H, 1, E), that stand for a whole block."""
-    value = (keys.softmax(2) * values).sum(2, keepdim=True)
-    return keys.logsumexp(2, keepdim=True), value
-
-
-def _joined(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Merge two keys, with their values, into one."""
-    weight = torch.sigmoid(second[0] - first[0])
-    return torch.logaddexp(first[0], second[0]), torch.lerp(first[1], second[1], weight)
-
-
-def _softmax_rows(keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
-    """(B, H, S, Ek), (B, H, S, Ev), (G, L, S) -> (B, H, L, Ev); 0 where all keys are hidden."""
-    logits = keys[:, :, None] + bias[..., None]
-    mean = (logits.softmax(3) * values[:, :, None]).sum(3)
-    return mean.masked_fill(logits.detach().amax(3) < HIDDEN / 2, 0.0)

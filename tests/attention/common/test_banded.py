@@ -6,26 +6,16 @@ from torch import Tensor
 
 from forecaster.attention.common import banded
 from forecaster.attention.common.banded import banded_mean, diagonals
+from forecaster.attention.common.definitions import biased_mean, visible
 from tests.attention.agreement import assert_agree
 
 
 def slow(k: Tensor, v: Tensor, band: Tensor, low: int, causal: bool) -> Tensor:
-    steps, taps = v.shape[2], band.shape[2]
-    rows = []
-    for t in range(steps):
-        seen = range(t + 1) if causal else range(steps)
-        logits = []
-        for s in seen:
-            column = s - t - low
-            bias = (
-                band[:, min(t, band.shape[1] - 1), column]
-                if 0 <= column < taps
-                else band.new_zeros(1)
-            )
-            logits.append(k[:, :, s] + bias[:, None])
-        weights = torch.stack(logits, 2).softmax(2)
-        rows.append((weights * v[:, :, : len(logits)]).sum(2))
-    return torch.stack(rows, 2)
+    steps, taps = torch.arange(v.shape[2]), band.shape[2]
+    tap = steps - steps[:, None] - low
+    w = band.expand(-1, len(steps), -1).gather(2, tap.clamp(0, taps - 1).expand(len(band), -1, -1))
+    w = w.masked_fill((tap < 0) | (tap >= taps), 0.0)
+    return biased_mean(k, v, w, visible(v, v, causal, None))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -46,6 +36,19 @@ def test_equals_its_definition(
         lambda k, v, band: slow(k, v, band, low, causal),
         [k, v, band],
         1e-9,
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("size", [30.0, 300.0, 3000.0])
+def test_keys_of_any_size(causal: bool, size: float) -> None:
+    """In float32, in float64 and query by query."""
+    k, v, band = (torch.randn(2, 2, 161, n, generator=torch.manual_seed(n)) for n in (3, 3, 5))
+    assert_agree(
+        lambda k, v, band: banded_mean(k, v, band[0], -4 if causal else -2, causal=causal),
+        lambda k, v, band: slow(k, v, band[0], -4 if causal else -2, causal),
+        [size * k, v, band],
+        1e-3,
     )
 
 
