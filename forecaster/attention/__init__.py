@@ -3,9 +3,9 @@
 Each file holds one mechanism, except `base` (the contract) and `plugins` (mechanisms of other
 packages). `common/` holds what several mechanisms share.
 
-To add a mechanism, write its file (docstring with the formula, pure function, module), import it
-here and give it an entry in `ATTENTIONS`. Its key there is its name on the command line and, with
-underscores, the name of its file. Classes and functions are imported when they are first used, so
+To add a mechanism, write its file (docstring with the formula, definition, pure function, module),
+import it here and name it in `ATTENTIONS`. Its name there is that of the command line and, with
+underscores, of its file. Classes and functions are imported when they are first used, so
 that listing the names does not import torch.
 """
 
@@ -51,28 +51,13 @@ if TYPE_CHECKING:
     from forecaster.attention.topk import TopKAttention, topk_attention
 
 ATTENTIONS: "MutableMapping[str, type[Attention]]" = Table(
-    {
-        "full": "FullAttention",
-        "prob": "ProbSparseAttention",
-        "logsparse": "LogSparseAttention",
-        "lsh": "LSHAttention",
-        "strided": "StridedAttention",
-        "fixed": "FixedAttention",
-        "topk": "TopKAttention",
-        "single": "SingleHeadAttention",
-        "fastformer": "FastformerAttention",
-        "gau": "GatedAttentionUnit",
-        "flash": "MixedChunkAttention",
-        "diff": "DifferentialAttention",
-        "aft-full": "AFTFullAttention",
-        "aft-local": "AFTLocalAttention",
-        "aft-simple": "AFTSimpleAttention",
-        "aft-conv": "AFTConvAttention",
-        "static": "StaticAttention",
-        "mean": "MeanAttention",
-        "none": "NoAttention",
-    }
-)
+    [
+        "full", "prob", "logsparse", "lsh", "strided", "fixed", "topk", "single", "fastformer",
+        "gau", "flash", "diff", "aft-full", "aft-local", "aft-simple", "aft-conv", "static",
+        "mean", "none",
+    ]
+)  # fmt: skip
+"""The module of each mechanism by its name: the one class of its file that is an `Attention`."""
 
 CATALOGUE: "Mapping[str, type[Attention]]" = Catalogue(ATTENTIONS)
 """`ATTENTIONS` and the mechanisms of other installed packages: the values of --attn."""

@@ -42,14 +42,20 @@ def allowed(name: str, group: str = GROUP) -> bool:
 
 
 class Table(UserDict[str, Any]):
-    """Classes by name. A value that is the name of a class is imported when it is first read."""
+    """Classes by name. The file of a name is imported, and its class found, when first read."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(dict.fromkeys(names))
 
     def __getitem__(self, name: str) -> Any:
-        kind = self.data[name]
-        if isinstance(kind, str):
+        if self.data[name] is None:
+            from forecaster.attention.base import Attention
+
             module = import_module(f"forecaster.attention.{name.replace('-', '_')}")
-            kind = self.data[name] = getattr(module, kind)
-        return kind
+            kinds = [x for x in vars(module).values() if isinstance(x, type)]
+            own = (x for x in kinds if x.__module__ == module.__name__)
+            (self.data[name],) = (x for x in own if issubclass(x, Attention))
+        return self.data[name]
 
 
 class Catalogue(Mapping[str, Any]):

@@ -23,11 +23,10 @@ the past, which grows with the position, not its mean.
 
 import math
 import warnings
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen
 from forecaster.attention.common.definitions import attend, visible
@@ -38,7 +37,6 @@ from forecaster.attention.common.kernels import (
     check_inputs,
     check_one_of,
     check_probability,
-    prefix_sum,
     softmax_attention,
     visible_count,
     visible_sum,
@@ -148,17 +146,13 @@ def prob_sparse_attention(
         may_be_empty=key_mask is not None,
         scale=scale,
         dropout_p=dropout_p,
-    ).to(v.dtype)  # autocast may have lowered it
-    summed = causal and variant == "informer2020"
-    if torch.compiler.is_exporting():  # plain operations instead of the autograd function below
-        mean = visible_sum(v, causal, key_mask)
-        mean = mean if summed else mean / visible_count(v, causal, key_mask)
-        mean = mean.to(v.dtype).expand(-1, -1, L, -1)
-        return mean.scatter(2, active.expand(-1, -1, -1, v.shape[3]), rows)
-    out: Tensor = _Assemble.apply(  # type: ignore[no-untyped-call]
-        rows, v, active, L, causal, key_mask, summed
     )
-    return out
+    lazy = visible_sum(v, causal, key_mask)
+    if not (causal and variant == "informer2020"):
+        lazy = lazy / visible_count(v, causal, key_mask)
+    lazy = lazy.expand(-1, -1, L, -1)
+    index = active.expand(-1, -1, -1, v.shape[3])
+    return lazy.scatter(2, index, rows.to(lazy.dtype)).to(v.dtype)
 
 
 class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
@@ -224,48 +218,6 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
         if at_place and not self.training:
             return self.sample
         return self.draw(draw_sample, L, S, U, what=(L, S, self.factor))
-
-
-class _Assemble(torch.autograd.Function):
-    """The active rows at their positions, the (running) mean of the visible values at all others.
-
-    A single function, because plain autograd keeps and copies several tensors of the size of v.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        rows: Tensor,
-        v: Tensor,
-        active: Tensor,
-        queries: int,
-        causal: bool,
-        key_mask: Tensor | None,
-        summed: bool,
-    ) -> Tensor:
-        count = v.new_ones(1) if summed else visible_count(v, causal, key_mask)
-        ctx.save_for_backward(active, key_mask, count)
-        ctx.keys, ctx.causal = v.shape[2], causal
-        B, H, _, width = v.shape
-        out = v.new_empty(B, queries, H, width).transpose(1, 2)
-        out.copy_(visible_sum(v, causal, key_mask).div_(count))
-        return out.scatter_(2, active.expand_as(rows), rows)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        active, key_mask, count = ctx.saved_tensors
-        index = active.expand(-1, -1, -1, grad.shape[3])
-        grad_rows = grad.gather(2, index)
-        if ctx.causal:
-            grad_v = prefix_sum((grad / count).scatter_(2, index, 0.0), reverse=True)
-            grad_v = grad_v.to(grad.dtype)
-        else:
-            lazy = grad.scatter(2, index, 0.0).sum(2, keepdim=True, dtype=count.dtype)
-            grad_v = (lazy / count).to(grad.dtype).expand(-1, -1, ctx.keys, -1)
-        if key_mask is not None:
-            grad_v = grad_v.masked_fill(~key_mask[:, None, :, None], 0.0)
-        return grad_rows, grad_v, None, None, None, None, None
 
 
 def draw_sample(L: int, S: int, U: int, seed: int) -> Tensor:

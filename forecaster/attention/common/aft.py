@@ -4,16 +4,13 @@ Zhai et al., "An Attention Free Transformer", 2021, equation 2 and section 3.2.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from forecaster.attention.common.definitions import biased_mean
 from forecaster.attention.common.kernels import accumulator, check_inputs
-from forecaster.attention.common.prefix import parts
 from forecaster.shapes import Bool, Float, Int
 
 RANK = 128  # features of a position, as in the paper
@@ -36,8 +33,7 @@ def check_features(
 def gated(q: Float[Tensor, "B H L E"], y: Float[Tensor, "B H #L E"]) -> Float[Tensor, "B H L E"]:
     """σ(q) ⊙ y in float32 at least; y may be one row for all queries."""
     kind = accumulator(torch.promote_types(q.dtype, y.dtype))
-    out: Tensor = _Gated.apply(q.to(kind), y.to(kind))  # type: ignore[no-untyped-call]
-    return out
+    return q.to(kind).sigmoid() * y.to(kind)
 
 
 def position_factors(length: int) -> nn.Parameter:
@@ -66,32 +62,3 @@ def mean_by_queries(
 
     parts = queries.split(max(1, _AT_ONCE // v.numel()))
     return torch.cat([checkpoint(some, t, use_reentrant=False) for t in parts], dim=2)
-
-
-class _Gated(torch.autograd.Function):
-    """Keeps its output and computes σ(q) again in the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, y: Tensor) -> Tensor:
-        out = torch.empty_like(q)
-        y = y.expand_as(q)
-        for b, t in parts(q):
-            torch.mul(q[b, :, t].sigmoid(), y[b, :, t], out=out[b, :, t])
-        ctx.save_for_backward(q, out)
-        ctx.one_row = y.stride(2) == 0
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        q, out = ctx.saved_tensors
-        grad_q = torch.empty_like(q)
-        grad_y = torch.zeros_like(q[:, :, :1]) if ctx.one_row else torch.empty_like(q)
-        for b, t in parts(q):
-            gate = q[b, :, t].sigmoid()
-            if ctx.one_row:
-                grad_y[b] += (grad[b, :, t] * gate).sum(2, keepdim=True)
-            else:
-                torch.mul(grad[b, :, t], gate, out=grad_y[b, :, t])
-            torch.mul(gate.neg_().add_(1.0).mul_(out[b, :, t]), grad[b, :, t], out=grad_q[b, :, t])
-        return grad_q, grad_y

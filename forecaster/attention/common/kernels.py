@@ -153,10 +153,30 @@ def prefix_sum(x: Float[Tensor, "B H L E"], reverse: bool = False) -> Float[Tens
 
     On a CPU it uses triangular matmuls over blocks, faster than `cumsum` along an inner axis.
     """
-    B, H, L, E = x.shape
     x = x.to(accumulator(x.dtype))
     if x.device.type != "cpu":
         return x.flip(2).cumsum(2).flip(2) if reverse else x.cumsum(2)
+    if torch.compiler.is_exporting():
+        return _prefix_sum(x, reverse)
+    sums: Tensor = _PrefixSum.apply(x, reverse)  # type: ignore[no-untyped-call]
+    return sums
+
+
+class _PrefixSum(torch.autograd.Function):
+    """The gradient is the sum in the other direction."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, reverse: bool) -> Tensor:
+        ctx.reverse = reverse
+        return _prefix_sum(x, reverse)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return prefix_sum(grad, not ctx.reverse), None
+
+
+def _prefix_sum(x: Tensor, reverse: bool) -> Tensor:
+    B, H, L, E = x.shape
     blocks = math.ceil(L / _BLOCK)
     size = math.ceil(L / blocks)
     x = x.transpose(1, 2).reshape(B, L, H * E)

@@ -1,29 +1,8 @@
 import pytest
 import torch
 
-from forecaster.attention.common import prefix
 from forecaster.attention.common.aft import RANK, check_features, gated, position_factors
-from tests.attention.agreement import assert_agree, inputs
-
-
-@pytest.mark.parametrize("rows", [1, 7])
-@pytest.mark.parametrize("at_once", [1 << 18, 1], ids=["whole", "in parts"])
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)], ids=str
-)
-def test_gates(
-    monkeypatch: pytest.MonkeyPatch, rows: int, at_once: int, dtype: torch.dtype, tolerance: float
-) -> None:
-    monkeypatch.setattr(prefix, "_AT_ONCE", at_once)
-    monkeypatch.setattr(prefix, "_CHUNK", 2)
-    q, y, _ = inputs(keys=rows, dtype=dtype)
-    assert_agree(gated, lambda q, y: q.sigmoid() * y, (q, y), tolerance)
-
-
-def test_gates_by_finite_differences() -> None:
-    q, y, _ = inputs(1, queries=3, keys=3)
-    assert torch.autograd.gradcheck(gated, (100 * q, y))
-    assert torch.autograd.gradcheck(gated, (q, y[:, :, :1]))
+from tests.attention.agreement import inputs
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
