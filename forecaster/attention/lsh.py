@@ -123,7 +123,8 @@ def lsh_attention(
         cut: Any = partial(_Tiles, order)
         scores = rounds * chunks * 2 * bucket_size**2
     else:
-        cut, scores = partial(_Dense, _chunk_of(order, bucket_size)), L * L
+        chunk = _chunk_of(order, bucket_size)
+        cut, scores = partial(_Dense, chunk, _by_key(chunk, chunks, deduplicate, kind)), L * L
     cut = partial(cut, bucket_size, key_mask, causal, deduplicate)
     may_be_alone = causal or key_mask is not None or L == 1
     attend = outside_graphs(_Rounds.apply)  # not traceable: private operators, loops over series
@@ -357,7 +358,10 @@ class _Rounds(torch.autograd.Function):
             # q is the query and, scaled to unit length, the key.
             dk, k = tiles.fold(dk), tiles.own(k)
             dk = dk.addcmul_(k, (dk * k).sum(dim=-1, keepdim=True), value=-1.0)
-            grad_qk[part] = tiles.merge(torch.addcmul(dq, dk, tiles.own(inverse)))
+            if tiles.several:
+                grad_qk[part] = tiles.merge(torch.addcmul(dq, dk, tiles.own(inverse)))
+            else:
+                torch.addcmul(dq, dk, inverse, out=grad_qk[part])
             _put(grad_v[part], tiles.merge(tiles.fold(dv)), grad[part], alone)
         return grad_qk, grad_v, None, None, None, None
 
@@ -492,6 +496,7 @@ class _Dense(_Tiles):
     def __init__(
         self,
         chunk: Tensor,
+        by_key: Tensor | None,
         bucket_size: int,
         key_mask: Tensor | None,
         causal: bool,
@@ -503,16 +508,13 @@ class _Dense(_Tiles):
         b, h, n, L = self.shape = chunk.shape
         self.triangular, in_round = causal, math.ceil(L / bucket_size)
         hidden = None if key_mask is None else ~key_mask[part[0], None]
-        kinds = in_round**n
-        if kinds > L:
+        if by_key is None:
             self.bias = _ln_times(chunk, in_round, deduplicate, dtype)
             if hidden is not None:
                 self.bias.masked_fill_(hidden[:, :, None], HIDDEN)
-        else:  # there are so few combinations of chunks that each pair of them is computed once
+        else:
+            kinds = by_key.shape[1]
             rounds = torch.arange(n, device=chunk.device)[:, None]
-            chunks = torch.arange(kinds, device=chunk.device) // in_round**rounds % in_round
-            logs = _ln_times(chunks + in_round * rounds, in_round, deduplicate, dtype)
-            by_key = F.pad(logs, (0, 1), value=HIDDEN).mT.contiguous()  # the last: hidden keys
             query = key = (chunk % in_round * in_round**rounds).sum(2)
             if hidden is not None:
                 key = key.masked_fill(hidden, kinds)
@@ -535,6 +537,19 @@ class _Dense(_Tiles):
     def spread(self, weights: Tensor) -> Tensor:
         b, h, _, L = self.shape
         return weights.view(b, h, L, 1)
+
+
+def _by_key(chunk: Tensor, in_round: int, deduplicate: bool, dtype: torch.dtype) -> Tensor | None:
+    """(kinds + 1, kinds): `_ln_times` for each combination of a key's chunks (the last: a hidden
+    key) and of a query's; None if there are more combinations than steps."""
+    n, L = chunk.shape[2:]
+    kinds = in_round**n
+    if kinds > L:
+        return None
+    rounds = torch.arange(n, device=chunk.device)[:, None]
+    chunks = torch.arange(kinds, device=chunk.device) // in_round**rounds % in_round
+    logs = _ln_times(chunks + in_round * rounds, in_round, deduplicate, dtype)
+    return F.pad(logs, (0, 1), value=HIDDEN).mT.contiguous()
 
 
 def _ln_times(chunk: Tensor, in_round: int, deduplicate: bool, dtype: torch.dtype) -> Tensor:
