@@ -47,10 +47,10 @@ from forecaster.flags import (
     names,
     numbers,
     seconds,
-    spelled,
 )
 from forecaster.lookup import canonical, did_you_mean, find, option_model
 from forecaster.resources import SUFFIXES, names_a_file
+from forecaster.spelling import spelled
 
 if TYPE_CHECKING:
     from forecaster.attention.base import AttentionChoice, AttentionPlan

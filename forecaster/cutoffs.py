@@ -18,7 +18,6 @@ from forecaster.errors import UsageError
 from forecaster.evaluate import SHARES, Evaluation, Score, percent
 from forecaster.evaluate.figures import plain
 from forecaster.evaluate.metrics import average
-from forecaster.flags import spelled
 from forecaster.judge import find_intervals, judge, parts_of
 from forecaster.parts import Blend, Part
 from forecaster.problem import Problem, reopen
@@ -32,6 +31,7 @@ from forecaster.record import (
     Spreads,
 )
 from forecaster.schema import Schema
+from forecaster.spelling import spelled
 
 Make = Callable[[Problem], tuple[Sequence[Part], Blend]]
 """Takes the problem of a cut-off; returns all parts that were tried, and the model."""

@@ -21,11 +21,12 @@ from forecaster.config import Loaded, load
 from forecaster.datasets.items import id_parts
 from forecaster.errors import UsageError
 from forecaster.extras import told
-from forecaster.flags import FLAGS, SPELLING, Blend, Device, Features, Policy, Split
+from forecaster.flags import FLAGS, Blend, Device, Features, Policy, Split
 from forecaster.frames import Frame
 from forecaster.lookup import did_you_mean
 from forecaster.notices import ShortHistory
 from forecaster.predict import Predictor, keep
+from forecaster.spelling import SPELLING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,9 +4,7 @@
 takes the paths of the values. To add an option, add an entry.
 """
 
-import json
 from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -57,31 +55,6 @@ def seconds(text: str) -> float:
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
-
-
-def option(name: str) -> str:
-    """A flag as people type it: "--past-covariates" for past_covariates."""
-    return f"--{name.replace('_', '-')}"
-
-
-def typed(name: str, value: Any = None) -> str:
-    """An option as the command line takes it: `--policy sort`, `--set train.batch=8`."""
-    if "." in name:
-        return f"--set {name}" if value is None else f"--set {name}={json.dumps(value)}"
-    text = ",".join(value) if isinstance(value, list) else str(value)
-    return option(name) if value is None else f"{option(name)} {text}"
-
-
-SPELLING: ContextVar[Callable[[str, Any], str]] = ContextVar("SPELLING", default=typed)
-"""How messages spell an option: as the face at work does, which is the command line or Python."""
-
-
-def spelled(name: str, value: Any = None) -> str:
-    """An option in a message, by its name in FLAGS or the dotted name of any value.
-
-    The command line has `--policy sort`, `Forecaster` has policy='sort'.
-    """
-    return SPELLING.get()(name, value)
 
 
 def parse(option: str, read: Callable[[str], T], text: str) -> T:

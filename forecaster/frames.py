@@ -14,8 +14,9 @@ from forecaster.datasets import Items, Series, future_times, reader
 from forecaster.datasets.items import id_parts
 from forecaster.datasets.series import quoted
 from forecaster.errors import DataError, UsageError
-from forecaster.flags import Policy, spelled
+from forecaster.flags import Policy
 from forecaster.notices import Notice, NoticeCode, ShortHistory
+from forecaster.spelling import spelled
 
 if TYPE_CHECKING:
     from forecaster.datasets.reading import Reading

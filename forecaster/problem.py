@@ -31,11 +31,11 @@ from forecaster.datasets.reading import Stamps, Text
 from forecaster.datasets.series import quoted
 from forecaster.datasets.sizes import panel_sizes, sizes
 from forecaster.errors import DataError, UnavailableError, UsageError
-from forecaster.flags import spelled
 from forecaster.model import ForecastModel
 from forecaster.parts import Fold
 from forecaster.progress import Say
 from forecaster.schema import Schema
+from forecaster.spelling import spelled
 from forecaster.start import is_open, with_start
 
 MOST = 100_000

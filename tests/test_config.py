@@ -14,8 +14,9 @@ from forecaster.attention import ATTENTIONS
 from forecaster.attention.base import SelfAttention
 from forecaster.config import Loaded, RunConfig, differences, leaves, load, load_dict, read_yaml
 from forecaster.errors import ConfigError, StorageError, UsageError
-from forecaster.flags import FLAGS, option
+from forecaster.flags import FLAGS
 from forecaster.model import SKELETONS, Task
+from forecaster.spelling import option
 
 SHIPPED = sorted(path.stem for path in resources.configs().glob("*.yaml"))
 

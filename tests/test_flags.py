@@ -2,8 +2,7 @@ import pytest
 
 from forecaster.config import RunConfig
 from forecaster.errors import UsageError
-from forecaster.estimator import _as_parameter
-from forecaster.flags import FLAGS, names, numbers, option, parse, seconds, spelled
+from forecaster.flags import FLAGS, names, numbers, parse, seconds
 
 
 def test_every_path_is_that_of_one_value():
@@ -15,10 +14,6 @@ def test_every_path_is_that_of_one_value():
 
 def test_help_is_a_sentence():
     assert all(flag.help.endswith(".") for flag in FLAGS.values() if "cycles" not in flag.help)
-
-
-def test_a_flag_is_typed_with_hyphens():
-    assert option("past_covariates") == "--past-covariates"
 
 
 def test_numbers_have_commas_between():
@@ -42,18 +37,3 @@ def test_a_time_has_a_unit_or_is_in_seconds():
             UsageError, match=r"^--time-limit: expected seconds above 0, or a time such as"
         ):
             parse("--time-limit", seconds, text)
-
-
-def test_messages_spell_an_option_as_the_face_does():
-    said = ("freq", None), ("horizon", 12), ("id", ["region", "state"]), ("train.batch", 8)
-    said += (("train.checkpointing", True), ("stamps", "day-first"), ("decimal", None))
-    assert [spelled(*each) for each in said] == [
-        "--freq", "--horizon 12", "--id region,state", "--set train.batch=8",
-        "--set train.checkpointing=true", "--stamps day-first", "--decimal",
-    ]  # fmt: skip
-    assert [_as_parameter(*each) for each in said] == [
-        "freq", "horizon=12", "id=['region', 'state']", "options={'train.batch': 8}",
-        "options={'train.checkpointing': True}", "options={'data.stamps': 'day-first'}",
-        "options['data.decimal']",
-    ]  # fmt: skip
-    assert _as_parameter("attn", "prob") == "attention='prob'"

@@ -16,6 +16,7 @@ from forecaster.cli.output import nothing
 from forecaster.errors import UsageError
 from forecaster.flags import FLAGS
 from forecaster.lookup import model_reference
+from forecaster.spelling import option
 
 if TYPE_CHECKING:
     from forecaster.config import Loaded
@@ -86,10 +87,10 @@ def check_gpus(gpus: float, ray: str | None) -> None:
 def shell(command: str, options: Iterable[tuple[str, Any]]) -> str:
     """A shell command; an option without a value is left out, a list has commas between."""
     words = ["forecaster", command]
-    for option, value in options:
+    for name, value in options:
         if value not in (None, (), []):
             several = isinstance(value, list | tuple)
-            words += [option, ",".join(map(str, value)) if several else str(value)]
+            words += [name, ",".join(map(str, value)) if several else str(value)]
     return shlex.join(words)
 
 
@@ -115,7 +116,7 @@ class Asked:
     def command(self, name: str, **found: Any) -> str:
         """The shell command `name` with these options, and values of `found` for missing ones."""
         values = {**found, **self.flags}
-        given = [(flags.option(flag), values.get(flag)) for flag in FLAGS]
+        given = [(option(flag), values.get(flag)) for flag in FLAGS]
         sets = [("--set", each) for each in self.sets]
         return shell(name, [*given, ("--config", self.config), *sets])
 

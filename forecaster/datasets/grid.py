@@ -12,7 +12,7 @@ from pandas.tseries.frequencies import to_offset
 
 from forecaster.datasets.calendar import DAY, DAYS, MONTHS, in_units, normalise_freq, step_length
 from forecaster.errors import DataError
-from forecaster.flags import spelled
+from forecaster.spelling import spelled
 
 TOLERANCE = 0.1
 """The fraction of a step by which a stamp may miss its place."""

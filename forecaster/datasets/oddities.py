@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from forecaster.datasets.card import Borders
 from forecaster.datasets.items import End, Items
 from forecaster.datasets.series import Series
-from forecaster.flags import spelled
+from forecaster.spelling import spelled
 
 Kind: TypeAlias = Literal["sentinel", "stuck", "outlier", "shift", "empty"]
 Numbers: TypeAlias = NDArray[np.float64]

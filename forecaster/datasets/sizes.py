@@ -9,7 +9,7 @@ import numpy as np
 from forecaster.datasets.card import Borders
 from forecaster.datasets.items import Items
 from forecaster.errors import DataError
-from forecaster.flags import spelled
+from forecaster.spelling import spelled
 
 TRAIN, TEST = 0.7, 0.2
 FEWEST = 8

@@ -26,11 +26,11 @@ from forecaster.attention.common.draws import DrawingAttention
 from forecaster.config import TrainConfig
 from forecaster.datasets import Windows
 from forecaster.errors import UnavailableError
-from forecaster.flags import spelled
 from forecaster.model import ForecastModel
 from forecaster.model.blocks import DecoderLayer, EncoderLayer
 from forecaster.progress import Say
 from forecaster.ranks import ALONE, Team
+from forecaster.spelling import spelled
 from forecaster.train.module import ForecastModule
 
 HEAP = {"cpu": 1.85, "cuda": 1.1}

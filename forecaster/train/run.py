@@ -20,10 +20,10 @@ from forecaster import machine
 from forecaster.attention import Attention
 from forecaster.config import TrainConfig
 from forecaster.datasets import Windows
-from forecaster.flags import spelled
 from forecaster.model import ForecastModel
 from forecaster.progress import Bar
 from forecaster.ranks import ALONE, Team, talking
+from forecaster.spelling import spelled
 from forecaster.train.checkpoint import Checkpoints, State, packed, unpacked
 from forecaster.train.loaders import EpochOrder, InOrder, loader
 from forecaster.train.memory import checkpointed

@@ -3,7 +3,8 @@ import typer
 
 from forecaster import cli
 from forecaster.cli.options import configured
-from forecaster.flags import FLAGS, option
+from forecaster.flags import FLAGS
+from forecaster.spelling import option
 
 
 def options(*words):

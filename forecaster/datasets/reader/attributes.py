@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from forecaster.datasets.reader.cells import holds_text, to_numbers, to_words
 from forecaster.datasets.reader.files import Rows, Table
 from forecaster.errors import DataError
-from forecaster.flags import spelled
+from forecaster.spelling import spelled
 
 
 class Attributes:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
-from forecaster.flags import spelled
+from forecaster.spelling import spelled
 
 NO_VALUE = frozenset(
     ["", "na", "n/a", "#na", "#n/a", "<na>", "nan", "-nan", "null", "none", "-", "--", "–", "—",

@@ -20,7 +20,7 @@ from forecaster.datasets.reader.parts import Column, find_parts, later
 from forecaster.datasets.reader.stamps import FORMS, as_words, different, matches, moments
 from forecaster.datasets.reading import Reading, Stamps
 from forecaster.errors import DataError
-from forecaster.flags import spelled
+from forecaster.spelling import spelled
 
 DAYLIGHT_SAVING = (
     " Local time with daylight saving does this; stamps in UTC or with their offset do not."

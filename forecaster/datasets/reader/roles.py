@@ -15,7 +15,7 @@ from forecaster.datasets.reader.kinds import Kind, kinds
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import missing_columns, quoted
 from forecaster.errors import DataError, UsageError
-from forecaster.flags import spelled
+from forecaster.spelling import spelled
 
 _IDS = ("unique_id", "item_id", "series_id", "id", "series")
 

@@ -33,7 +33,7 @@ from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
 from forecaster.datasets.series import Series, quoted
 from forecaster.errors import DataError, UsageError
-from forecaster.flags import spelled
+from forecaster.spelling import spelled
 
 FILE = "file"
 """The name of the series id if each series has its own file and no column holds the id."""
