@@ -3,8 +3,8 @@
     python benchmarks/attention.py --threads 2            the shapes below, causal and not
     python benchmarks/attention.py --threads 2 --curves   lengths 96 to 16384, causal and not
 
-The same measurement as `forecaster bench attention`; forecaster/bench/cells.py describes it. The
-results are kept in benchmarks/results/, from which benchmarks/render.py makes the tables and
+The same measurement as `forecaster bench attention`; forecaster/study/bench/cells.py describes it.
+The results are kept in benchmarks/results/, from which benchmarks/render.py makes the tables and
 benchmarks/pictures.py the curves.
 """
 
@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from training import RESULTS
 
-from forecaster import bench, machine
-from forecaster.bench import Conditions, Shape
+from forecaster.base import machine
+from forecaster.study import bench
+from forecaster.study.bench import Conditions, Shape
 
 SHAPES = {
     "L=8192": Shape(8192),

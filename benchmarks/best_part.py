@@ -17,16 +17,16 @@ from typing import Any
 
 from training import RESULTS, Cell, everything
 
-from forecaster import machine
-from forecaster.config import load
+from forecaster.base import machine
+from forecaster.base.errors import ForecasterError, UsageError
+from forecaster.base.installation import commit, configs
+from forecaster.config.run_config import load
 from forecaster.datasets import card_names
-from forecaster.errors import ForecasterError, UsageError
 from forecaster.evaluate import scores
 from forecaster.evaluate.figures import plain
-from forecaster.experiment import train_anew
-from forecaster.judge import Shared
-from forecaster.problem import find_data, make_problem
-from forecaster.resources import commit, configs
+from forecaster.evaluate.judge import Shared
+from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.run.experiment import train_anew
 
 
 def shipped() -> list[Cell]:

@@ -15,13 +15,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from forecaster.config import load
+from forecaster.config.run_config import load
 from forecaster.datasets import Windows
+from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.parts import NETWORK, Network, Part, fit_and_weigh
 from forecaster.parts.blend import nearest
 from forecaster.parts.errors import products
-from forecaster.problem import find_data, make_problem
-from forecaster.train import fit
+from forecaster.train.run import fit
 
 BLOCKS = 4
 

@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from forecaster import compare
 from forecaster.evaluate.figures import Cost, shown, whole
+from forecaster.study import compare
 
 RESULTS = Path(__file__).parent / "results"
 FACTS = (

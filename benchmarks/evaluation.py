@@ -25,12 +25,12 @@ from statistics import median
 
 import torch
 
-from forecaster import bundle as bundles
-from forecaster import machine, resources
-from forecaster.config import load
-from forecaster.judge import judge, validate
+from forecaster.base import installation, machine
+from forecaster.config.run_config import load
+from forecaster.evaluate.judge import judge, validate
+from forecaster.evaluate.problem import Problem, find_data, make_problem, reopen
+from forecaster.forecast import bundle as bundles
 from forecaster.parts import Blend, Network, Part, TrainingMean, fit_and_weigh
-from forecaster.problem import Problem, find_data, make_problem, reopen
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -103,7 +103,7 @@ def main() -> None:
         "kind": "evaluation",
         "command": shlex.join(["python", "-m", "benchmarks.evaluation", *sys.argv[1:]]),
         "hardware": machine.hardware(threads=1),
-        "commit": resources.commit(),
+        "commit": installation.commit(),
         "rounds": arguments.rounds,
         "windows": len(problem.validation("cpu")) + len(problem.test("cpu")),
         "further_parts": further,

@@ -1,9 +1,9 @@
 """What `forecaster advise` knows: the type that the finished grids favour in each regime.
 
-`write` gives the text of forecaster/compare/evidence.json. Only rows of SEEDS or more count, and a
-verdict without the correction for many verdicts (forecaster/compare/table.py) counts as no
-measurable difference. The choice, among tables that share a *place* (the tokens of a regime and the
-linear path or not):
+`write` gives the text of forecaster/study/compare/evidence.json. Only rows of SEEDS or more count,
+and a verdict without the correction for many verdicts (forecaster/study/compare/table.py) counts
+as no measurable difference. The choice, among tables that share a *place* (the tokens of a regime
+and the linear path or not):
 
 1. The attention types that are measurably better than `none`, and than `static` if the table has
    it, in more tables than they are worse in. Among several, the one with the largest number of
@@ -25,10 +25,10 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 from forecaster.attention import CONTROLS
-from forecaster.compare.grid import LINEAR, read
-from forecaster.compare.regimes import FILE, REGIMES
-from forecaster.compare.table import AGAINST
 from forecaster.evaluate import Verdict
+from forecaster.study.compare.grid import LINEAR, read
+from forecaster.study.compare.regimes import FILE, REGIMES
+from forecaster.study.compare.table import AGAINST
 
 __all__ = ["FILE", "judged", "known", "write"]
 

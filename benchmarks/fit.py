@@ -24,15 +24,15 @@ from typing import Any
 
 import torch
 
-from forecaster import machine, resources
-from forecaster.config import TrainConfig, load
+from forecaster.base import installation, machine
+from forecaster.base.machine import keeping_memory
+from forecaster.config.run_config import TrainConfig, load
 from forecaster.datasets import Windows
-from forecaster.machine import keeping_memory
+from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.model import ForecastModel
-from forecaster.problem import find_data, make_problem
-from forecaster.train import fit
 from forecaster.train.loaders import EpochOrder
 from forecaster.train.module import ForecastModule
+from forecaster.train.run import fit
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -102,7 +102,7 @@ def main() -> None:
         "kind": "fit",
         "command": shlex.join(["python", "-m", "benchmarks.fit", *sys.argv[1:]]),
         "hardware": f"{machine.processor()}, torch {torch.__version__}",
-        "commit": resources.commit(),
+        "commit": installation.commit(),
         "must": 1.05,
         "aim": 1.03,
         "by_threads": found,

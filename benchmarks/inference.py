@@ -26,13 +26,13 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.step import RESULTS
-from forecaster.bench import Conditions, about
-from forecaster.config import load
-from forecaster.errors import UnavailableError
-from forecaster.export.graph import quiet
+from forecaster.base.errors import UnavailableError
+from forecaster.config.run_config import load
+from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.forecast.export.graph import quiet
 from forecaster.model import Task
 from forecaster.parts import Blend, Network, fit_and_weigh
-from forecaster.problem import find_data, make_problem
+from forecaster.study.bench import Conditions, about
 
 COLUMNS, CALENDAR, SEASON, PAST, HORIZON = 7, 4, 24, 504, 336  # of ETTh1 and the default recipe
 MODELS = ("prob", "full", "blend")

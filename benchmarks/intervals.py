@@ -21,17 +21,17 @@ import numpy as np
 from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 from training import HORIZONS, MARKETS, RESULTS
 
-from forecaster.config import load
+from forecaster.base.installation import commit
+from forecaster.base.machine import hardware
+from forecaster.config.run_config import load
 from forecaster.evaluate import SHARES, Calibration, Coverage, scores, sides
 from forecaster.evaluate.figures import IntervalMetric, shown
 from forecaster.evaluate.intervals import fitted
-from forecaster.intervals import Intervals, conformal_offsets
-from forecaster.judge import Shared
-from forecaster.machine import hardware
+from forecaster.evaluate.judge import Shared
+from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.forecast.intervals import Intervals, conformal_offsets
 from forecaster.parts import Blend, fit_parts, weigh
-from forecaster.problem import find_data, make_problem
 from forecaster.record import IntervalScores
-from forecaster.resources import commit
 
 LEVELS = tuple(sorted(level for share in SHARES for level in sides(share)))
 SETS = ("ETTh1", "ETTh2", "ETTm1", "ETTm2", "weather")

@@ -32,12 +32,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from forecaster.attention import ATTENTIONS
-from forecaster.bench import Conditions, about
-from forecaster.config import load
-from forecaster.machine import device, memory_rise
+from forecaster.base.machine import device, memory_rise
+from forecaster.base.progress import Bar
+from forecaster.base.workers import FailedError, Worker
+from forecaster.config.run_config import load
 from forecaster.model import ForecastModel, Task
-from forecaster.progress import Bar
-from forecaster.workers import FailedError, Worker
+from forecaster.study.bench import Conditions, about
 
 RESULTS = Path(__file__).parent / "results"
 LENGTHS = (2048, 4096, 8192, 16384)

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from forecaster import machine, resources
+from forecaster.base import installation, machine
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -48,8 +48,9 @@ RECIPES: dict[str, list[str]] = {
 MEASURE = """
 import json, sys
 from forecaster import config, machine
-from forecaster.problem import find_data, make_problem
-from forecaster.train import ensure_it_fits, fit
+from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.train.memory import ensure_it_fits
+from forecaster.train.run import fit
 quiet = lambda sentence: None
 loaded = config.load(sys.argv[1], sys.argv[2:])
 problem = make_problem(*find_data(loaded, quiet), quiet)
@@ -94,7 +95,7 @@ def main() -> None:
                 "kind": "memory",
                 "threads": asked.threads,
                 "hardware": machine.hardware("cpu", asked.threads),
-                "commit": resources.commit(),
+                "commit": installation.commit(),
                 "rows": rows,
             }
             keep(f"memory-{asked.threads}-threads", document)

@@ -21,10 +21,10 @@ import numpy as np
 import pandas as pd
 from training import RESULTS
 
+from forecaster.base.installation import commit
+from forecaster.base.machine import hardware
 from forecaster.datasets import load_card, locate
 from forecaster.evaluate.figures import whole
-from forecaster.machine import hardware
-from forecaster.resources import commit
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from render import results
 from torch import Tensor
 
-from forecaster import bench
+from forecaster.study import bench
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"

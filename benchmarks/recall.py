@@ -1,7 +1,7 @@
 """What each type can look up by construction, with one layer and no positions in the tokens.
 
-`tests/compare/test_recall.py` checks each sentence against the derivative of the last output with
-respect to the values.
+`tests/study/compare/test_recall.py` checks each sentence against the derivative of the last output
+with respect to the values.
 """
 
 from collections.abc import Mapping

@@ -17,15 +17,15 @@ import sys
 
 from training import RESULTS, digest
 
-from forecaster.config import load
+from forecaster.base.installation import commit
+from forecaster.base.machine import hardware
+from forecaster.config.run_config import load
 from forecaster.evaluate import score
 from forecaster.evaluate.figures import measure
-from forecaster.experiment import parameters
-from forecaster.judge import errors_of, forecast_with
-from forecaster.machine import hardware
-from forecaster.problem import find_data, make_problem
-from forecaster.resources import commit
-from forecaster.train import fit
+from forecaster.evaluate.judge import errors_of, forecast_with
+from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.model.base import parameters
+from forecaster.train.run import fit
 
 VARIANTS: dict[str, list[str]] = {
     "default": [],

@@ -26,12 +26,12 @@ import pandas as pd
 import study
 from recall import LIMITS
 
-from forecaster import bench
 from forecaster.attention import ATTENTIONS
 from forecaster.attention.base import SelfAttention
-from forecaster.compare.regimes import REGIMES
 from forecaster.evaluate import Verdict
 from forecaster.evaluate.figures import METRICS, Where, whole
+from forecaster.study import bench
+from forecaster.study.compare.regimes import REGIMES
 
 ROOT = Path(__file__).resolve().parent.parent
 Result = dict[str, Any]

@@ -43,9 +43,9 @@ import uvloop
 from attention import keep
 from tqdm import tqdm
 
-from forecaster import bench
-from forecaster.bench import Conditions
-from forecaster.predict import Predictor
+from forecaster.forecast.predictor import Predictor
+from forecaster.study import bench
+from forecaster.study.bench import Conditions
 
 CONCURRENCY = (1, 32, 64)
 SHARED = (1, 8, 32)

@@ -46,12 +46,12 @@ BUNDLE = """
 import sys
 from pathlib import Path
 from forecaster import config, experiment
-from forecaster.bundle import Bundle, Share
-from forecaster.judge import validate
-from forecaster.predict import keep
-from forecaster.problem import find_data, make_problem
+from forecaster.forecast.bundle import Bundle, Share
+from forecaster.evaluate.judge import validate
+from forecaster.forecast.predictor import keep
+from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.record import Record
-from forecaster.remarks import Ranges
+from forecaster.forecast.unusual import Ranges
 loaded = config.load(None, [], {"data": "ETTh1", "horizon": 336})
 problem = make_problem(*find_data(loaded, print), print)
 model = problem.build_model()
@@ -66,7 +66,12 @@ found = Record(parts=weighed)
 bundle = Bundle(problem.config, problem.schema, weights, found, about, intervals, parts)
 keep(bundle, Path(sys.argv[1]))
 """
-IMPORTS = ("forecaster.cli", "forecaster.train", "forecaster.predict", "forecaster.tracking.run")
+IMPORTS = (
+    "forecaster.cli",
+    "forecaster.train",
+    "forecaster.forecast.predictor",
+    "forecaster.tracking.run",
+)
 
 
 @dataclass(frozen=True)
@@ -157,7 +162,7 @@ def main() -> None:
             {each: measure(case, folder) for each, case in chosen.items()}
             for _ in range(arguments.rounds + 1)
         ][1:]
-    from forecaster import machine, resources
+    from forecaster.base import installation, machine
 
     found = {
         each: {
@@ -170,7 +175,7 @@ def main() -> None:
         "kind": "start",
         "command": shlex.join(["python", "-m", "benchmarks.start", *sys.argv[1:]]),
         "hardware": machine.hardware(),
-        "commit": resources.commit(),
+        "commit": installation.commit(),
         "rounds": arguments.rounds,
         "cases": found,
         "imports": {} if arguments.only else {module: imports(module) for module in IMPORTS},

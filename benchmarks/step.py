@@ -41,14 +41,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import reference
-from forecaster.bench import Conditions, about
-from forecaster.config import RunConfig, load
+from forecaster.base.machine import keeping_memory, memory_rise
+from forecaster.base.progress import Bar
+from forecaster.base.workers import Worker
+from forecaster.config.run_config import RunConfig, load
 from forecaster.datasets import Batch
-from forecaster.machine import keeping_memory, memory_rise
 from forecaster.model import Task
-from forecaster.progress import Bar
+from forecaster.study.bench import Conditions, about
 from forecaster.train.module import ForecastModule
-from forecaster.workers import Worker
 
 RESULTS = Path(__file__).parent / "results"
 COLUMNS, CALENDAR, SEASON = 7, 4, 24  # of ETTh1

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from forecaster.attention import CATALOGUE
-from forecaster.compare.grid import LINEAR
 from forecaster.evaluate import Verdict
 from forecaster.evaluate.display import label_points
+from forecaster.study.compare.grid import LINEAR
 
 REGIMES = {
     "recall": "recall",

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forecaster import machine
+from forecaster.base import machine
 from forecaster.evaluate import SHARES, percent
 from forecaster.evaluate.figures import IntervalMetric, QuantileMetric, shown, whole
 

@@ -9,7 +9,7 @@ ahead = Forecaster.load("runs/...").predict(history)
 import os
 from typing import TYPE_CHECKING, Any
 
-from forecaster.version import __version__
+from forecaster.base.version import __version__
 
 if TYPE_CHECKING:
     from forecaster.estimator import Forecaster

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import requests
 
-from forecaster import frames
-from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
-from forecaster.lookup import model_names
-from forecaster.notices import REMARKS, Notice, NoticeCode, ShortHistory
+from forecaster.base.errors import DataError, ForecasterError, UnavailableError, UsageError
+from forecaster.base.names import model_names
+from forecaster.forecast import questions
+from forecaster.forecast.notices import REMARKS, Notice, NoticeCode, ShortHistory
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from forecaster.flags import Policy
+    from forecaster.config.flags import Policy
 
 NUMBERS, SERIES = 200_000, 64
 """The limits of one request (unless a single series is longer): some MB, and as many series as a
@@ -70,17 +70,17 @@ class Client:
 
     def predict(
         self,
-        frame: frames.Frame | str | Path,
+        frame: questions.Frame | str | Path,
         horizon: int | None = None,
         levels: float | Sequence[float] = (),
         *,
-        future: frames.Frame | str | Path | None = None,
+        future: questions.Frame | str | Path | None = None,
         model: str | None = None,
         policy: "Policy | None" = None,
         short_history: ShortHistory = "refuse",
         where: str = "the history",
         say: Callable[[str], None] = lambda _: None,
-    ) -> frames.Frame:
+    ) -> questions.Frame:
         """The result of `Forecaster.predict` for the same arguments, computed by the service.
 
         `model` is a name, by default that of the first. A large panel is sent in several requests.
@@ -88,7 +88,7 @@ class Client:
         does not have, UnavailableError when there is no answer; errors found by the service keep
         its words.
         """
-        levels = sorted({*frames.numbers("levels", levels)})
+        levels = sorted({*questions.numbers("levels", levels)})
         if not all(0 < level < 1 for level in levels):
             raise UsageError(f"quantile levels lie between 0 and 1, got {list(levels)}")
         card = self.model(model)
@@ -98,7 +98,7 @@ class Client:
                 "use the client of its release"
             )
 
-        def run(histories: frames.Histories, steps: int) -> np.ndarray:
+        def run(histories: questions.Histories, steps: int) -> np.ndarray:
             parameters = {
                 "prediction_length": steps, "quantile_levels": levels,
                 "short_history": short_history,
@@ -129,15 +129,15 @@ class Client:
         found: list[tuple[str | None, Notice]] = []
         form = _form(card)
         known = form.reading.read_as(card["future_covariates"])
-        table, back = frames.as_pandas(frame)
-        future = None if future is None else frames.as_pandas(future)[0]
-        question = frames.ask(
+        table, back = questions.as_pandas(frame)
+        future = None if future is None else questions.as_pandas(future)[0]
+        question = questions.ask(
             form, table, horizon, levels, future, policy, where, say, short_history=short_history
         )
         ahead = question.answer(run)
         if unknown:
-            say(frames.own_scale(unknown))
-        for notice in frames.by_code(found):
+            say(questions.own_scale(unknown))
+        for notice in questions.by_code(found):
             say(notice)
         return back(ahead)
 
@@ -198,7 +198,7 @@ class Client:
         raise UnavailableError(f"{self.url} {message}")
 
 
-def _form(card: dict[str, Any]) -> frames.Form:
+def _form(card: dict[str, Any]) -> questions.Form:
     """The form of a model's histories. Raises UsageError for a panel that is too wide."""
     from forecaster.datasets.reading import Reading
 
@@ -210,11 +210,11 @@ def _form(card: dict[str, Any]) -> frames.Form:
     targets = card["item_names"] if card["wide"] else card["targets"]
     reading = Reading.from_dict({**card["reading"], "targets": targets})
     sizes = (card[name] for name in ("look_back", "needs", "least", "horizon"))
-    return frames.Form(reading, tuple(card["columns"]), *sizes)
+    return questions.Form(reading, tuple(card["columns"]), *sizes)
 
 
 def _portions(
-    histories: frames.Histories, card: dict[str, Any], known: Sequence[str]
+    histories: questions.Histories, card: dict[str, Any], known: Sequence[str]
 ) -> Iterator[list[dict[str, Any]]]:
     """The series as /predict takes them, in portions; `known` are the columns known ahead."""
     count, past, width = histories.values.shape
@@ -226,7 +226,7 @@ def _portions(
 
 
 def _series(
-    histories: frames.Histories, number: int, card: dict[str, Any], known: Sequence[str]
+    histories: questions.Histories, number: int, card: dict[str, Any], known: Sequence[str]
 ) -> dict[str, Any]:
     """One series as the interface spells it."""
     name, rows = histories.items[number], histories.rows[number]

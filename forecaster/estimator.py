@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 import numpy as np
 import pandas as pd
 
-from forecaster import frames
-from forecaster.config import Loaded, load
+from forecaster.base.errors import UsageError
+from forecaster.base.extras import told
+from forecaster.base.names import did_you_mean
+from forecaster.base.spelling import SPELLING
+from forecaster.config.flags import FLAGS, Blend, Device, Features, Policy, Split
+from forecaster.config.run_config import Loaded, load
 from forecaster.datasets.items import id_parts
-from forecaster.errors import UsageError
-from forecaster.extras import told
-from forecaster.flags import FLAGS, Blend, Device, Features, Policy, Split
-from forecaster.frames import Frame
-from forecaster.lookup import did_you_mean
-from forecaster.notices import ShortHistory
-from forecaster.predict import Predictor, keep
-from forecaster.spelling import SPELLING
+from forecaster.forecast import questions
+from forecaster.forecast.notices import ShortHistory
+from forecaster.forecast.predictor import Predictor, keep
+from forecaster.forecast.questions import Frame
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from forecaster.bundle import Bundle
-    from forecaster.problem import Problem
+    from forecaster.evaluate.problem import Problem
+    from forecaster.forecast.bundle import Bundle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -102,7 +102,7 @@ class Forecaster:
     _loaded: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self._back = frames.unchanged
+        self._back = questions.unchanged
 
     # The interface that scikit-learn's tools expect of an estimator.
 
@@ -149,13 +149,13 @@ class Forecaster:
         Raises DataError for a frame that cannot be read or is too short, naming row and column;
         UsageError for invalid parameters; DivergedError.
         """
-        from forecaster import experiment
         from forecaster.datasets.oddities import sentences
-        from forecaster.problem import make_problem, take_frame
+        from forecaster.evaluate.problem import make_problem, take_frame
+        from forecaster.run import experiment
 
         if cutoffs is not None:
             cutoffs = _whole("cutoffs", cutoffs)
-        table, back = frames.as_pandas(frame, file=False)
+        table, back = questions.as_pandas(frame, file=False)
         loaded = self._load()
         found = take_frame(loaded, table, self._say)
         if track:
@@ -197,12 +197,12 @@ class Forecaster:
         missing.
         """
         table, back = self._asked(history)
-        levels = frames.numbers("levels", levels)
-        ends = {share: self._ends(share) for share in frames.numbers("level", level)}
+        levels = questions.numbers("levels", levels)
+        ends = {share: self._ends(share) for share in questions.numbers("level", level)}
         wanted = sorted({*levels, *(end for pair in ends.values() for end in pair)})
         ahead = self.fitted.predict(
             table, horizon, wanted,
-            future=None if future is None else frames.as_pandas(future)[0],
+            future=None if future is None else questions.as_pandas(future)[0],
             policy=policy, short_history=short_history, say=say or self._say,
         )  # fmt: skip
         named = _named(ahead, self._targets(ahead), levels, ends)
@@ -217,8 +217,8 @@ class Forecaster:
         (1 - MSE / MSE of the row), and the row's weight in the model. Raises UsageError before
         `fit` or `load`.
         """
-        from forecaster import tables
         from forecaster.evaluate.figures import ErrorMetric, shown
+        from forecaster.report import tables
 
         kept = [*(metric.name for metric in shown(ErrorMetric, "terminal")), "skill", "weight"]
         rows = pd.DataFrame(tables.parts(self.bundle.record))
@@ -233,9 +233,9 @@ class Forecaster:
         and the best floor with its MSE. The fitted model stays unchanged. Raises UsageError for
         more cut-offs than fit, naming how many do.
         """
-        from forecaster import machine
-        from forecaster.cutoffs import COVERED, roll
-        from forecaster.experiment import train_anew
+        from forecaster.base import machine
+        from forecaster.evaluate.cutoffs import COVERED, roll
+        from forecaster.run.experiment import train_anew
 
         cutoffs = _whole("cutoffs", cutoffs)
         problem = self._problem(frame)
@@ -307,14 +307,14 @@ class Forecaster:
         model, schema = self.fitted, self.fitted.schema
         scenarios = future if isinstance(future, Mapping) else {"forecast": future}
         futures = [
-            None if each is None else frames.as_pandas(each)[0] for each in scenarios.values()
+            None if each is None else questions.as_pandas(each)[0] for each in scenarios.values()
         ]
         if not scenarios:
             raise UsageError("future: expected at least one scenario, got none")
         if level is None and model.levels:
             level = min(80.0, self._widest())
         ends = self._ends(level) if level is not None and len(scenarios) == 1 else ()
-        question = frames.ask(model.form, table, None, ends, futures[0], None, "the history")
+        question = questions.ask(model.form, table, None, ends, futures[0], None, "the history")
         names = [*question.items.names]
         wanted = names[0] if series is None else str(series)
         if wanted not in names:
@@ -379,7 +379,7 @@ class Forecaster:
     # The rest.
 
     def _load(self) -> Loaded:
-        from forecaster.problem import FRAME
+        from forecaster.evaluate.problem import FRAME
 
         if self._loaded:
             raise UsageError(
@@ -392,9 +392,9 @@ class Forecaster:
         return load(config, self.options or {}, {**flags, "data": FRAME})
 
     def _problem(self, frame: Frame) -> "Problem":
-        from forecaster.problem import make_problem, take_frame
+        from forecaster.evaluate.problem import make_problem, take_frame
 
-        table, _ = frames.as_pandas(frame, file=False)
+        table, _ = questions.as_pandas(frame, file=False)
         return make_problem(*take_frame(self._load(), table, self._say), self._say)
 
     def _asked(
@@ -402,7 +402,7 @@ class Forecaster:
     ) -> tuple[pd.DataFrame | str | Path, Callable[[pd.DataFrame], Frame]]:
         """The history to forecast, and a function that converts an answer to its kind of frame."""
         if history is not None:
-            return frames.as_pandas(history)
+            return questions.as_pandas(history)
         if self._history is None:
             self.fitted  # noqa: B018 - raises if nothing was fitted
             raise UsageError("give a history: a loaded model does not hold one")

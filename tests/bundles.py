@@ -8,13 +8,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from forecaster.bundle import FILES, MANIFEST, Bundle, Share
-from forecaster.config import load_dict
+from forecaster.config.run_config import load_dict
 from forecaster.datasets import Reading, Scaler
-from forecaster.intervals import Intervals
+from forecaster.forecast.bundle import FILES, MANIFEST, Bundle, Share
+from forecaster.forecast.intervals import Intervals
+from forecaster.forecast.schema import Schema
 from forecaster.parts import Blend, CycleMean, LastValue, Network, Part
 from forecaster.record import Backtest, Record, Weighed
-from forecaster.schema import Schema
 
 COLUMNS = ("load", "wind", "Zürich °C")
 SEASON = 4

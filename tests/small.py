@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from forecaster import resources
+from forecaster.base import installation
 
 ROWS, TRAIN, VALIDATION, TEST = 400, 240, 300, 380
 COLUMNS = ("a", "b", "c")
@@ -46,7 +46,7 @@ def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
         "citation": "none",
     }  # fmt: skip
     (folder / "cards" / "small.yaml").write_text(yaml.safe_dump(card))
-    patch.setattr(resources, "cards", lambda: folder / "cards")
+    patch.setattr(installation, "cards", lambda: folder / "cards")
     patch.setenv("FORECASTER_DATA", str(folder / "data"))
     config = folder / "small.yaml"
     config.write_text(yaml.safe_dump(CONFIG))

@@ -15,14 +15,14 @@ import pandas as pd
 import pytest
 import torch
 
-from forecaster import bench
 from forecaster.attention import ATTENTIONS
+from forecaster.base.installation import configs
 from forecaster.datasets import card_names
 from forecaster.evaluate import Verdict
-from forecaster.problem import Problem
-from forecaster.resources import configs
+from forecaster.evaluate.problem import Problem
+from forecaster.study import bench
 from tests import small
-from tests.compare.grids import finished
+from tests.study.compare.grids import finished
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 DOCS = BENCHMARKS.parent / "docs"

@@ -22,12 +22,12 @@ from pytest_httpserver import HTTPServer
 from werkzeug import Response
 
 from forecaster import client as module
-from forecaster.bundle import Bundle
+from forecaster.base.errors import DataError, ForecasterError, UnavailableError, UsageError
 from forecaster.client import Client
 from forecaster.datasets.items import id_parts
-from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
-from forecaster.notices import Notice
-from forecaster.predict import Predictor, keep
+from forecaster.forecast.bundle import Bundle
+from forecaster.forecast.notices import Notice
+from forecaster.forecast.predictor import Predictor, keep
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
 from tests.bundles import blended, warning

@@ -13,9 +13,10 @@ import torch
 from sklearn.base import clone
 
 import forecaster
-from forecaster import Forecaster, estimator, experiment
-from forecaster.config import load
-from forecaster.errors import ConfigError, DataError, UsageError
+from forecaster import Forecaster, estimator
+from forecaster.base.errors import ConfigError, DataError, UsageError
+from forecaster.config.run_config import load
+from forecaster.run import experiment
 
 ROWS, HORIZON = 480, 6
 OPTIONS = {"model.width": 4, "model.feed_forward": 4, "train.updates": 20}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks.evidence import Place, Table, choose, known, write
-from forecaster.compare import regimes
+from forecaster.study.compare import regimes
 
 BEST = {"none": "better", "static": "better"}
 

@@ -176,6 +176,18 @@ class TestTools:
 
 
 class TestDocuments:
+    def test_the_walks_enter_files_that_are_there(self):
+        text = (ROOT / "CONTRIBUTING.md").read_text()
+        section = text.partition("### Four walks")[2].partition("\n## ")[0]
+        walks = [line for line in section.splitlines() if line.startswith("| ")][2:]
+        assert len(walks) == 4
+        for walk in walks:
+            files = re.findall(r"`([\w/]+(?:\.py|/))`", walk)
+            folders = [ROOT / "forecaster", ROOT / "service" / "forecaster_service"]
+            missing = [f for f in files if not any((folder / f).exists() for folder in folders)]
+            assert missing == []
+            assert 5 <= len(files) <= 12
+
     def test_the_quick_start_is_two_blocks(self):
         text = (ROOT / "README.md").read_text()
         section = re.search(r"^## Quick start[ \t]*\n(.*?)(?=^## |\Z)", text, re.M | re.S)

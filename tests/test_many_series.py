@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from forecaster.machine import cores, processor
+from forecaster.base.machine import cores, processor
 from tests.test_large_panel import COMMAND
 
 SERIES = int(os.environ.get("FORECASTER_SERIES", "1200"))

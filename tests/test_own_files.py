@@ -7,16 +7,17 @@ import pandas as pd
 import pytest
 import torch
 
-from forecaster import bundle, experiment, judge
-from forecaster.bundle import Bundle
-from forecaster.config import load
-from forecaster.errors import DataError, UsageError
-from forecaster.evaluate import score
+from forecaster.base.errors import DataError, UsageError
+from forecaster.config.run_config import load
+from forecaster.evaluate import judge, score
+from forecaster.evaluate.problem import Problem, find_data, make_problem
+from forecaster.forecast import bundle
+from forecaster.forecast.bundle import Bundle
+from forecaster.forecast.predictor import Predictor
 from forecaster.model import ForecastModel
-from forecaster.predict import Predictor
-from forecaster.problem import Problem, find_data, make_problem
 from forecaster.record import Record
-from forecaster.train import Fit, fit
+from forecaster.run import experiment
+from forecaster.train.run import Fit, fit
 from tests import shapes, small
 
 SMALL = (

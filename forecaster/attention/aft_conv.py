@@ -31,7 +31,7 @@ from forecaster.attention.common.banded import banded_mean
 from forecaster.attention.common.definitions import positions
 from forecaster.attention.common.kernels import at_least_one, check_visibility
 from forecaster.attention.common.multihead import MultiHeadAttention
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 
 def aft_conv_kernel(

@@ -39,7 +39,7 @@ from forecaster.attention.common.definitions import biased_mean, visible
 from forecaster.attention.common.kernels import accumulator, outside_graphs, refuse_mix
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.prefix import STEEP, softmax_weights
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 PositionBias = (
     Float[Tensor, "L S"]

@@ -29,7 +29,7 @@ from forecaster.attention.common.banded import banded_mean, diagonals
 from forecaster.attention.common.definitions import positions
 from forecaster.attention.common.kernels import at_least_one, refuse_mix
 from forecaster.attention.common.multihead import MultiHeadAttention
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 
 def definition(

@@ -23,7 +23,7 @@ from forecaster.attention.common.aft import check_features, gated
 from forecaster.attention.common.kernels import accumulator, refuse_mix
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.prefix import parts, prefix_softmax_mean, softmax_weights
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 
 def definition(

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal, TypedDict, Unpack
 from torch import Tensor, nn
 
 from forecaster.attention.common.kernels import check_visibility
-from forecaster.errors import UsageError
-from forecaster.shapes import Bool, Float
+from forecaster.base.errors import UsageError
+from forecaster.base.shapes import Bool, Float
 
 Role = Literal["encoder", "decoder", "cross"]
 
@@ -72,9 +72,9 @@ class Place:
 class About:
     """The declared properties of a mechanism.
 
-    `cost` is the time of one layer in the letters of forecaster/shapes.py. `causal` states how well
-    the masked form hides the future, and whether that form is ours. `random` names what is drawn,
-    `weights` what the weights depend on.
+    `cost` is the time of one layer in the letters of forecaster/base/shapes.py. `causal` states how
+    well the masked form hides the future, and whether that form is ours. `random` names what is
+    drawn, `weights` what the weights depend on.
 
     `stalls` is True when the mechanism chooses its next operation by values: the host then waits
     for the GPU, and a CUDA graph cannot hold the mechanism. `no_export` gives the reason why the
@@ -239,7 +239,7 @@ class AttentionChoice:
         Raises UsageError for an unknown name, ValueError for sizes that do not fit.
         """
         from forecaster.attention import CATALOGUE, SYNONYMS
-        from forecaster.lookup import find
+        from forecaster.base.names import find
 
         _, kind = find(CATALOGUE, self.name, "attention", SYNONYMS)
         return kind(place, **self.options)

@@ -31,7 +31,7 @@ from forecaster.attention.common.kernels import accumulator, check_inputs, outsi
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.tiles import HIDDEN
 from forecaster.attention.full import full_attention
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 _BY_BLOCKS = {"cpu"}  # devices on which blocks are faster than two calls of the fused kernel
 _SCORES = 1 << 16  # scores of one map for each thread at a time, to stay in its cache

@@ -32,7 +32,7 @@ from forecaster.attention.common.definitions import softmax, visible
 from forecaster.attention.common.kernels import accumulator, check_inputs, check_probability
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.prefix import prefix_softmax_mean
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 
 def definition(

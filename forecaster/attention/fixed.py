@@ -41,7 +41,7 @@ from forecaster.attention.common.patterns import (
     tiled_attention,
 )
 from forecaster.attention.full import full_attention
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 _SHORT = 224  # up to this length one masked call is faster than tiles (measured)
 _ROWS = 512  # queries that read summaries in one call, unless all do

@@ -44,7 +44,7 @@ from forecaster.attention.common.kernels import (
     refuse_mix,
     visible_count,
 )
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 
 def definition(

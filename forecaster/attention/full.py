@@ -22,7 +22,7 @@ from forecaster.attention.common.kernels import (
     visible_keys,
 )
 from forecaster.attention.common.multihead import MultiHeadAttention
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 
 def definition(

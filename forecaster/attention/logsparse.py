@@ -43,7 +43,7 @@ from forecaster.attention.common.kernels import (
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.patterns import check_self_inputs, masked_attention, pattern_mask
 from forecaster.attention.common.tiles import HIDDEN, softmax_part, softmax_part_backward
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 _DENSE = {"cpu": 384, "gpu": 2048}  # steps up to which one masked call is at least as fast
 _CHUNK = {"cpu": 1 << 19, "gpu": 1 << 24}  # elements of q worked on at a time, to stay in caches

@@ -50,7 +50,7 @@ from forecaster.attention.common.kernels import (
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.slices import slices
 from forecaster.attention.common.tiles import HIDDEN, softmax_part, softmax_part_backward
-from forecaster.shapes import Bool, Float, Int
+from forecaster.base.shapes import Bool, Float, Int
 
 Buckets = int | tuple[int, int]
 

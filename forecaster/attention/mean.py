@@ -14,7 +14,7 @@ from forecaster.attention.base import About, Attention, Core, Effective, Place, 
 from forecaster.attention.common.definitions import visible
 from forecaster.attention.common.kernels import check_inputs, visible_count, visible_sum
 from forecaster.attention.common.multihead import merge_heads, split_heads
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 
 def definition(

@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from forecaster.errors import UsageError
+from forecaster.base.errors import UsageError
 
 GROUP = "forecaster.attentions"
 

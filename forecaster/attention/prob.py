@@ -44,7 +44,7 @@ from forecaster.attention.common.kernels import (
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.slices import slices
 from forecaster.attention.full import full_attention
-from forecaster.shapes import Bool, Float, Int
+from forecaster.base.shapes import Bool, Float, Int
 
 Variant = Literal["paper", "informer2020"]
 

@@ -26,7 +26,7 @@ from forecaster.attention.base import About, Attention, Call, Core, Draw, Effect
 from forecaster.attention.common.kernels import refuse_mix
 from forecaster.attention.full import definition as definition
 from forecaster.attention.full import full_attention
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 
 def single_head_attention(

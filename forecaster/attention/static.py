@@ -27,7 +27,7 @@ from forecaster.attention.base import About, Attention, Call, Core, Draw, Effect
 from forecaster.attention.common.definitions import visible
 from forecaster.attention.common.kernels import accumulator, check_visibility
 from forecaster.attention.common.multihead import merge_heads, split_heads
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 START = -3.0
 LONGEST = 2048

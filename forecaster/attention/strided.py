@@ -40,7 +40,7 @@ from forecaster.attention.common.patterns import (
     tiled_attention,
 )
 from forecaster.attention.full import full_attention
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 Keys = Literal["merged", "local", "column"]
 Heads = Literal["merged", "interleaved", "split"]

@@ -38,7 +38,7 @@ from forecaster.attention.common.kernels import (
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.slices import slices
 from forecaster.attention.full import full_attention
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 _SCORES = 1 << 19  # scores computed at a time, so that they stay in a CPU's cache
 _ROWS = 128  # queries of one head at a time, so that a causal block wastes few scores

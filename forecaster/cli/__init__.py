@@ -8,7 +8,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from forecaster import extras, launch, signals
+from forecaster.base import extras, signals
+from forecaster.base.errors import ForecasterError, Stopped, StorageError, UnavailableError
+from forecaster.base.version import __version__
 from forecaster.cli import (
     attentions,
     data,
@@ -22,8 +24,7 @@ from forecaster.cli import (
     train,
 )
 from forecaster.cli.output import say
-from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError
-from forecaster.version import __version__
+from forecaster.train import launch
 
 EXIT_CODES = """
 Exit codes: 0 done, 2 usage, 65 data, 69 unavailable, 70 internal, 74 files, 78 configuration

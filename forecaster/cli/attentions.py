@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from forecaster.base.errors import UnavailableError, UsageError
 from forecaster.cli.options import (
     AsJson,
     Asked,
@@ -21,11 +22,10 @@ from forecaster.cli.options import (
     shell,
 )
 from forecaster.cli.output import command, nothing, print_json, row, say
-from forecaster.errors import UnavailableError, UsageError
-from forecaster.flags import FLAGS
+from forecaster.config.flags import FLAGS
 
 if TYPE_CHECKING:
-    from forecaster.advise.data import DataAdvice
+    from forecaster.study.advise.data import DataAdvice
 
 ABOUT_DATA = [
     name for name, flag in FLAGS.items() if flag.path.startswith("data.") or name == "horizon"
@@ -50,7 +50,7 @@ def attentions(
     Example: forecaster attentions prob
     """
     from forecaster.attention import CATALOGUE, SYNONYMS
-    from forecaster.lookup import find
+    from forecaster.base.names import find
 
     chosen = list(CATALOGUE) if name is None else [find(CATALOGUE, name, "attention", SYNONYMS)[0]]
     if names:
@@ -108,8 +108,8 @@ def bench_attention(
     """
     import torch
 
-    from forecaster import bench as measure
-    from forecaster import machine, resources
+    from forecaster.base import installation, machine
+    from forecaster.study import bench as measure
 
     names, lengths = measure.choose(attn), measure.read_lengths(length)
     if width % 2:
@@ -125,7 +125,7 @@ def bench_attention(
     shape = measure.Shape(lengths[0], batch, heads, width)
     document = measure.curves(names, lengths, shape, how)
     document = {"command": command(), **document}
-    files = measure.save(document, output or resources.cache() / "bench")
+    files = measure.save(document, output or installation.cache() / "bench")
     if as_json:
         print_json(document)
     else:
@@ -171,8 +171,8 @@ def advise(
     suited = _suited(asked, nothing if as_json else say) if named else None
     within, why = None, ""
     if lookback is not None:
-        from forecaster import machine
-        from forecaster.advise import budget
+        from forecaster.base import machine
+        from forecaster.study.advise import budget
 
         most = None if memory is None else budget.read_memory(memory)
         try:
@@ -198,9 +198,9 @@ def advise(
 
 def _suited(asked: Asked, tell: Callable[[str], None]) -> "DataAdvice":
     """Advice from the regimes that the data resemble."""
-    from forecaster.advise import data as adviser
     from forecaster.datasets.facts import measure
-    from forecaster.problem import find_data
+    from forecaster.evaluate.problem import find_data
+    from forecaster.study.advise import data as adviser
 
     config, dataset = find_data(asked.load(), tell)
 
@@ -233,7 +233,7 @@ def _facts(name: str) -> dict[str, Any]:
 
     from forecaster.attention import CATALOGUE
     from forecaster.attention.base import SelfAttention
-    from forecaster.lookup import option_model
+    from forecaster.base.names import option_model
 
     kind = CATALOGUE[name]
     text = inspect.getdoc(sys.modules[kind.__module__]) or inspect.getdoc(kind) or ""

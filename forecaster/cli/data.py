@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from forecaster import resources
+from forecaster.base import installation
+from forecaster.base.errors import DataError, UsageError
 from forecaster.cli.options import AsJson, Asked, configured, described
 from forecaster.cli.output import draw, nothing, print_json, say
-from forecaster.errors import DataError, UsageError
-from forecaster.flags import FLAGS
+from forecaster.config.flags import FLAGS
 
 app = typer.Typer(help="Data sets known by name.", no_args_is_help=True)
 
@@ -93,14 +93,14 @@ def data_check(
 
     Example: forecaster data check sales.csv --target amount --horizon 96
     """
-    if not resources.names_a_file(file):
+    if not installation.names_a_file(file):
         raise UsageError(
             f"data check: expected a file, a folder or a pattern, got '{file}'; to show a data set "
             f"by name: forecaster data show {file}"
         )
     loaded = asked.load(data=file)
-    from forecaster import check
-    from forecaster.problem import find_data, make_problem
+    from forecaster.datasets import check
+    from forecaster.evaluate.problem import find_data, make_problem
 
     tell = nothing if as_json else say
     problem = make_problem(*find_data(loaded, tell), tell)

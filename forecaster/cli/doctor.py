@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from forecaster.base.version import __version__
 from forecaster.cli.options import AsJson
 from forecaster.cli.output import print_json, row
-from forecaster.version import __version__
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -20,7 +20,7 @@ def doctor(as_json: AsJson = False) -> None:
     import torch
     from packaging.version import Version
 
-    from forecaster import extras, machine, resources
+    from forecaster.base import extras, installation, machine
 
     names = (
         "torch", "lightning", "mlflow-skinny", "pandas", "numpy", "fastapi", "pydantic",
@@ -37,9 +37,9 @@ def doctor(as_json: AsJson = False) -> None:
         "python": sys.version.split()[0],
         "device": machine.processor(device) if device == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
-        "cache": str(resources.cache()),
+        "cache": str(installation.cache()),
         "data": os.environ.get("FORECASTER_DATA", "FORECASTER_DATA is not set"),
-        "tracking": resources.without_password(resources.tracking_uri()),
+        "tracking": installation.without_password(installation.tracking_uri()),
     }
     problems = [f"{name} is not installed" for name in names if report[name] == "missing"]
     lightning = report["lightning"]

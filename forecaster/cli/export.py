@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Literal
 
+from forecaster.base.errors import UsageError
 from forecaster.cli.options import AsJson, Model, described
 from forecaster.cli.output import print_json, say
-from forecaster.errors import UsageError
 
 
 @described(
@@ -26,8 +26,8 @@ def export(
 
     Example: forecaster export --model forecaster-ETTh1-M-all-336 --format onnx
     """
-    from forecaster.export import graph
-    from forecaster.predict import Predictor
+    from forecaster.forecast.export import graph
+    from forecaster.forecast.predictor import Predictor
 
     graph.needed(format)
     forecaster = Predictor.load(model, "cpu")

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
 
-from forecaster import flags
+from forecaster.base.errors import UsageError
+from forecaster.base.names import model_reference
+from forecaster.base.spelling import option
 from forecaster.cli.output import nothing
-from forecaster.errors import UsageError
-from forecaster.flags import FLAGS
-from forecaster.lookup import model_reference
-from forecaster.spelling import option
+from forecaster.config import flags
+from forecaster.config.flags import FLAGS
 
 if TYPE_CHECKING:
-    from forecaster.config import Loaded
+    from forecaster.config.run_config import Loaded
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -108,10 +108,10 @@ class Asked:
         return bool(self.flags or self.config or self.sets)
 
     def load(self, begun: Callable[[str], None] = nothing, **also: Any) -> "Loaded":
-        """Resolve the configuration; `begun` is as in `config.load`, `also` are further flags."""
-        from forecaster import config
+        """Resolve the configuration; `begun` is as in `load`, `also` are further flags."""
+        from forecaster.config import run_config
 
-        return config.load(self.config, self.sets, {**self.flags, **also}, begun=begun)
+        return run_config.load(self.config, self.sets, {**self.flags, **also}, begun=begun)
 
     def command(self, name: str, **found: Any) -> str:
         """The shell command `name` with these options, and values of `found` for missing ones."""

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from forecaster.errors import StorageError, UsageError
+from forecaster.base.errors import StorageError, UsageError
 
 
 def say(text: str) -> None:

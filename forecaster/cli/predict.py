@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from forecaster.base.errors import UsageError
 from forecaster.cli.options import (
     MODEL,
     AsJson,
@@ -21,13 +22,12 @@ from forecaster.cli.options import (
     described,
 )
 from forecaster.cli.output import print_json, say, write
-from forecaster.errors import UsageError
-from forecaster.flags import parse
-from forecaster.notices import ShortHistory
+from forecaster.config.flags import parse
+from forecaster.forecast.notices import ShortHistory
 
 if TYPE_CHECKING:
-    from forecaster import batch
-    from forecaster.bundle import Bundle
+    from forecaster.forecast import batch
+    from forecaster.forecast.bundle import Bundle
 
 Runtime = Literal["torch", "onnx"]
 
@@ -101,15 +101,15 @@ def predict(
     if card["forecast"] == "median":
         say("the model was trained for quantiles: its forecast is the median, not the mean")
     if len(card["made_of"]) > 1:
-        from forecaster.shares import in_words
+        from forecaster.forecast.composition import in_words
 
         say(f"made of {in_words(card['made_of'])}")
     options = {"horizon": horizon, "policy": policy, "short_history": short_history}
     time = card["time"]
     if folder and output is not None:
-        from forecaster import batch, frames
+        from forecaster.forecast import batch, questions
 
-        frames.steps_of(horizon, card["horizon"])  # else each file would be refused for it
+        questions.steps_of(horizon, card["horizon"])  # else each file would be refused for it
         request = {"model": card["digest"], "levels": sorted(set(wanted)), **options}
         work = batch.Work(write, output, time, {"levels": wanted, **options})
         each = _each(source, work, ray, gpus, device)
@@ -141,13 +141,13 @@ def _source(
         return client, client.model()
     source: Any
     if runtime == "onnx":
-        from forecaster.export.runtime import load
+        from forecaster.forecast.export.runtime import load
 
         source = load(str(model))
         about = {"digest": source.description.sha256, "made_of": source.description.made_of}
     else:
-        from forecaster.predict import Predictor
-        from forecaster.shares import made_of
+        from forecaster.forecast.composition import made_of
+        from forecaster.forecast.predictor import Predictor
 
         source = Predictor.load(str(model), device)
         parts = [part.to_dict() for part in made_of(source.bundle)]
@@ -160,7 +160,8 @@ def _each(
     source: Any, work: "batch.Work", ray: str | None, gpus: float, device: str | None
 ) -> "batch.Each":
     """A function that drafts the forecasts of files, here or on a Ray cluster."""
-    from forecaster import batch, cluster, machine
+    from forecaster.base import cluster, machine
+    from forecaster.forecast import batch
 
     def each(files: Sequence[batch.Part]) -> Iterable[tuple[batch.Part, Any]]:
         if ray is None:

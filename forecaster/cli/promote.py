@@ -20,7 +20,7 @@ def promote(model: Annotated[str, typer.Argument(metavar="MODEL")]) -> None:
     from forecaster.tracking.registry import promote as chosen
 
     if Path(model).is_dir():
-        from forecaster.predict import load_bundle
+        from forecaster.forecast.predictor import load_bundle
 
         model = str(load_bundle(model).about.get("run_id"))
     print(chosen(model))

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from forecaster.base.errors import ForecasterError, UsageError
 from forecaster.cli.options import (
     MODEL,
     AsJson,
@@ -20,8 +21,7 @@ from forecaster.cli.options import (
     described,
 )
 from forecaster.cli.output import command, print_json, print_pages, say
-from forecaster.errors import ForecasterError, UsageError
-from forecaster.flags import names, numbers, parse
+from forecaster.config.flags import names, numbers, parse
 
 
 @described(
@@ -59,9 +59,9 @@ def compare(
     Example: forecaster compare --attn all --horizon 96,336 --seeds 3
     """
     check_gpus(gpus, ray)
-    from forecaster import compare as comparison
-    from forecaster import machine
-    from forecaster.config import DataConfig
+    from forecaster.base import machine
+    from forecaster.config.run_config import DataConfig
+    from forecaster.study import compare as comparison
 
     stem, values = comparison.read_grid(grid)
     said = {
@@ -124,11 +124,11 @@ def report(
     from forecaster.report import write
 
     if grid:
-        from forecaster.report.grid import of_grid
+        from forecaster.study.compare.grid_page import of_grid
 
         page = of_grid(grid, command())
     else:
-        from forecaster import machine
+        from forecaster.base import machine
         from forecaster.report.runs import of_runs
 
         page = of_runs(runs or [], command(), machine.device(device or "auto"))

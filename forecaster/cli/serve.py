@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from forecaster import extras
+from forecaster.base import extras
+from forecaster.base.errors import ForecasterError, Stopped, UnavailableError, UsageError
 from forecaster.cli.options import MODEL, Count, Device, Gpus, Ray, check_gpus, described
 from forecaster.cli.output import row, say
-from forecaster.errors import ForecasterError, Stopped, UnavailableError, UsageError
 
 
 @described(
@@ -93,7 +93,7 @@ def _check_models(names: Sequence[str], registry: Any) -> None:
     """Raise UnavailableError for a model that does not exist. If the tracker is away, the check is
     left to the service, which tries again; so is a model named by the environment, as for a service
     that starts before its first model exists."""
-    from forecaster.resources import MANIFEST, is_bundle, tracking_uri
+    from forecaster.base.installation import MANIFEST, is_bundle, tracking_uri
 
     for name in names:
         if Path(name).is_dir() and not is_bundle(Path(name)):
@@ -137,7 +137,7 @@ def _new_key(name: str) -> None:
 
 
 def _champion() -> str:
-    from forecaster.predict import ask_tracker
+    from forecaster.forecast.predictor import ask_tracker
 
     names = ask_tracker("champions").split()
     if len(names) == 1:

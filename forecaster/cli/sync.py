@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from forecaster.base.errors import UnavailableError
 from forecaster.cli.options import AsJson, described
 from forecaster.cli.output import print_json, say
-from forecaster.errors import UnavailableError
 
 
 @described(runs="Names, folders or ids of runs; by default all in runs/.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from forecaster.base.errors import DataError, UsageError
 from forecaster.cli.options import (
     MODEL,
     AsJson,
@@ -24,11 +25,10 @@ from forecaster.cli.options import (
     described,
 )
 from forecaster.cli.output import nothing, print_json, print_pages, say
-from forecaster.errors import DataError, UsageError
-from forecaster.flags import FLAGS, parse, seconds
+from forecaster.config.flags import FLAGS, parse, seconds
 
 if TYPE_CHECKING:
-    from forecaster.config import Loaded
+    from forecaster.config.run_config import Loaded
     from forecaster.record import Backtest, Cutoffs
 
 CUTOFFS = "Judge at this many cut-offs of the test split (docs/evaluation.md)."
@@ -59,16 +59,19 @@ def train(
 
     Example: forecaster train --attn prob --horizon 336 --data ETTh1
     """
-    from forecaster import launch, unfinished
+    from forecaster.run import resuming
+    from forecaster.train import launch
 
     count = launch.wanted(devices, nodes)
     if resume in (None, "auto") or asked.given:
         loaded = asked.load(say if launch.is_first() else nothing)
     else:
-        loaded = unfinished.begun_with(resume)
+        loaded = resuming.begun_with(resume)
     if count > 1 and not launch.started():
         raise typer.Exit(launch.start(count, sys.argv[1:]))
-    from forecaster import experiment, machine, ranks
+    from forecaster.base import machine
+    from forecaster.run import experiment
+    from forecaster.train import ranks
 
     with (
         ranks.joined(machine.device(loaded.config.device))
@@ -111,9 +114,11 @@ def evaluate(
     """
     if refit and not cutoffs:
         raise UsageError("--refit trains anew at cut-offs: add their number, such as --cutoffs 5")
-    from forecaster import cutoffs as rolling
-    from forecaster import experiment, judge, machine
-    from forecaster.predict import load_bundle
+    from forecaster.base import machine
+    from forecaster.evaluate import cutoffs as rolling
+    from forecaster.evaluate import judge
+    from forecaster.forecast.predictor import load_bundle
+    from forecaster.run import experiment
 
     bundle, where = load_bundle(model), machine.device(device or "auto")
     found: Backtest | Cutoffs
@@ -156,7 +161,7 @@ def tune(
 
     Example: forecaster tune --data ETTh1 --horizon 96 --time-limit 1h
     """
-    from forecaster import tune as searching
+    from forecaster.run import tune as searching
 
     limit = None if time_limit is None else parse("--time-limit", seconds, time_limit)
     loaded = asked.load(say)
@@ -188,10 +193,10 @@ def reproduce(
 
     Example: forecaster reproduce forecaster-ETTh1-M-all-336
     """
-    from forecaster.predict import load_bundle
+    from forecaster.forecast.predictor import load_bundle
 
     bundle = load_bundle(run)
-    from forecaster.reproduce import reproduce
+    from forecaster.run.reproduce import reproduce
 
     found = reproduce(bundle, say)
     if as_json:
@@ -231,7 +236,9 @@ def config(asked: Asked, as_json: AsJson = False) -> None:
 
 
 def _show(found: "Backtest | Cutoffs") -> None:
-    from forecaster import cutoffs, record, tables
+    from forecaster import record
+    from forecaster.evaluate import cutoffs
+    from forecaster.report import tables
 
     text = cutoffs.text(found) if isinstance(found, record.Cutoffs) else tables.text(found)
     print(f"\n{text}")

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from forecaster.errors import DataError
+from forecaster.base.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np

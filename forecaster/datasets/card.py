@@ -19,9 +19,10 @@ from pydantic import (
     model_validator,
 )
 
-from forecaster import lookup, resources
+from forecaster.base import installation
+from forecaster.base import names as lookup
+from forecaster.base.errors import ConfigError, DataError
 from forecaster.datasets.calendar import normalise_freq
-from forecaster.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from forecaster.datasets.items import End
@@ -252,7 +253,7 @@ class Card(_Facts):
 
 def card_names() -> list[str]:
     """The names of all data sets that have a card, in alphabetical order."""
-    return sorted(file.stem for file in resources.cards().glob("*.yaml"))
+    return sorted(file.stem for file in installation.cards().glob("*.yaml"))
 
 
 def is_generated(name: str) -> bool:
@@ -267,7 +268,7 @@ def load_card(name: str) -> Card:
     """
     import yaml
 
-    files = {name: resources.cards() / f"{name}.yaml" for name in card_names()}
+    files = {name: installation.cards() / f"{name}.yaml" for name in card_names()}
     name, file = lookup.find(files, name, "data set")
     try:
         facts: Any = yaml.safe_load(file.read_text(encoding="utf-8"))

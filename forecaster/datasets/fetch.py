@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from forecaster import extras, resources
+from forecaster.base import extras, installation
+from forecaster.base.errors import ConfigError, DataError, UnavailableError
 from forecaster.datasets.card import Card, Source
-from forecaster.errors import ConfigError, DataError, UnavailableError
 
 CONNECT_SECONDS, READ_SECONDS = 5, 60
 
@@ -72,7 +72,7 @@ def _folders() -> Iterator[tuple[str, Path]]:
         yield "$FORECASTER_DATA", folder
     here = Path("data/raw").resolve()
     yield "data/raw", here
-    checkout = resources.CHECKOUT / "data/raw"
+    checkout = installation.CHECKOUT / "data/raw"
     if checkout.is_dir() and checkout != here:
         yield "data/raw of the checkout", checkout
 
@@ -109,7 +109,7 @@ def _verified(file: Path, source: Source, card: Card) -> Path:
 
 
 def _cache() -> Path:
-    return resources.cache() / "data"
+    return installation.cache() / "data"
 
 
 def _cached(card: Card) -> tuple[Path | None, str]:

@@ -10,12 +10,12 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.card import Split
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.items import Items
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import Series
-from forecaster.errors import DataError
 
 FREQ, START = "h", "2000-01-01"
 Samples = tuple[int, int, int]

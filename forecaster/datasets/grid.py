@@ -10,9 +10,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.tseries.frequencies import to_offset
 
+from forecaster.base.errors import DataError
+from forecaster.base.spelling import spelled
 from forecaster.datasets.calendar import DAY, DAYS, MONTHS, in_units, normalise_freq, step_length
-from forecaster.errors import DataError
-from forecaster.spelling import spelled
 
 TOLERANCE = 0.1
 """The fraction of a step by which a stamp may miss its place."""

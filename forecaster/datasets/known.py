@@ -7,9 +7,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.series import Series
-from forecaster.errors import DataError
 
 MOST_WORDS = 50
 """The most different words of an attribute; each becomes a feature."""

@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from forecaster.base.spelling import spelled
 from forecaster.datasets.card import Borders
 from forecaster.datasets.items import End, Items
 from forecaster.datasets.series import Series
-from forecaster.spelling import spelled
 
 Kind: TypeAlias = Literal["sentinel", "stuck", "outlier", "shift", "empty"]
 Numbers: TypeAlias = NDArray[np.float64]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.items import End, Items
-from forecaster.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor

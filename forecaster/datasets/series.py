@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.items import Items
-from forecaster.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
+from forecaster.base.errors import DataError
+from forecaster.base.spelling import spelled
 from forecaster.datasets.card import Borders
 from forecaster.datasets.items import Items
-from forecaster.errors import DataError
-from forecaster.spelling import spelled
 
 TRAIN, TEST = 0.7, 0.2
 FEWEST = 8

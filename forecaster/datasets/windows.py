@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.items import End, Items
-from forecaster.errors import DataError
 
 CHUNK = 2**22
 """The values that are checked together."""

@@ -8,12 +8,13 @@ import torch
 from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 from torch import Tensor
 
-from forecaster import record, signals
+from forecaster import record
+from forecaster.base import signals
+from forecaster.base.errors import UsageError
 from forecaster.datasets import Batch, Scaler, Windows
-from forecaster.errors import UsageError
 from forecaster.evaluate.figures import By, Ends, IntervalMetric, QuantileMetric, plain, shown
 from forecaster.evaluate.metrics import Score, score
-from forecaster.intervals import (
+from forecaster.forecast.intervals import (
     TOLERANCE,
     Conditions,
     Intervals,

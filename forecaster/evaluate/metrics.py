@@ -11,9 +11,9 @@ import torch
 from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 from torch import Tensor
 
-from forecaster import signals
+from forecaster.base import signals
+from forecaster.base.errors import DataError, DivergedError
 from forecaster.datasets import Batch, Items, Windows
-from forecaster.errors import DataError, DivergedError
 
 Forecast = Callable[[Batch], Tensor]
 """Takes a batch, returns scaled values (B, T, targets)."""

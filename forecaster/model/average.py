@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 
 class CycleAverage(nn.Module):

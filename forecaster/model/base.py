@@ -113,3 +113,8 @@ class ForecastModel(nn.Module, ABC):
             for name, module in self.named_modules()
             if isinstance(module, Attention)
         }
+
+
+def parameters(model: nn.Module) -> int:
+    """The number of values that a model learns."""
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from forecaster.attention.base import Attention
 from forecaster.attention.common.kernels import at_least_one
+from forecaster.base.shapes import Bool, Float
 from forecaster.model.dropout import Dropout
 from forecaster.model.embedding import circular_conv
-from forecaster.shapes import Bool, Float
 
 Activation = Literal["gelu", "relu"]
 

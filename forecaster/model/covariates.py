@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from forecaster.shapes import Float
+from forecaster.base.shapes import Float
 
 
 class KnownEffect(nn.Module):

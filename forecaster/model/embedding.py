@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from forecaster.base.shapes import Float
 from forecaster.model.dropout import Dropout
-from forecaster.shapes import Float
 
 
 def sinusoids(length: int, width: int) -> Float[Tensor, "length width"]:

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from forecaster.attention.base import AttentionPlan, Place
 from forecaster.attention.common.kernels import at_least_one
+from forecaster.base.shapes import Bool, Float
 from forecaster.model.base import ForecastModel, Task
 from forecaster.model.blocks import Activation, DecoderLayer, Distil, EncoderLayer
 from forecaster.model.embedding import Embedding
-from forecaster.shapes import Bool, Float
 
 
 class Informer(ForecastModel):

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from forecaster.shapes import Bool, Float, Int
+from forecaster.base.shapes import Bool, Float, Int
 
 Normalise = Literal["window", "none"]
 Centre = Literal["cycle", "last", "window"]

@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from forecaster.base.shapes import Bool, Float
 from forecaster.model.normalise import deviation_of
-from forecaster.shapes import Bool, Float
 
 
 class QuantileSpread(nn.Module):

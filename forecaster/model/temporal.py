@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from forecaster.base.shapes import Float
 from forecaster.model.normalise import phase_of
-from forecaster.shapes import Float
 
 
 class TemporalQueries(nn.Module):

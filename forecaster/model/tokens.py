@@ -43,13 +43,13 @@ from torch import Tensor, nn
 
 from forecaster.attention.base import AttentionPlan, Place, Role
 from forecaster.attention.common.kernels import at_least_one
+from forecaster.base.shapes import Bool, Float, Shaped
 from forecaster.model.average import CycleAverage
 from forecaster.model.base import ForecastModel, Task
 from forecaster.model.blocks import DecoderLayer, EncoderLayer
 from forecaster.model.covariates import KnownEffect
 from forecaster.model.normalise import Centre, CyclePrior, Normalise, WindowNorm
 from forecaster.model.temporal import TemporalQueries
-from forecaster.shapes import Bool, Float, Shaped
 
 Tokens = Literal["point", "patch", "cycle", "series"]
 Channels = Literal["separate", "mixed"]
@@ -71,8 +71,8 @@ class TokenInformer(ForecastModel):
             so that growth continues; otherwise average the cycles themselves.
         shrink: learn, per column, how far the level falls back to the training mean. If one of
             these three is None, a run takes the value that starts best on the training rows
-            (forecaster/start.py); a model without a run centres on the mean of the last cycle,
-            without changes and with shrinking.
+            (forecaster/evaluate/initial.py); a model without a run centres on the mean of the last
+            cycle, without changes and with shrinking.
         prior: subtract the mean cycle of the training rows first.
         alone: use only the linear path: no token is read, and the average or the written output
             stays as it is before training, the mean of the past cycles or zero.

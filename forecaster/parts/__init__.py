@@ -11,9 +11,9 @@ from importlib.metadata import EntryPoint, entry_points
 import torch
 from torch import Tensor
 
-from forecaster import signals
 from forecaster.attention.plugins import allowed
-from forecaster.errors import BundleError
+from forecaster.base import signals
+from forecaster.base.errors import BundleError
 from forecaster.parts.base import Fold, Part
 from forecaster.parts.blend import Blend, Network, Once, weigh
 from forecaster.parts.errors import mse

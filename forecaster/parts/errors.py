@@ -6,8 +6,8 @@ from math import isfinite
 import torch
 from torch import Tensor
 
+from forecaster.base.errors import DivergedError
 from forecaster.datasets import Batch, Windows
-from forecaster.errors import DivergedError
 from forecaster.parts.base import filled
 
 Forecast = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]

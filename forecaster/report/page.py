@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from forecaster.errors import StorageError
+from forecaster.base.errors import StorageError
 from forecaster.evaluate.display import svg
 
 if TYPE_CHECKING:

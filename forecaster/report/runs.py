@@ -9,21 +9,21 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from forecaster import tables
-from forecaster.bench.inference import TOGETHER, Inference, inference
-from forecaster.bundle import Bundle
+from forecaster.base.machine import hardware
+from forecaster.base.progress import Advance, Bar
 from forecaster.evaluate import SHARES, Evaluation, Verdict, interval_text, percent
 from forecaster.evaluate.display import step_figure
 from forecaster.evaluate.examples import picked
 from forecaster.evaluate.figures import Cost, ErrorMetric, IntervalMetric, shown, whole
+from forecaster.evaluate.inference import TOGETHER, Inference, inference
+from forecaster.evaluate.judge import draw_window, judge
 from forecaster.evaluate.lags import LagProfile, lag_profile
-from forecaster.experiment import parameters
-from forecaster.judge import draw_window, judge
-from forecaster.machine import hardware
-from forecaster.predict import load_bundle
-from forecaster.problem import Problem, reopen
-from forecaster.progress import Advance, Bar
+from forecaster.evaluate.problem import Problem, reopen
+from forecaster.forecast.bundle import Bundle
+from forecaster.forecast.predictor import load_bundle
+from forecaster.model.base import parameters
 from forecaster.record import Backtest
+from forecaster.report import tables
 from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.report.parts import EXAMPLES, LAGS, Costs, frontier_chart, lag_chart
 

@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from forecaster.errors import ForecasterError, UsageError
+from forecaster.base.errors import ForecasterError, UsageError
 from forecaster.tracking.registry import champions, download
 from forecaster.tracking.store import quiet
 from forecaster.tracking.watch import watch

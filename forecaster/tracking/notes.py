@@ -24,8 +24,8 @@ from typing import Any, Literal
 from filelock import FileLock
 from pydantic import ConfigDict, Field
 
-from forecaster import files
-from forecaster.errors import StorageError, UsageError
+from forecaster.base import atomic
+from forecaster.base.errors import StorageError, UsageError
 from forecaster.record import Document
 
 RUNS = Path("runs")
@@ -45,7 +45,7 @@ class Data(Document):
 class Version(Document):
     """The version of a name that the model is to become.
 
-    `tags` are those of `contest.tags_of`, and `about` describes a new name in Markdown.
+    `tags` are those of `challenge.tags_of`, and `about` describes a new name in Markdown.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Notes:
         with self._writing:
             about = self.about.model_copy(update=values).model_dump()
             written = json.dumps(about, ensure_ascii=False, indent=1).encode(errors="replace")
-            files.write(self.folder / ABOUT, written)
+            atomic.write(self.folder / ABOUT, written)
             self.about = Noted.read(json.loads(written))
 
     def add(self, points: Points) -> None:
@@ -143,7 +143,7 @@ class Notes:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"{file} could not be written: {error}") from error
-        files.write(file, content)
+        atomic.write(file, content)
 
     def close_for(self, status: str) -> None:
         """Note the end of a run whose process died before it could."""

@@ -9,17 +9,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forecaster import resources, signals, tables
-from forecaster.cutoffs import COVERED
-from forecaster.predict import Predictor
+from forecaster.base import installation, signals
+from forecaster.evaluate.cutoffs import COVERED
+from forecaster.forecast.predictor import Predictor
 from forecaster.record import Record
-from forecaster.tables import Row
+from forecaster.report import tables
+from forecaster.report.tables import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from forecaster.bundle import Bundle
-    from forecaster.config import Loaded, RunConfig
+    from forecaster.config.run_config import Loaded, RunConfig
+    from forecaster.forecast.bundle import Bundle
     from forecaster.tracking.run import Run
 
 FIRST = "network_test_mse"
@@ -57,7 +58,7 @@ def tags(config: "RunConfig") -> dict[str, str]:
 
 def chosen(loaded: "Loaded") -> list[str]:
     """The values that the user chose: neither defaults nor values of a file in configs/."""
-    shipped = str(resources.configs())
+    shipped = str(installation.configs())
     return [key for key, origin in loaded.origins.items() if not origin.startswith(shipped)]
 
 

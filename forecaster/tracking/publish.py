@@ -30,9 +30,9 @@ from mlflow.entities import (
 from mlflow.models.model import MLMODEL_FILE_NAME, Model
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 
-from forecaster import files
-from forecaster.errors import ForecasterError, StorageError, UnavailableError
-from forecaster.resources import tracking_uri, without_password
+from forecaster.base import atomic
+from forecaster.base.errors import ForecasterError, StorageError, UnavailableError
+from forecaster.base.installation import tracking_uri, without_password
 from forecaster.tracking import notes
 from forecaster.tracking.notes import FILES, MODEL, Data, Noted, Notes, Points
 from forecaster.tracking.registry import KEY, find_run, register
@@ -183,7 +183,7 @@ class Publisher:
         identity = Model.load(folder)
         identity.run_id, identity.artifact_path = self.run, model.artifact_location
         identity.model_id = identity.model_uuid = model.model_id
-        files.write(folder / MLMODEL_FILE_NAME, identity.to_yaml().encode())
+        atomic.write(folder / MLMODEL_FILE_NAME, identity.to_yaml().encode())
         self._send(folder, partial(client.log_model_artifact, model.model_id), "")
         client.finalize_logged_model(model.model_id, "READY")
         self.sent["model"] += 1

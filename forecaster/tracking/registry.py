@@ -1,6 +1,6 @@
 """The registry of MLflow: which version of a name is served, and its files.
 
-The rule by which a version replaces the champion is that of `contest`.
+The rule by which a version replaces the champion is that of `challenge`.
 """
 
 import time
@@ -17,10 +17,10 @@ from mlflow.entities.model_registry import RegisteredModel
 from mlflow.store.entities import PagedList
 from mlflow.utils import get_results_from_paginated_fn
 
-from forecaster import contest
-from forecaster.errors import UsageError
-from forecaster.lookup import did_you_mean, model_reference
-from forecaster.resources import without_password
+from forecaster.base.errors import UsageError
+from forecaster.base.installation import without_password
+from forecaster.base.names import did_you_mean, model_reference
+from forecaster.record import challenge
 from forecaster.tracking.notes import Version
 
 KEY = "forecaster.run"
@@ -71,7 +71,7 @@ def _challenge(client: MlflowClient, name: str, own: str) -> str:
     as if the runs had ended one after another; the last one corrects what the first missed.
     """
     base: str | None = None
-    rivals: list[contest.Entry] = []
+    rivals: list[challenge.Entry] = []
     for look in range(LOOKS):
         # before the alias: the decision about a version is written after its alias is set
         versions = {
@@ -85,16 +85,16 @@ def _challenge(client: MlflowClient, name: str, own: str) -> str:
         if base == own:
             return f"{name} version {own} is the champion"
         rivals = [
-            contest.Entry.of(number, versions[number])
+            challenge.Entry.of(number, versions[number])
             for number in sorted(versions, key=int)
             if number == own
             or (
-                (number != base and contest.ERRORS in versions[number])
+                (number != base and challenge.ERRORS in versions[number])
                 and (DECISION not in versions[number] or (look > 0 and int(number) > int(own)))
             )
         ]
-        champion = None if base is None else contest.Entry.of(base, versions[base])
-        champion, decisions = contest.served(champion, rivals)
+        champion = None if base is None else challenge.Entry.of(base, versions[base])
+        champion, decisions = challenge.served(champion, rivals)
         if champion is None or champion.version == now:
             break
         client.set_registered_model_alias(name, CHAMPION, champion.version)

@@ -32,10 +32,11 @@ from mlflow.types.schema import AnyType
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_RUN_NOTE
 from mlflow.version import VERSION as MLFLOW
 
-from forecaster import contest, signals
-from forecaster.errors import ForecasterError, Stopped, StorageError
-from forecaster.progress import Say
-from forecaster.resources import PACKAGE, TRAINING, tracking_uri, ui, without_password
+from forecaster.base import signals
+from forecaster.base.errors import ForecasterError, Stopped, StorageError
+from forecaster.base.installation import PACKAGE, TRAINING, tracking_uri, ui, without_password
+from forecaster.base.progress import Say
+from forecaster.record import challenge
 from forecaster.tracking import notes
 from forecaster.tracking.notes import Data, Noted, Notes, Points, Version
 from forecaster.tracking.publish import OWN_ID, Publisher
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from forecaster.config import RunConfig, TrackConfig
+    from forecaster.config.run_config import RunConfig, TrackConfig
 
 REQUIREMENTS = (
     *("mlflow", "torch", "numpy", "pandas", "pydantic", "pyyaml", "safetensors"),
@@ -285,7 +286,7 @@ class Run:
                 shutil.copytree(folder, bundle)
                 save_model(
                     path,
-                    python_model=str(PACKAGE / "pyfunc_model.py"),
+                    python_model=str(PACKAGE / "tracking" / "pyfunc_model.py"),
                     artifacts={"bundle": str(bundle)},
                     code_paths=[str(PACKAGE)],
                     signature=signature,
@@ -306,7 +307,7 @@ class Run:
         The rule of `contest` decides whether it becomes the champion: `errors` are its `stretches`,
         and `task` makes them comparable. If MLflow does not answer, all of this happens later.
         """
-        self._note(version=Version(name=name, tags=contest.tags_of(errors, task), about=about))
+        self._note(version=Version(name=name, tags=challenge.tags_of(errors, task), about=about))
         self.settle()
         later = f"{name} will be registered when MLflow has the run: {SYNC}"
         return self._publisher.registered or later
@@ -477,7 +478,7 @@ def _because(error: BaseException | None) -> str:
 
 
 def ui_command(uri: str, experiment: str) -> str:
-    """As `resources.ui`, for the table of runs; `experiment` is empty if MLflow does not answer."""
+    """As `installation.ui`, for the table of runs; without `experiment`, MLflow does not answer."""
     if not experiment:
         return f"{without_password(uri)} after {SYNC}"
     return ui(uri, f"/#/experiments/{experiment}/runs?{TRAINING}&viewStateShareKey={store.VIEW}")

@@ -21,9 +21,9 @@ from typing import Any
 
 from filelock import FileLock
 
-from forecaster import extras
-from forecaster.errors import StorageError, UnavailableError, UsageError
-from forecaster.resources import TRACKING, tracking_uri, without_password
+from forecaster.base import extras
+from forecaster.base.errors import StorageError, UnavailableError, UsageError
+from forecaster.base.installation import TRACKING, tracking_uri, without_password
 
 TELEMETRY = "MLFLOW_DISABLE_TELEMETRY"
 with ExitStack() as _importing:  # which starts telemetry, unless a variable forbids it

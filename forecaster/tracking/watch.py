@@ -20,8 +20,8 @@ from pathlib import Path
 from random import uniform
 from typing import Any
 
-from forecaster.errors import ForecasterError
-from forecaster.files import write
+from forecaster.base.atomic import write
+from forecaster.base.errors import ForecasterError
 from forecaster.tracking.registry import download, resolve
 
 NICE = 5

@@ -13,9 +13,9 @@ from typing import Any
 
 from torch import Tensor
 
-from forecaster import files
-from forecaster.errors import StorageError
-from forecaster.progress import Say
+from forecaster.base import atomic
+from forecaster.base.errors import StorageError
+from forecaster.base.progress import Say
 
 FORMAT = 2
 TENSOR = "tensor"
@@ -53,7 +53,7 @@ class Checkpoints:
 
     def write(self, state: State) -> None:
         """Write a state in place of the one before. Raises StorageError."""
-        files.write(self.file, packed(state))
+        atomic.write(self.file, packed(state))
 
     def read(self) -> State | None:
         """The newest state; None if there is none, or, with a sentence, if it is damaged."""

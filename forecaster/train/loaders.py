@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from forecaster.base.errors import UsageError
 from forecaster.datasets import Batch, Windows
-from forecaster.errors import UsageError
-from forecaster.ranks import ALONE, Team
+from forecaster.train.ranks import ALONE, Team
 
 
 class EpochOrder(Sampler[Tensor]):

@@ -21,17 +21,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-from forecaster import machine
 from forecaster.attention.common.draws import DrawingAttention
-from forecaster.config import TrainConfig
+from forecaster.base import machine
+from forecaster.base.errors import UnavailableError
+from forecaster.base.progress import Say
+from forecaster.base.spelling import spelled
+from forecaster.config.run_config import TrainConfig
 from forecaster.datasets import Windows
-from forecaster.errors import UnavailableError
 from forecaster.model import ForecastModel
 from forecaster.model.blocks import DecoderLayer, EncoderLayer
-from forecaster.progress import Say
-from forecaster.ranks import ALONE, Team
-from forecaster.spelling import spelled
 from forecaster.train.module import ForecastModule
+from forecaster.train.ranks import ALONE, Team
 
 HEAP = {"cpu": 1.85, "cuda": 1.1}
 """The ratio of memory taken to memory alive, as measured with glibc's malloc

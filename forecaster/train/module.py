@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from forecaster.config import TrainConfig
+from forecaster.base.errors import ConfigError, DataError, DivergedError
+from forecaster.config.run_config import TrainConfig
 from forecaster.datasets import Batch
-from forecaster.errors import ConfigError, DataError, DivergedError
 from forecaster.model import ForecastModel, pinball_loss
-from forecaster.ranks import ALONE, Team
+from forecaster.train.ranks import ALONE, Team
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 LOSSES: dict[str, Loss] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}

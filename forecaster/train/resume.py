@@ -13,8 +13,8 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
-from forecaster import signals
-from forecaster.errors import DataError
+from forecaster.base import signals
+from forecaster.base.errors import DataError
 from forecaster.train.checkpoint import Checkpoints, State
 from forecaster.train.loaders import EpochOrder
 from forecaster.train.module import ForecastModule

@@ -16,18 +16,18 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
-from forecaster import machine
 from forecaster.attention import Attention
-from forecaster.config import TrainConfig
+from forecaster.base import machine
+from forecaster.base.progress import Bar
+from forecaster.base.spelling import spelled
+from forecaster.config.run_config import TrainConfig
 from forecaster.datasets import Windows
 from forecaster.model import ForecastModel
-from forecaster.progress import Bar
-from forecaster.ranks import ALONE, Team, talking
-from forecaster.spelling import spelled
 from forecaster.train.checkpoint import Checkpoints, State, packed, unpacked
 from forecaster.train.loaders import EpochOrder, InOrder, loader
 from forecaster.train.memory import checkpointed
 from forecaster.train.module import ForecastModule
+from forecaster.train.ranks import ALONE, Team, talking
 from forecaster.train.resume import Checkpointing, finished, load_weights, set_random
 
 Report = Callable[[dict[str, float], int], None]
@@ -185,7 +185,7 @@ def fit(
             num_sanity_val_steps=0,
             **limits,
         )
-        # forecaster/signals.py handles signals; Lightning would exit with status 0 at SIGTERM
+        # forecaster/base/signals.py handles signals; Lightning would exit with status 0 at SIGTERM
         vars(trainer._signal_connector)["register_signal_handlers"] = lambda: None
         if checks is not None and state is None:
             trainer.validate(module, checks, verbose=False)

@@ -21,7 +21,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.middleware import Middleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from forecaster.version import __version__
+from forecaster.base.version import __version__
 from forecaster_service import access, http_errors
 from forecaster_service.answers import Watch
 from forecaster_service.gauges import Gauges

@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 from pandas.tseries.frequencies import to_offset
 
+from forecaster.base.errors import DataError, UsageError
+from forecaster.base.names import did_you_mean
 from forecaster.datasets import normalise_freq
 from forecaster.datasets.items import id_parts
-from forecaster.errors import DataError, UsageError
-from forecaster.intervals import between
-from forecaster.lookup import did_you_mean
-from forecaster.notices import NoticeCode
-from forecaster.predict import Predictor
-from forecaster.schema import Schema
+from forecaster.forecast.intervals import between
+from forecaster.forecast.notices import NoticeCode
+from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.schema import Schema
 from forecaster_service.batching import Done
 from forecaster_service.http_errors import Flaw, Location, invalid
 from forecaster_service.schemas import (

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 
-from forecaster.version import __version__
+from forecaster.base.version import __version__
 from forecaster_service.logs import LINES
 from forecaster_service.metrics import MODEL, labels
 from forecaster_service.protocol import Connections

@@ -13,8 +13,8 @@ from fastapi.responses import JSONResponse
 from pydantic import ConfigDict
 from starlette.exceptions import HTTPException
 
-from forecaster.errors import DataError, UsageError
-from forecaster.lookup import did_you_mean
+from forecaster.base.errors import DataError, UsageError
+from forecaster.base.names import did_you_mean
 from forecaster_service.schemas import Answer, FlatRequest, FullRequest
 
 MEDIA_TYPE = "application/problem+json"

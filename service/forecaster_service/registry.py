@@ -11,8 +11,8 @@ from threading import Event, Lock, Thread
 from time import monotonic, sleep
 from typing import Any, TypeAlias
 
-from forecaster.errors import ForecasterError, UnavailableError, of_status
-from forecaster.files import write
+from forecaster.base.atomic import write
+from forecaster.base.errors import ForecasterError, UnavailableError, of_status
 from forecaster_service.logs import logger
 from forecaster_service.settings import Settings
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from forecaster import cluster
-from forecaster.errors import UnavailableError
+from forecaster.base import cluster
+from forecaster.base.errors import UnavailableError
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings, from_environment
 from forecaster_service.store import Store

@@ -23,7 +23,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from forecaster.notices import NoticeCode, ShortHistory
+from forecaster.forecast.notices import NoticeCode, ShortHistory
 
 MOST_COLUMNS = 10_000
 MOST_ITEMS = 1000

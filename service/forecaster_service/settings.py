@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from forecaster.errors import ConfigError
+from forecaster.base.errors import ConfigError
 
 
 class Settings(BaseSettings):

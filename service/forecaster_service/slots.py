@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from forecaster import shares
 from forecaster.attention.plugins import allowing
-from forecaster.bundle import digest_of
-from forecaster.datasets.items import MARK
-from forecaster.errors import (
+from forecaster.base.errors import (
     BundleError,
     ConfigError,
     UnavailableError,
     UsageError,
 )
-from forecaster.lookup import model_names
+from forecaster.base.names import model_names
+from forecaster.datasets.items import MARK
+from forecaster.forecast import composition
+from forecaster.forecast.bundle import digest_of
+from forecaster.forecast.predictor import Predictor, load_bundle
 from forecaster.parts import GROUP as PARTS
-from forecaster.predict import Predictor, load_bundle
 from forecaster.record import Backtest
 from forecaster_service.registry import Found, State
 from forecaster_service.schemas import MOST_ITEMS, ModelCard, ModelIdentity
@@ -202,9 +202,9 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "alias": bundle.origin.get("alias"),
         "run_id": about.get("run_id"),
         "attn": bundle.config.attn.name,
-        "attn_weight": shares.attention_weight(bundle),
+        "attn_weight": composition.attention_weight(bundle),
         "digest": bundle.digest,
-        "made_of": [part.to_dict() for part in shares.made_of(bundle)],
+        "made_of": [part.to_dict() for part in composition.made_of(bundle)],
         "refit": bool(about.get("refit")),
         "effective": about.get("attn_effective", ""),
         "device": forecaster.device,

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from fastapi import Request
 
-from forecaster.errors import ConfigError, DeviceLostError, ForecasterError
+from forecaster.base.errors import ConfigError, DeviceLostError, ForecasterError
 from forecaster_service import forecasting
 from forecaster_service.batching import MARGIN, Batcher, Done
 from forecaster_service.body import Bodies

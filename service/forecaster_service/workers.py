@@ -30,7 +30,7 @@ from prometheus_client.registry import Collector
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from forecaster.errors import ForecasterError, UnavailableError
+from forecaster.base.errors import ForecasterError, UnavailableError
 from forecaster_service import logs
 from forecaster_service.process import Process
 from forecaster_service.registry import Child, Found

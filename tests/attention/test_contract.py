@@ -25,9 +25,9 @@ from forecaster.attention import (
     Role,
 )
 from forecaster.attention.base import About, SelfAttention
-from forecaster.bench.cores import CORES
-from forecaster.errors import UsageError
-from forecaster.lookup import option_model
+from forecaster.base.errors import UsageError
+from forecaster.base.names import option_model
+from forecaster.study.bench.cores import CORES
 
 from .memory import peak_mib
 

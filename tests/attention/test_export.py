@@ -34,8 +34,8 @@ import sys
 import torch
 
 from forecaster.attention import AttentionChoice, Place
-from forecaster.export.graph import quiet
-from forecaster.export.runtime import session
+from forecaster.forecast.export.graph import quiet
+from forecaster.forecast.export.runtime import session
 
 OPTIONS = {"prob": {"factor": 1}, "lsh": {"bucket_size": 8}, "topk": {"topk": 2}}
 torch.set_num_threads(1)

@@ -10,8 +10,8 @@ import torch
 
 from forecaster.attention import ATTENTIONS, CATALOGUE, AttentionChoice, Place
 from forecaster.attention.plugins import GROUP, allowing
-from forecaster.config import load
-from forecaster.errors import UsageError
+from forecaster.base.errors import UsageError
+from forecaster.config.run_config import load
 
 MODULE = '''
 from forecaster.attention import Attention, Effective

@@ -5,7 +5,7 @@ import pytest
 
 from forecaster import cli
 from tests.bundles import unsaved
-from tests.test_predict import history
+from tests.forecast.test_predictor import history
 
 
 @pytest.fixture(autouse=True)

@@ -14,10 +14,11 @@ from unittest.mock import Mock
 import pytest
 import typer
 
-from forecaster import cli, experiment
+from forecaster import cli
 from forecaster.attention import ATTENTIONS
-from forecaster.config import load_dict
-from forecaster.errors import ConfigError
+from forecaster.base.errors import ConfigError
+from forecaster.config.run_config import load_dict
+from forecaster.run import experiment
 
 COMMANDS = [
     ("train",),

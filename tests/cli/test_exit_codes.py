@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from forecaster import resources
 from forecaster.attention import CATALOGUE
-from forecaster.bundle import JSON_FILES
-from forecaster.config import leaves, load
+from forecaster.base import installation
+from forecaster.config.run_config import leaves, load
+from forecaster.forecast.bundle import JSON_FILES
 from tests import small
 from tests.bundles import sign
 
@@ -115,10 +115,10 @@ def test_characters_of_a_file_with_a_history(seed, foreseen, folder, csv):
 def test_characters_of_a_configuration(seed, foreseen, tmp_path):
     chance, file, seen = random.Random(seed), tmp_path / "changed.yaml", set()
     texts = [
-        (("config", "--config", file), resources.configs() / "default.yaml"),
+        (("config", "--config", file), installation.configs() / "default.yaml"),
         (
             ("compare", "--data", "nothing", "--grid", file),
-            resources.configs() / "grids/small.yaml",
+            installation.configs() / "grids/small.yaml",
         ),
     ]
     for _ in range(TRIES):

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from forecaster.export import graph, runtime
+from forecaster.forecast.export import graph, runtime
 from tests.bundles import COLUMNS, unsaved
-from tests.export import eager
+from tests.forecast.export import eager
 
 
 @pytest.fixture(autouse=True)

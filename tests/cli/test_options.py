@@ -2,9 +2,9 @@ import pytest
 import typer
 
 from forecaster import cli
+from forecaster.base.spelling import option
 from forecaster.cli.options import configured
-from forecaster.flags import FLAGS
-from forecaster.spelling import option
+from forecaster.config.flags import FLAGS
 
 
 def options(*words):

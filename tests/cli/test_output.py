@@ -3,8 +3,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from forecaster.base.errors import StorageError, UsageError
 from forecaster.cli.output import draw, print_json, print_pages, say, write
-from forecaster.errors import StorageError, UsageError
 
 
 def test_results_go_to_stdout_and_all_else_to_stderr(capsys):

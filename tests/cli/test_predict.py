@@ -7,15 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.bundle import Bundle
-from forecaster.config import load
+from forecaster.config.run_config import load
 from forecaster.datasets import future_times
-from forecaster.problem import find_data, make_problem
+from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.forecast.bundle import Bundle
 from forecaster.record import Record
 from tests.bundles import COLUMNS, blended, unsaved, warning
 from tests.datasets.reader import test_clock, test_parts
+from tests.forecast.test_predictor import history
 from tests.service.toy import KINDS, make_bundle
-from tests.test_predict import history
 
 
 class TestPredict:

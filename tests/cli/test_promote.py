@@ -1,4 +1,4 @@
-from forecaster.predict import load_bundle
+from forecaster.forecast.predictor import load_bundle
 from forecaster.tracking import registry
 from tests.service.toy import make_bundle
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from forecaster.resources import CHECKOUT as ROOT
+from forecaster.base.installation import CHECKOUT as ROOT
 from forecaster_service.logs import LINES
 from forecaster_service.settings import Settings
 from tests.service.toy import Registry
@@ -39,7 +39,8 @@ class TestServe:
             return free.getsockname()[1]
 
     def champions(self, monkeypatch, *names):
-        monkeypatch.setattr("forecaster.predict.ask_tracker", lambda *words: "\n".join(names))
+        asked = "forecaster.forecast.predictor.ask_tracker"
+        monkeypatch.setattr(asked, lambda *words: "\n".join(names))
 
     def test_the_model_that_is_named(self, served, port, run, registry):
         status, out, err = run("serve", "--model", "m", "--port", port, "--device", "cpu")

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from forecaster import bundle, experiment, resources
+from forecaster.base import installation
+from forecaster.forecast import bundle
+from forecaster.run import experiment
 from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 from tests import small
 
@@ -77,7 +79,7 @@ class TestResume:
 class TestReproduce:
     def test_a_run_is_trained_again_and_compared(self, run, tmp_path, monkeypatch):
         config = small.install(tmp_path, monkeypatch)
-        monkeypatch.setattr(resources, "commit", lambda: "c")
+        monkeypatch.setattr(installation, "commit", lambda: "c")
         flags = ("--config", config, "--no-register", "--epochs", "1")
         assert run("train", *flags)[0] == 0
         (folder,) = Path("runs").iterdir()

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forecaster.base.errors import DataError
 from forecaster.datasets import (
     calendar,
     calendar_features,
@@ -12,7 +13,6 @@ from forecaster.datasets import (
     normalise_freq,
     phase_weights,
 )
-from forecaster.errors import DataError
 
 DATE = ("weekday", "day", "yearday")
 NAIVE = {

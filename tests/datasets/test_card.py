@@ -5,10 +5,10 @@ import pytest
 import torch
 import yaml
 
-from forecaster import resources
+from forecaster.base import installation
+from forecaster.base.errors import ConfigError, DataError, UsageError
 from forecaster.datasets import Borders, Windows, card_names, load_card
 from forecaster.datasets.card import Card, spans
-from forecaster.errors import ConfigError, DataError, UsageError
 
 ETT_ROWS = {"h": 17_420, "m": 69_680}
 
@@ -176,7 +176,7 @@ def source(**change):
 
 @pytest.fixture
 def cards(tmp_path, monkeypatch):
-    monkeypatch.setattr(resources, "cards", lambda: tmp_path)
+    monkeypatch.setattr(installation, "cards", lambda: tmp_path)
     return tmp_path
 
 

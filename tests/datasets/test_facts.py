@@ -5,11 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.config import load
+from forecaster.config.run_config import load
 from forecaster.datasets import Dataset, Items, Reading, Series
 from forecaster.datasets.facts import Event, drift, measure
 from forecaster.datasets.generated import generate
-from forecaster.problem import find_data
+from forecaster.evaluate.problem import find_data
 
 STEPS = np.arange(6000)
 NOISE = np.random.default_rng(0).normal(size=6000)

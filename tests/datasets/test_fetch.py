@@ -7,10 +7,10 @@ import pytest
 import requests
 from werkzeug import Response
 
-from forecaster import resources
+from forecaster.base import installation
+from forecaster.base.errors import ConfigError, DataError, UnavailableError
 from forecaster.datasets import load_card, locate
 from forecaster.datasets.card import Source
-from forecaster.errors import ConfigError, DataError, UnavailableError
 
 BODY = b"date,a\n" + b"".join(b"2020-01-01 %02d:00:00,%d\n" % (hour, hour) for hour in range(24))
 
@@ -23,7 +23,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.delenv("FORECASTER_DATA", raising=False)
-    return resources.cache() / "data"
+    return installation.cache() / "data"
 
 
 def blob_id(content):
@@ -192,7 +192,7 @@ def test_a_cache_that_cannot_be_written_is_named(card, cache):
 
 
 def test_the_order_of_the_places(httpserver, card, cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(resources, "CHECKOUT", tmp_path / "checkout")
+    monkeypatch.setattr(installation, "CHECKOUT", tmp_path / "checkout")
     monkeypatch.setenv("FORECASTER_DATA", str(tmp_path / "data"))
     httpserver.expect_request("/one/tiny.csv").respond_with_data(BODY)
     named = put(tmp_path, "mine.csv", b"as it is")

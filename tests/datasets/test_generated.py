@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from forecaster.config import load
+from forecaster.base.errors import DataError
+from forecaster.config.run_config import load
 from forecaster.datasets import is_generated
 from forecaster.datasets.generated import Phase, Recall, generate
-from forecaster.errors import DataError
-from forecaster.problem import make_problem, open_data
+from forecaster.evaluate.problem import make_problem, open_data
 
 SMALL = Recall(length=40, pairs=4, samples=(30, 9, 200))
 

@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.grid import TimeGrid, find_step
-from forecaster.errors import DataError
 
 
 def stamps(*texts):

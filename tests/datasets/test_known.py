@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forecaster.base.errors import DataError
 from forecaster.datasets import Series
 from forecaster.datasets.known import MOST_WORDS, Attribute, KnownInputs
-from forecaster.errors import DataError
 
 
 def series(**more) -> Series:

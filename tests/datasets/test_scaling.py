@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from forecaster.base.errors import DataError
 from forecaster.datasets import Items, Scaler, scaling
-from forecaster.errors import DataError
 
 
 @pytest.fixture

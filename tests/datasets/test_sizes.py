@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from forecaster.base.errors import DataError
 from forecaster.datasets import Borders, Items
 from forecaster.datasets.sizes import FEWEST, panel_sizes, sizes
-from forecaster.errors import DataError
 
 
 def test_a_long_series_is_split_as_the_benchmarks_do():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from forecaster.base.errors import DataError
 from forecaster.datasets import Items, Windows
-from forecaster.errors import DataError
 
 ROWS, COLUMNS, FEATURES = 53, 3, 2
 

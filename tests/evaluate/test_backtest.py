@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from forecaster.base.errors import DivergedError
 from forecaster.datasets import Batch, Items, Scaler, Windows
-from forecaster.errors import DivergedError
 from forecaster.evaluate import Evaluation, backtest, evaluate, interval_text
 
 HORIZON, BORDER = 4, 100

@@ -9,22 +9,22 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from forecaster import Forecaster, report, tables
-from forecaster.bench.inference import Inference
-from forecaster.bundle import Bundle
-from forecaster.compare import GRIDS, cell, finished, table
-from forecaster.config import load
+from forecaster import Forecaster, report
+from forecaster.config.run_config import load
 from forecaster.evaluate import figures
 from forecaster.evaluate.figures import METRICS, ErrorMetric, Metric
-from forecaster.judge import find_intervals, judge
+from forecaster.evaluate.inference import Inference
+from forecaster.evaluate.judge import find_intervals, judge
+from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.forecast.bundle import Bundle
+from forecaster.forecast.predictor import load_bundle
 from forecaster.parts import Blend, Network
-from forecaster.predict import load_bundle
-from forecaster.problem import find_data, make_problem
 from forecaster.record import Record, Training
-from forecaster.report import grid, runs
+from forecaster.report import runs, tables
+from forecaster.study.compare import GRIDS, cell, finished, grid_page, table
 from forecaster.tracking import pages
 from tests import small
-from tests.compare.grids import small_grid, trained
+from tests.study.compare.grids import small_grid, trained
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 LARGEST = ErrorMetric(
@@ -92,7 +92,7 @@ def test_a_new_metric_of_a_grid_is_shown_everywhere(
     cells = finished(GRIDS / "toy")
     printed = [f"<{each.facts['mse'] + 123:.7f}>" for each in cells]
     shown = table.text(table.rows(cells))
-    page = report.render(grid.of_grid("toy", "the command"))
+    page = report.render(grid_page.of_grid("toy", "the command"))
     assert "LARGEST" in shown
     assert "LARGEST" in page
     for text in printed:
@@ -124,7 +124,7 @@ def script(name: str) -> ModuleType:
 
 
 def test_cells_of_an_older_list_are_shown_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.compare.grids import finished as made
+    from tests.study.compare.grids import finished as made
 
     rows = table.rows([made(Path("old"), [1.0] * 9, attn="full")])
     assert "LARGEST" not in table.text(rows)

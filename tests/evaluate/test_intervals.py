@@ -8,12 +8,12 @@ import torch
 from scipy import stats  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
+from forecaster.base.errors import UsageError
 from forecaster.datasets import Items, Scaler, Windows, calendar_features, phase_weights
-from forecaster.errors import UsageError
 from forecaster.evaluate import Coverage, calibrate, score, seen_by
 from forecaster.evaluate import intervals as module
 from forecaster.evaluate.intervals import RATE, Online, fitted, verdict
-from forecaster.intervals import LEAST, Conditions, Intervals, deviation
+from forecaster.forecast.intervals import LEAST, Conditions, Intervals, deviation
 from forecaster.model import ForecastModel, QuantileSpread, Task
 from forecaster.record import BandScores
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from forecaster.attention import AttentionChoice, AttentionPlan
+from forecaster.base.errors import DataError, DivergedError
 from forecaster.datasets import Batch, Items, Windows
-from forecaster.errors import DataError, DivergedError
 from forecaster.evaluate import (
     Verdict,
     interval_text,

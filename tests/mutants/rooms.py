@@ -3,39 +3,37 @@ against, after the test file that mirrors the mutated one: b stands for tests/te
 tests/a/test_b.py. The slowest tests that add little are left out."""
 
 ROOMS = {
-    "attention": (
-        "forecaster/attention/",
-        "attention/common/* attention/contract attention/definition",
-    ),
+    "attention": ("forecaster/attention/", "attention/common/* attention/contract"),
     "model": ("forecaster/model/", "model/*"),
     "parts": ("forecaster/parts/", "parts/*"),
     "reader": ("forecaster/datasets/reader/", "datasets/reader/* datasets/facts own_files"),
-    "datasets": ("forecaster/datasets/", "datasets/* problem own_files"),
+    "datasets": ("forecaster/datasets/", "datasets/* evaluate/problem own_files"),
     "train": ("forecaster/train/", "train/*"),
     "intervals": (
-        "forecaster/(evaluate/)?intervals",
-        "intervals evaluate/intervals evaluate/metrics judge cutoffs",
+        "forecaster/(evaluate|forecast)/intervals",
+        "forecast/intervals evaluate/intervals evaluate/metrics evaluate/judge evaluate/cutoffs",
     ),
-    "evaluate": ("forecaster/(evaluate/|judge|cutoffs)", "evaluate/* judge cutoffs"),
-    "export": ("forecaster/export/", "export/*"),
+    "evaluate": ("forecaster/evaluate/(?!problem)", "evaluate/*"),
+    "export": ("forecaster/forecast/export/", "forecast/export/*"),
     "cli": (
-        "forecaster/(cli/|flags)",
-        "flags cli/attentions cli/cli cli/data cli/options cli/output cli/serve",
+        "forecaster/(cli/|config/flags)",
+        "config/flags cli/attentions cli/cli cli/data cli/options cli/output cli/serve",
     ),
-    "compare": ("forecaster/(compare|advise|bench)/", "advise/* bench/* compare/*"),
+    "study": ("forecaster/study/", "study/advise/* study/bench/* study/compare/*"),
     "report": ("forecaster/report/", "report/*"),
-    "tracking": ("forecaster/(tracking/|contest)", "contest tracking/*"),
+    "tracking": ("forecaster/(tracking/|record/challenge)", "record/challenge tracking/*"),
     "client": ("forecaster/client", "client"),
-    "experiment": (
-        "forecaster/(experiment|problem|config|reproduce|unfinished|finished|resources|estimator"
-        "|tune|shares)",
-        "config problem shares finished unfinished tune experiment_traps own_files",
+    "run": (
+        "forecaster/(run/|evaluate/problem|config/|base/installation|estimator)",
+        "config/run_config evaluate/problem run/reuse run/resuming run/tune run/experiment_traps"
+        " own_files",
     ),
-    "bundle": (
-        "forecaster/(bundle|predict|golden|frames|schema|remarks|check|pyfunc|notices)",
-        "golden frames remarks check predict bundle",
+    "forecast": (
+        "forecaster/forecast/",
+        "forecast/golden forecast/questions forecast/unusual forecast/predictor forecast/bundle"
+        " forecast/batch forecast/on_device",
     ),
-    "machine": ("forecaster/", "machine batch workers runner signals start"),
+    "base": ("forecaster/", "base/* evaluate/initial"),
     "service": (
         "service/",
         "service/access service/answer* service/app service/bat* service/bod* service/forecasting"

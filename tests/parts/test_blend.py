@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from forecaster import parts as library
+from forecaster.base.errors import BundleError
 from forecaster.datasets import Windows
-from forecaster.errors import BundleError
 from forecaster.model import Task
 from forecaster.parts import (
     KINDS,

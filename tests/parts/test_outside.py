@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from forecaster import bundle, experiment, parts
+from forecaster import parts
 from forecaster.attention.plugins import allowing
-from forecaster.config import load
-from forecaster.errors import BundleError
-from forecaster.judge import rejudge
-from forecaster.predict import Predictor
+from forecaster.base.errors import BundleError
+from forecaster.config.run_config import load
+from forecaster.evaluate.judge import rejudge
+from forecaster.forecast import bundle
+from forecaster.forecast.predictor import Predictor
+from forecaster.run import experiment
 from tests import small
 from tests.parts import folds
 

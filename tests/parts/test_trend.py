@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.machine import memory_rise
+from forecaster.base.machine import memory_rise
 from forecaster.model import Task
 from forecaster.parts import DampedTrend, Drift
 from tests.parts import folds

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from forecaster.errors import StorageError
+from forecaster.base.errors import StorageError
 from forecaster.evaluate.drawing import Drawing
 from forecaster.report import Chart, Page, Section, Table, render, write
 from forecaster.report.page import FOLDER

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from forecaster import report
-from forecaster.bench.inference import Inference
-from forecaster.bundle import Bundle
-from forecaster.config import load
-from forecaster.errors import UsageError
-from forecaster.judge import find_intervals, judge
-from forecaster.predict import load_bundle
-from forecaster.problem import find_data, make_problem, reopen
+from forecaster.base.errors import UsageError
+from forecaster.config.run_config import load
+from forecaster.evaluate.inference import Inference
+from forecaster.evaluate.judge import find_intervals, judge
+from forecaster.evaluate.problem import find_data, make_problem, reopen
+from forecaster.forecast.bundle import Bundle
+from forecaster.forecast.predictor import load_bundle
 from forecaster.record import Record, Training
 from forecaster.report import runs
 from tests import small

@@ -16,8 +16,8 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 
-from forecaster import machine
-from forecaster.predict import Predictor
+from forecaster.base import machine
+from forecaster.forecast.predictor import Predictor
 from forecaster_service.store import Store
 from tests.service.toy import HORIZON, PAST, mean, start
 

@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from forecaster.predict import Predictor
+from forecaster.forecast.predictor import Predictor
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
 from tests.service.toy import start

@@ -17,20 +17,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster import golden
 from forecaster.attention import ATTENTIONS
-from forecaster.bundle import Bundle, Share
-from forecaster.config import load as load_config
-from forecaster.config import load_dict
+from forecaster.base.errors import BundleError, ForecasterError
+from forecaster.base.installation import configs
+from forecaster.config.run_config import load as load_config
+from forecaster.config.run_config import load_dict
 from forecaster.datasets import KnownInputs, Reading, Scaler, Windows, phase_weights
 from forecaster.datasets.known import Attribute
-from forecaster.errors import BundleError, ForecasterError
-from forecaster.intervals import Conditions, Intervals
+from forecaster.forecast import golden
+from forecaster.forecast.bundle import Bundle, Share
+from forecaster.forecast.intervals import Conditions, Intervals
+from forecaster.forecast.predictor import Predictor, keep
+from forecaster.forecast.schema import Schema
 from forecaster.parts import KINDS, Blend, Fold, Network, Part
-from forecaster.predict import Predictor, keep
 from forecaster.record import Record
-from forecaster.resources import configs
-from forecaster.schema import Schema
 from forecaster_service.metrics import Metrics
 from forecaster_service.settings import Settings
 from forecaster_service.store import Store

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 
-from forecaster.predict import Predictor
+from forecaster.forecast.predictor import Predictor
 from tests.service.toy import HORIZON, KINDS, NAME, PAST, make_bundle, start
 
 Body = dict[str, Any]

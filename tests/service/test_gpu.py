@@ -13,8 +13,8 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 
-from forecaster.errors import DeviceLostError
-from forecaster.predict import Predictor
+from forecaster.base.errors import DeviceLostError
+from forecaster.forecast.predictor import Predictor
 from forecaster_service import forecasting, store
 from forecaster_service.http_errors import HttpError
 from forecaster_service.schemas import FullRequest
@@ -102,8 +102,8 @@ SERVE = f"""
 import sys
 from pathlib import Path
 from forecaster.cli import main
-from forecaster.errors import DeviceLostError
-from forecaster.runner import Runner
+from forecaster.base.errors import DeviceLostError
+from forecaster.forecast.on_device import Runner
 
 run = Runner.__call__
 

@@ -20,8 +20,8 @@ from pydantic import TypeAdapter, ValidationError
 
 import forecaster.datasets
 import forecaster_service
+from forecaster.base.errors import ForecasterError
 from forecaster.datasets.reader import clock, dialect
-from forecaster.errors import ForecasterError
 from forecaster_service import answers
 from forecaster_service.access import _foreign
 from forecaster_service.app import _tune_interpreter

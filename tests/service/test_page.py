@@ -17,12 +17,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forecaster.base.errors import DataError
 from forecaster.client import Client
 from forecaster.datasets import Reading, reader
 from forecaster.datasets.reading import Stamps, Text
-from forecaster.errors import DataError
-from forecaster.notices import Notice
-from forecaster.predict import Predictor, keep
+from forecaster.forecast.notices import Notice
+from forecaster.forecast.predictor import Predictor, keep
 from tests.browser import FAILED, SHOWN, TEXT, Tab, complaints, quiet, wants_chromium
 from tests.bundles import blended, rejudged, warning
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, Registry, make_bundle

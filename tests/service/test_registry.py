@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from forecaster.errors import StorageError, UnavailableError, UsageError
+from forecaster.base.errors import StorageError, UnavailableError, UsageError
 from forecaster_service import registry
 from forecaster_service.registry import Child, Found
 from forecaster_service.settings import Settings

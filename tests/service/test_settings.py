@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from forecaster.errors import ConfigError
+from forecaster.base.errors import ConfigError
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
 

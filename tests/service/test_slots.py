@@ -9,19 +9,19 @@ import pytest
 from forecaster import parts
 from forecaster.attention import ProbSparseAttention, plugins
 from forecaster.attention.plugins import GROUP
-from forecaster.bundle import Bundle
-from forecaster.config import load_dict
-from forecaster.datasets import KnownInputs, Scaler
-from forecaster.datasets.known import Attribute
-from forecaster.errors import (
+from forecaster.base.errors import (
     BundleError,
     ConfigError,
     StorageError,
     UnavailableError,
     UsageError,
 )
+from forecaster.config.run_config import load_dict
+from forecaster.datasets import KnownInputs, Scaler
+from forecaster.datasets.known import Attribute
+from forecaster.forecast.bundle import Bundle
+from forecaster.forecast.predictor import Predictor, keep
 from forecaster.parts import CycleMean
-from forecaster.predict import Predictor, keep
 from forecaster_service.settings import Settings
 from forecaster_service.slots import (
     Slot,

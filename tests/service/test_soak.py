@@ -22,8 +22,8 @@ import psutil
 import pytest
 import requests
 
-from forecaster.bundle import WEIGHTS
-from forecaster.predict import Predictor
+from forecaster.forecast.bundle import WEIGHTS
+from forecaster.forecast.predictor import Predictor
 from tests.service.processes import free_port, running, wait_for
 from tests.service.toy import NAME, make_bundle
 

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from prometheus_client import Counter
 
-from forecaster.bundle import MANIFEST, WEIGHTS, digest_of, load
-from forecaster.errors import UnavailableError
-from forecaster.predict import Predictor
+from forecaster.base.errors import UnavailableError
+from forecaster.forecast.bundle import MANIFEST, WEIGHTS, digest_of, load
+from forecaster.forecast.predictor import Predictor
 from forecaster_service import forecasting
 from forecaster_service.http_errors import HttpError, busy
 from forecaster_service.metrics import Metrics
@@ -37,7 +37,7 @@ with start(model=sys.argv[1]) as client:
     body = client.get(f"/models/{NAME}/example").json()
     assert client.post("/predict", json=body).status_code == 200
 roots = {name.partition(".")[0] for name in sys.modules}
-ours = {"forecaster.train", "forecaster.experiment", "forecaster.judge", "forecaster.tracking.run"}
+ours = {"forecaster.train", "forecaster.run", "forecaster.evaluate", "forecaster.tracking"}
 print(sorted(roots & {"lightning", "pytorch_lightning", "mlflow"}), sorted(ours & set(sys.modules)))
 """
 

@@ -19,9 +19,9 @@ import requests
 import uvicorn
 from fastapi import FastAPI
 
-from forecaster.bundle import Bundle
-from forecaster.config import RunConfig
-from forecaster.predict import Predictor
+from forecaster.config.run_config import RunConfig
+from forecaster.forecast.bundle import Bundle
+from forecaster.forecast.predictor import Predictor
 from forecaster.tracking.run import start
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings

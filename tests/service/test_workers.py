@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from forecaster.bundle import digest_of
+from forecaster.forecast.bundle import digest_of
 from tests.service.processes import Server, free_port, running, wait_for
 from tests.service.toy import NAME, make_bundle
 

@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from fastapi.testclient import TestClient
 
-from forecaster.bundle import Bundle
-from forecaster.config import load_dict
+from forecaster.base.errors import UnavailableError, UsageError
+from forecaster.config.run_config import load_dict
 from forecaster.datasets import KnownInputs, Reading, Scaler
 from forecaster.datasets.known import Attribute
-from forecaster.errors import UnavailableError, UsageError
-from forecaster.intervals import Intervals
-from forecaster.predict import keep
+from forecaster.forecast.bundle import Bundle
+from forecaster.forecast.intervals import Intervals
+from forecaster.forecast.predictor import keep
+from forecaster.forecast.schema import Schema
 from forecaster.record import Record
-from forecaster.schema import Schema
 from forecaster_service.app import create_app
 from forecaster_service.registry import Found
 from forecaster_service.settings import Settings

@@ -1,6 +1,6 @@
 import pytest
 
-from forecaster.predict import Predictor
+from forecaster.forecast.predictor import Predictor
 from forecaster.tracking.run import start
 from forecaster.tracking.store import client_of
 from tests.service.toy import HORIZON, make_bundle

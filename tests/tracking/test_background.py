@@ -9,7 +9,7 @@ from math import inf
 
 import pytest
 
-from forecaster import signals
+from forecaster.base import signals
 from forecaster.tracking import run as tracked
 from forecaster.tracking.run import Background
 

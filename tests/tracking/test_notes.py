@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from forecaster import files
-from forecaster.errors import StorageError, UsageError
+from forecaster.base import atomic
+from forecaster.base.errors import StorageError, UsageError
 from forecaster.tracking import notes
 from forecaster.tracking.notes import Points
 from tests.tracking.toy import noted
@@ -204,13 +204,13 @@ def test_one_that_cannot_be_read_is_told_and_stops_no_other(text, told):
 
 
 def test_a_process_that_looks_at_it_meanwhile_stops_no_beginning(monkeypatch):
-    write, looking = files.write, []
+    write, looking = atomic.write, []
 
     def seen(file, data):
         write(file, data)
         looking.append((notes.waiting(), notes.take(file.parent)))  # as another process does
 
-    monkeypatch.setattr(files, "write", seen)
+    monkeypatch.setattr(atomic, "write", seen)
     add(begin(), 1)
     assert looking == [(0, None)], "from the moment that it can be found it is held"
 

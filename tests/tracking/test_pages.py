@@ -2,7 +2,7 @@
 
 import yaml
 
-from forecaster.config import load
+from forecaster.config.run_config import load
 from forecaster.tracking import pages
 
 

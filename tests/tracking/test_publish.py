@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from forecaster import cli
-from forecaster.config import load_dict
-from forecaster.predict import Predictor
+from forecaster.config.run_config import load_dict
+from forecaster.forecast.predictor import Predictor
 from forecaster.tracking import notes, store
 from forecaster.tracking import run as tracked
 from forecaster.tracking.publish import Publisher, sync
@@ -316,7 +316,7 @@ def keep_one_file(folder):
 
 CHILD = """
 import sys, time
-from forecaster.config import load_dict
+from forecaster.config.run_config import load_dict
 from forecaster.tracking.run import start
 with start(load_dict({"track": {"uri": sys.argv[1]}}, "x"), "killed", {}) as run:
     print(run.id, flush=True)
@@ -400,8 +400,8 @@ def test_a_server_that_is_not_there_yet(server, client, monkeypatch, tmp_path):
 
 WAITING = """
 import sys
-from forecaster import signals
-from forecaster.config import load_dict
+from forecaster.base import signals
+from forecaster.config.run_config import load_dict
 from forecaster.tracking.run import start
 config = load_dict({"track": {"uri": sys.argv[1], "wait_seconds": 240}}, "x")
 with signals.heeding():
@@ -421,7 +421,7 @@ def test_a_signal_while_the_end_waits_for_a_server():
                 child.send_signal(signal.SIGTERM)
                 break
         out, err = child.communicate(timeout=60)
-    assert err.splitlines()[-1].startswith("forecaster.errors.Stopped"), err
+    assert err.splitlines()[-1].startswith("forecaster.base.errors.Stopped"), err
     assert "does not have all of this run yet" in out
     assert "not stopped" not in out
     own = notes.take(*notes.find([]))

@@ -7,10 +7,10 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from forecaster.config import RunConfig
-from forecaster.contest import tags_of
-from forecaster.errors import UsageError
-from forecaster.predict import Predictor
+from forecaster.base.errors import UsageError
+from forecaster.config.run_config import RunConfig
+from forecaster.forecast.predictor import Predictor
+from forecaster.record.challenge import tags_of
 from forecaster.tracking import registry, store
 from forecaster.tracking.notes import Version
 from forecaster.tracking.registry import champions, download, promote, register, resolve

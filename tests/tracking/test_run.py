@@ -19,9 +19,9 @@ import pytest
 import yaml
 from matplotlib.figure import Figure
 
-from forecaster import signals
-from forecaster.config import RunConfig, load_dict
-from forecaster.errors import Stopped, StorageError, UnavailableError
+from forecaster.base import signals
+from forecaster.base.errors import Stopped, StorageError, UnavailableError
+from forecaster.config.run_config import RunConfig, load_dict
 from forecaster.tracking import notes
 from forecaster.tracking import run as tracked
 from forecaster.tracking.publish import sync
@@ -485,8 +485,8 @@ def test_a_server_keeps_runs_models_and_registrations(
 def test_the_slim_client_does_for_a_server(server, forecaster, home, tmp_path):
     """MLflow with only the packages of its slim client logs, registers and fetches a model."""
     program = """
-        from forecaster.config import RunConfig
-        from forecaster.predict import Predictor
+        from forecaster.config.run_config import RunConfig
+        from forecaster.forecast.predictor import Predictor
         from forecaster.tracking import run as tracked
         from forecaster.tracking.registry import download
         from forecaster.tracking.run import start
@@ -514,7 +514,7 @@ def test_requirements_cover_what_a_bundle_imports(home, forecaster):
     script = f"""
 import sys
 from importlib.metadata import packages_distributions
-from forecaster.predict import Predictor
+from forecaster.forecast.predictor import Predictor
 ready = Predictor.load({str(home / "some bundle")!r}, "cpu")
 ready.predict(ready.example)
 known = packages_distributions()

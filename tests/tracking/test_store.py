@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from forecaster.config import RunConfig, load_dict
-from forecaster.errors import StorageError, UnavailableError, UsageError
+from forecaster.base.errors import StorageError, UnavailableError, UsageError
+from forecaster.config.run_config import RunConfig, load_dict
 from forecaster.tracking import store
 from forecaster.tracking.registry import champions, download
 from forecaster.tracking.run import start
@@ -45,7 +45,7 @@ def test_a_run_is_silent_and_needs_no_setting(tmp_path, monkeypatch):
     """Also with a database that does not exist yet, whose migrations MLflow would log."""
     monkeypatch.chdir(tmp_path)
     script = """
-from forecaster.config import RunConfig
+from forecaster.config.run_config import RunConfig
 from forecaster.tracking.run import start
 with start(RunConfig(), "x", {}) as run:
     run.report({"loss": 1.0}, 1)
@@ -76,7 +76,7 @@ def test_what_the_process_does_with_mlflow_itself_is_as_before(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     script = """
 import logging, os
-from forecaster.config import RunConfig
+from forecaster.config.run_config import RunConfig
 from forecaster.tracking.registry import champions
 from forecaster.tracking.run import start
 from mlflow.environment_variables import *
@@ -258,7 +258,7 @@ def test_the_view_that_opens_is_kept_and_brought_back(client):
 def test_processes_may_meet_a_missing_database(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     script = """
-from forecaster.config import RunConfig
+from forecaster.config.run_config import RunConfig
 from forecaster.tracking.run import start
 with start(RunConfig(), "x", {}) as run:
     run.metrics({"loss": 1.0})

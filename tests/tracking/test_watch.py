@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from forecaster.errors import StorageError, UnavailableError
+from forecaster.base.errors import StorageError, UnavailableError
 from forecaster.tracking import watch
 from forecaster.tracking.__main__ import main
 from forecaster.tracking.watch import look

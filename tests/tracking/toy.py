@@ -8,7 +8,7 @@ import sys
 import time
 from urllib.request import urlopen
 
-from forecaster.config import load_dict
+from forecaster.config.run_config import load_dict
 from forecaster.tracking import notes
 
 NAME = "forecaster-toy-M-all-6"

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from forecaster.attention import AttentionChoice, AttentionPlan
-from forecaster.config import TrainConfig
+from forecaster.config.run_config import TrainConfig
 from forecaster.datasets import Windows
 from forecaster.model import ForecastModel, Informer, Task, TokenInformer
-from forecaster.ranks import ALONE, Team
-from forecaster.train import Fit, fit
 from forecaster.train.checkpoint import Checkpoints
+from forecaster.train.ranks import ALONE, Team
+from forecaster.train.run import Fit, fit
 
 TASK = Task(columns=2, targets=(0, 1), past=24, start=6, horizon=6, calendar=1, season=6)
 PROB = AttentionPlan(AttentionChoice("prob", {"factor": 1}), AttentionChoice("prob"))

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from forecaster import files
-from forecaster.errors import StorageError
+from forecaster.base import atomic
+from forecaster.base.errors import StorageError
 from forecaster.train.checkpoint import Checkpoints, State
 
 
@@ -93,7 +93,7 @@ def test_a_full_disk_leaves_the_one_before(
     def full(place: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(atomic.os, "fsync", full)
     with pytest.raises(StorageError, match=r"fit\.safetensors could not .* No space"):
         checkpoints.write(state(2))
     assert (checkpoints.read() or state(0)).step == 1

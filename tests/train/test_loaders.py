@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from forecaster.train.loaders import EpochOrder, InOrder, loader
-
-from .small import TRAIN
+from tests.train.small import TRAIN
 
 SIZES = [(1, 1, 1), (2, 32, 1), (33, 32, 1), (63, 32, 1), (64, 32, 1), (65, 32, 1), (100, 8, 3),
          (101, 8, 7), (10, 4, 16), (3, 2, 2), (7801, 64, 2)]  # fmt: skip

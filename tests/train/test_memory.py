@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from forecaster import machine
 from forecaster.attention import AttentionChoice, AttentionPlan
-from forecaster.config import TrainConfig
+from forecaster.base import machine
+from forecaster.base.errors import UnavailableError
+from forecaster.config.run_config import TrainConfig
 from forecaster.datasets import Batch
-from forecaster.errors import UnavailableError
 from forecaster.model import Informer
 from forecaster.train.memory import (
     _Alive,
@@ -24,8 +24,7 @@ from forecaster.train.memory import (
     gib,
 )
 from forecaster.train.module import ForecastModule, parts_of
-
-from .small import PROB, TASK, TRAIN, cycle, train
+from tests.train.small import PROB, TASK, TRAIN, cycle, train
 
 FULL = AttentionPlan(AttentionChoice("full"), AttentionChoice("full"))
 BATCH = TRAIN.batch(torch.arange(10))

@@ -2,12 +2,11 @@ import pytest
 import torch
 from torch import nn
 
-from forecaster.config import TrainConfig
-from forecaster.errors import ConfigError, DataError, DivergedError
+from forecaster.base.errors import ConfigError, DataError, DivergedError
+from forecaster.config.run_config import TrainConfig
 from forecaster.model import QuantileSpread, pinball_loss
 from forecaster.train.module import LOSSES, SCHEDULES, ForecastModule, parameter_groups
-
-from .small import TASK, VALIDATION, cycle, train
+from tests.train.small import TASK, VALIDATION, cycle, train
 
 
 @pytest.mark.parametrize(

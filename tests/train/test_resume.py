@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from forecaster.errors import DataError
+from forecaster.base.errors import DataError
 from forecaster.model import ForecastModel
-from forecaster.train import Fit, resume
+from forecaster.train import resume
 from forecaster.train.checkpoint import Checkpoints
-
-from .small import Constant, cycle, informer, level, train
+from forecaster.train.run import Fit
+from tests.train.small import Constant, cycle, informer, level, train
 
 
 class EndedError(Exception):

@@ -12,12 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.errors import ConfigError, DivergedError
+from forecaster.base.errors import ConfigError, DivergedError
 from forecaster.evaluate import score
 from forecaster.model import ForecastModel
 from forecaster.train import run
-
-from .small import (
+from tests.train.small import (
     TRAIN,
     VALIDATION,
     Constant,

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from forecaster.attention.common.definitions import biased_mean
 from forecaster.attention.common.kernels import accumulator, check_inputs
-from forecaster.shapes import Bool, Float, Int
+from forecaster.base.shapes import Bool, Float, Int
 
 RANK = 128  # features of a position, as in the paper
 

@@ -29,7 +29,7 @@ from forecaster.attention.common.aft import mean_by_queries
 from forecaster.attention.common.kernels import accumulator, empty_heads_last, outside_graphs
 from forecaster.attention.common.slices import slices
 from forecaster.attention.common.tiles import HIDDEN
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 _TILE = 32  # queries that share one matmul with the keys near them
 _DENSE = 128  # up to this length, one tile holds all queries and keys

@@ -7,7 +7,7 @@ arguments of the function. The function must give the same numbers and gradients
 import torch
 from torch import Tensor
 
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 
 def visible(

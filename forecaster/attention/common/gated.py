@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from forecaster.attention.base import Place, Seen, SelfAttention
 from forecaster.attention.common.kernels import accumulator, at_least_one, check_one_of
-from forecaster.shapes import Float
+from forecaster.base.shapes import Float
 
 GammaInit = Literal["one", "paper"]
 

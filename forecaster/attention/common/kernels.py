@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 _BLOCK = 32  # steps per triangular matmul of a prefix sum
 

@@ -10,7 +10,7 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from forecaster.attention.base import Attention, Place, Seen
-from forecaster.shapes import Float
+from forecaster.base.shapes import Float
 
 
 def split_heads(x: Float[Tensor, "B L D"], heads: int) -> Float[Tensor, "B {heads} L E"]:

@@ -23,7 +23,7 @@ from forecaster.attention.common.kernels import (
     visible_keys,
 )
 from forecaster.attention.common.tiles import HIDDEN, merge, softmax_part, softmax_part_backward
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 Pattern = Callable[[Tensor, Tensor], Tensor]
 """Whether query i sees key j: for integer tensors i, j that broadcast, a bool tensor. Hashable."""

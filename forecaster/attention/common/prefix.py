@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.common.kernels import outside_graphs
-from forecaster.shapes import Bool, Float
+from forecaster.base.shapes import Bool, Float
 
 LOWEST = -80.0
 """The lowest exponent: e^-80 is negligible relative to 1, and exp is slow below e^-87."""

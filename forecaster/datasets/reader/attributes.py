@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from forecaster.base.errors import DataError
+from forecaster.base.spelling import spelled
 from forecaster.datasets.reader.cells import holds_text, to_numbers, to_words
 from forecaster.datasets.reader.files import Rows, Table
-from forecaster.errors import DataError
-from forecaster.spelling import spelled
 
 
 class Attributes:

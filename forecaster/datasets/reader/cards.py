@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from forecaster.base.errors import DataError, UsageError
+from forecaster.base.names import did_you_mean
 from forecaster.datasets.calendar import step_length
 from forecaster.datasets.card import REGULAR, Card, Irregular
 from forecaster.datasets.dataset import Dataset, Features
@@ -13,8 +15,6 @@ from forecaster.datasets.reader.files import open_table
 from forecaster.datasets.reader.roles import check_roles
 from forecaster.datasets.reader.rows import Reader
 from forecaster.datasets.reading import NOTHING_SAID, Reading
-from forecaster.errors import DataError, UsageError
-from forecaster.lookup import did_you_mean
 
 
 def read_card(

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.known import MOST_WORDS
 from forecaster.datasets.reader.cells import Complain, to_words, trimmed
 from forecaster.datasets.reader.files import Rows
 from forecaster.datasets.series import quoted
-from forecaster.errors import DataError
 
 
 class Categories:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from forecaster.errors import DataError
-from forecaster.spelling import spelled
+from forecaster.base.errors import DataError
+from forecaster.base.spelling import spelled
 
 NO_VALUE = frozenset(
     ["", "na", "n/a", "#na", "#n/a", "<na>", "nan", "-nan", "null", "none", "-", "--", "–", "—",

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from forecaster.base.errors import DataError
+from forecaster.base.spelling import spelled
 from forecaster.datasets.reader import stamps
 from forecaster.datasets.reader.files import Rows, Table
 from forecaster.datasets.reader.parts import Column, find_parts, later
 from forecaster.datasets.reader.stamps import FORMS, as_words, different, matches, moments
 from forecaster.datasets.reading import Reading, Stamps
-from forecaster.errors import DataError
-from forecaster.spelling import spelled
 
 DAYLIGHT_SAVING = (
     " Local time with daylight saving does this; stamps in UTC or with their offset do not."

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.reader.cells import LIKE_NUMBER, NO_VALUE
 from forecaster.datasets.reading import NOTHING_SAID, Reading, Text
-from forecaster.errors import DataError
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 """The possible separators of the fields of a line, with their names."""

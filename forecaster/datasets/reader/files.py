@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
+from forecaster.base.errors import DataError, UnavailableError
+from forecaster.base.installation import DOCUMENTS, SUFFIXES, TABLES
 from forecaster.datasets.reader.cells import Learned, Written, is_text, learn, to_numbers
 from forecaster.datasets.reader.dialect import SEPARATORS
 from forecaster.datasets.reader.formats import (
@@ -32,8 +34,6 @@ from forecaster.datasets.reader.formats import (
 )
 from forecaster.datasets.reading import NOTHING_SAID, Reading, Text
 from forecaster.datasets.series import quoted
-from forecaster.errors import DataError, UnavailableError
-from forecaster.resources import DOCUMENTS, SUFFIXES, TABLES
 
 SAMPLE = 10_000
 """The rows from which the kinds of the columns are found."""

@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from forecaster.base.errors import DataError, StorageError
+from forecaster.base.extras import needed
 from forecaster.datasets.reader.dialect import Head, check_letters, read_head
 from forecaster.datasets.reading import Reading, Text
-from forecaster.errors import DataError, StorageError
-from forecaster.extras import needed
 
 LARGEST = 2**36
 """The most bytes that a file read in batches may unpack to: more would be a zip bomb."""

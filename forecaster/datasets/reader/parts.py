@@ -9,11 +9,11 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.reader import stamps
 from forecaster.datasets.reader.cells import to_numbers
 from forecaster.datasets.reader.files import Rows, Table
 from forecaster.datasets.reader.stamps import SECOND, as_words, different
-from forecaster.errors import DataError
 
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from forecaster.base.errors import DataError, UsageError
+from forecaster.base.spelling import spelled
 from forecaster.datasets.reader.clock import (
     COUNTED,
     USUAL,
@@ -14,8 +16,6 @@ from forecaster.datasets.reader.files import Table
 from forecaster.datasets.reader.kinds import Kind, kinds
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import missing_columns, quoted
-from forecaster.errors import DataError, UsageError
-from forecaster.spelling import spelled
 
 _IDS = ("unique_id", "item_id", "series_id", "id", "series")
 

@@ -17,6 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from forecaster.base.errors import DataError, UsageError
+from forecaster.base.spelling import spelled
 from forecaster.datasets.calendar import DAY
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.grid import RowSteps, Step, Steps, TimeGrid, find_step
@@ -32,8 +34,6 @@ from forecaster.datasets.reader.values import Values, allocate
 from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
 from forecaster.datasets.series import Series, quoted
-from forecaster.errors import DataError, UsageError
-from forecaster.spelling import spelled
 
 FILE = "file"
 """The name of the series id if each series has its own file and no column holds the id."""

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.items import MARK
 from forecaster.datasets.reader.cells import to_words
 from forecaster.datasets.reader.files import Rows, Table
 from forecaster.datasets.series import quoted
-from forecaster.errors import DataError
 
 SAMPLE = 64, 2**20
 """The most series and stamps from which the time step is found."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster import resources
-from forecaster.errors import StorageError
+from forecaster.base import installation
+from forecaster.base.errors import StorageError
 
 IN_MEMORY = 2**26
 """The most bytes of values kept in memory; more are kept in 32 bits in a mapped file."""
@@ -25,7 +25,7 @@ def allocate(shape: tuple[int, int]) -> NDArray[np.floating[Any]]:
     """
     if shape[0] * shape[1] * 8 <= IN_MEMORY:
         return np.empty(shape)
-    folder = resources.cache() / "values"
+    folder = installation.cache() / "values"
     size = shape[0] * shape[1] * 4
     try:
         folder.mkdir(parents=True, exist_ok=True)

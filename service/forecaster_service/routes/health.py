@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from forecaster.version import __version__
+from forecaster.base.version import __version__
 from forecaster_service.http_errors import responses
 from forecaster_service.schemas import Status, Version
 from forecaster_service.store import store_of

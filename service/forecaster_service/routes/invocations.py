@@ -9,9 +9,9 @@ import pandas as pd
 from fastapi import APIRouter, Body, Request
 from pydantic_core import to_json
 
-from forecaster import frames
-from forecaster.errors import DataError
-from forecaster.predict import Predictor
+from forecaster.base.errors import DataError
+from forecaster.forecast import questions
+from forecaster.forecast.predictor import Predictor
 from forecaster_service import forecasting
 from forecaster_service.answering import PROBLEMS, ForecastRoute, Order, model_for
 from forecaster_service.batching import Done
@@ -48,11 +48,11 @@ def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Or
     return Order(served, job, partial(_write, question))
 
 
-def _ask(body: ScoringRequest, settings: Settings, forecaster: Predictor) -> frames.Question:
+def _ask(body: ScoringRequest, settings: Settings, forecaster: Predictor) -> questions.Question:
     """Read the table. Raises DataError or UsageError if it does not fit the model or the limits."""
     levels = body.params.quantile_levels
     forecaster.check_levels(levels)
-    question = frames.ask(
+    question = questions.ask(
         forecaster.form, _frame(body), body.params.horizon, levels, None, None, "the history",
         most=MOST_CELLS,
     )  # fmt: skip
@@ -65,7 +65,7 @@ def _ask(body: ScoringRequest, settings: Settings, forecaster: Predictor) -> fra
     return question
 
 
-def _inputs(question: frames.Question) -> Iterator[Inputs]:
+def _inputs(question: questions.Question) -> Iterator[Inputs]:
     """What the model reads of each series."""
     nothing = np.empty((question.form.past + question.form.horizon, 0))
     for part in question.histories():
@@ -98,7 +98,7 @@ def _frame(body: ScoringRequest) -> pd.DataFrame:
 
 
 def _write(
-    question: frames.Question, job: Job, done: Done[Forecast], served: Served, request_id: str
+    question: questions.Question, job: Job, done: Done[Forecast], served: Served, request_id: str
 ) -> bytes:
     """The table of the forecast, in rows as MLflow writes them, and the notices."""
     values = [np.concatenate([forecast[..., None], q], axis=-1) for forecast, q in done.results]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Request
 from pydantic_core import to_json
 
-from forecaster.predict import Predictor
+from forecaster.forecast.predictor import Predictor
 from forecaster_service import forecasting
 from forecaster_service.answering import PROBLEMS, ForecastRoute, Order, model_for
 from forecaster_service.batching import Done

@@ -2,9 +2,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.reader.attributes import Attributes
 from forecaster.datasets.reader.files import frame_table
-from forecaster.errors import DataError
 
 
 def read(cells, item):

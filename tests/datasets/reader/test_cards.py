@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 import torch
 
+from forecaster.base.errors import DataError, UsageError
 from forecaster.datasets import Windows, load_card, locate
 from forecaster.datasets.calendar import normalise_freq
 from forecaster.datasets.card import Bare, Irregular, Source
 from forecaster.datasets.reader import history, read_card
 from forecaster.datasets.reader.cards import card_reading
 from forecaster.datasets.reading import Reading
-from forecaster.errors import DataError, UsageError
 
 STAMPS = [f"2020-01-01 {hour:02}:00:00" for hour in range(6)]
 ROWS = [f"{row},{row}.5" for row in range(6)]

@@ -3,10 +3,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.known import MOST_WORDS
 from forecaster.datasets.reader.categories import Categories, indicators
 from forecaster.datasets.reader.files import frame_table
-from forecaster.errors import DataError
 
 
 def complain(row, what):

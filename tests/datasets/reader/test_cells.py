@@ -3,8 +3,8 @@ import re
 import pyarrow as pa
 import pytest
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.reader.cells import Written, learn, to_numbers
-from forecaster.errors import DataError
 
 
 def complain(row, what):

@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.calendar import future_times
 from forecaster.datasets.reader import history, read
 from forecaster.datasets.reader.clock import counts_time, find_clock, time_columns
 from forecaster.datasets.reader.files import frame_table
 from forecaster.datasets.reading import Reading, Stamps
-from forecaster.errors import DataError
 
 HOURS = pd.date_range("2019-12-25", periods=400, freq="h")
 DAYS = pd.date_range("2019-12-25", periods=400, freq="D")

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.reader import history, read
 from forecaster.datasets.reader.dialect import find_encoding, read_head, shape
 from forecaster.datasets.reading import Reading, Text
-from forecaster.errors import DataError
 
 DAYS = [f"2020-01-{day:02}" for day in range(1, 13)]
 VALUES = [[day + 0.5, 2 * day + 0.25] for day in range(12)]

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forecaster.base.errors import DataError, UnavailableError
+from forecaster.base.installation import SUFFIXES, names_a_file
 from forecaster.datasets.reader import FILE, history, read
 from forecaster.datasets.reader.files import data_files, frame_table, open_table
 from forecaster.datasets.reading import Reading
-from forecaster.errors import DataError, UnavailableError
-from forecaster.resources import SUFFIXES, names_a_file
 
 TABLE = pd.DataFrame(
     {

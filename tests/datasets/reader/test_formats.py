@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forecaster.base.errors import DataError, UnavailableError
 from forecaster.datasets.reader import history, read
 from forecaster.datasets.reading import Reading
-from forecaster.errors import DataError, UnavailableError
 
 TABLE = pd.DataFrame(
     {

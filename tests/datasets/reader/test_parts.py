@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.reader import history, read
 from forecaster.datasets.reading import Reading
-from forecaster.errors import DataError
 
 HOURS = pd.date_range("2019-12-25", periods=400, freq="h")
 HALVES = pd.date_range("2019-12-25", periods=400, freq="30min")

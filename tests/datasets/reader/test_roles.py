@@ -1,10 +1,10 @@
 import pandas as pd
 import pytest
 
+from forecaster.base.errors import UsageError
 from forecaster.datasets.reader.files import frame_table
 from forecaster.datasets.reader.roles import Roles
 from forecaster.datasets.reading import Reading
-from forecaster.errors import UsageError
 
 FRAME = pd.DataFrame(
     {

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forecaster.base.errors import DataError, UnavailableError, UsageError
 from forecaster.datasets.reader import history, read
 from forecaster.datasets.reading import Reading
-from forecaster.errors import DataError, UnavailableError, UsageError
 
 ROWS = 60
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from forecaster.base.errors import StorageError
 from forecaster.datasets.reader import values
 from forecaster.datasets.reader.values import Values, allocate
-from forecaster.errors import StorageError
 
 
 def test_many_values_live_in_a_file_that_vanishes(tmp_path, monkeypatch):

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from forecaster.predict import Predictor
-from forecaster.version import __version__
+from forecaster.base.version import __version__
+from forecaster.forecast.predictor import Predictor
 from tests.service.toy import NAME, make_bundle, rename, start
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 
-from forecaster.predict import Predictor
+from forecaster.forecast.predictor import Predictor
 from forecaster_service import forecasting
 from forecaster_service.routes import invocations
 from tests.bundles import warning

@@ -5,7 +5,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forecaster.datasets import Reading
-from forecaster.predict import Predictor
+from forecaster.forecast.predictor import Predictor
 from tests.bundles import rejudged
 from tests.service.toy import (
     COLUMNS,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from forecaster.notices import REMARKS
+from forecaster.forecast.notices import REMARKS
 from forecaster_service.routes.page import FILES, WEB
 from tests.colours import contrast, palettes
 from tests.service.test_app import Links

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 
-from forecaster.predict import Predictor, keep
+from forecaster.forecast.predictor import Predictor, keep
 from tests.bundles import blended, warning
 from tests.service.toy import AHEAD, COLUMNS, HORIZON, NAME, PAST, make_bundle, mean, start
 

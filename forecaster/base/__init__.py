@@ -1,0 +1,1 @@
+"""What knows nothing of forecasting: errors, files, the machine, processes, progress, names."""

@@ -1,0 +1,38 @@
+"""Atomic files: complete or absent, whatever happens while they are written."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from forecaster.base.errors import StorageError
+
+
+def write(file: Path, data: bytes) -> None:
+    """Write a temporary file beside `file`, sync it to the disk, and then rename it.
+
+    Until then, and after a crash, readers see the former state. Raises StorageError, and then
+    leaves nothing behind.
+    """
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        beside.replace(file)
+        sync(file.parent)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise StorageError(f"{file} could not be written: {error}") from error
+
+
+def sync(folder: Path) -> None:
+    """Sync the names in a folder to the disk, if the system can."""
+    if os.name == "nt":
+        return
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(place)
+    finally:
+        os.close(place)

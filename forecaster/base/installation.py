@@ -1,0 +1,101 @@
+"""What the installation offers: configs, cards, the cache, its commit."""
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+from forecaster.base.errors import ForecasterError
+
+PACKAGE = Path(__file__).resolve().parents[1]
+CHECKOUT = PACKAGE.parent
+CODE = ":!benchmarks/results"
+"""The paths that git is asked about: all except the figures, which benchmarks replace."""
+DIRTY = "-dirty"
+"""What follows the commit of code with uncommitted changes."""
+MANIFEST = "MANIFEST.sha256"
+"""The file that makes a folder a bundle; it holds the digest of each other file."""
+TRACKING = "sqlite:///mlflow.db"
+"""MLflow's store in the working directory."""
+
+UI = "http://127.0.0.1:5000"
+"""The default address of `mlflow ui`."""
+TRAINING = "workflowType=machine_learning"
+"""The query that makes MLflow's pages show trained models; by default they show generative ones."""
+
+
+def is_bundle(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file()
+
+
+def _folder(inside: str, beside: str) -> Path:
+    for folder in (PACKAGE / inside, CHECKOUT / beside):
+        if folder.is_dir():
+            return folder
+    raise ForecasterError(
+        f"the installation is incomplete: neither {PACKAGE / inside} nor {CHECKOUT / beside} "
+        "exists. Install forecaster again."
+    )
+
+
+def configs() -> Path:
+    return _folder("_configs", "configs")
+
+
+def cards() -> Path:
+    return _folder("_cards", "data/cards")
+
+
+def cache() -> Path:
+    """The user's cache folder, for downloads ($XDG_CACHE_HOME is honoured)."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("forecaster")
+
+
+TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq")
+"""The suffixes of files of rows."""
+DOCUMENTS = (".txt", ".txt.gz", ".xlsx", ".zip")
+"""The suffixes of files that may hold rows or something else."""
+SUFFIXES = (*TABLES, *DOCUMENTS)
+
+
+def names_a_file(text: str) -> bool:
+    """Whether a data name is that of a file, a folder or a pattern rather than of a card."""
+    named = bool(re.search(r"[/\\*?]", text)) or text.lower().endswith(SUFFIXES)
+    path = Path(text)
+    return named or path.is_dir() or ("." in text and path.is_file())
+
+
+def tracking_uri() -> str:
+    """Where MLflow keeps runs by default."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or TRACKING
+
+
+def without_password(uri: str) -> str:
+    """An address that is safe to show."""
+    return uri if uri.startswith("sqlite:") else re.sub(r"//.*@", "//***@", uri)
+
+
+def ui(uri: str, page: str = "") -> str:
+    """The command to type if no server runs, and on the next line the address to open."""
+    shown, page = without_password(uri), page or f"/#/experiments?{TRAINING}"
+    if uri.startswith(("http://", "https://")):
+        return f"{shown.rstrip('/')}{page}"
+    return f"mlflow ui --backend-store-uri {shlex.quote(shown)}\n{UI}{page}"
+
+
+def commit() -> str:
+    """The commit of a checkout, with DIRTY if its code has changes; "unknown" in a wheel."""
+    if not (CHECKOUT / ".git").exists():
+        return "unknown"
+    git = ["git", "-C", str(CHECKOUT)]
+    try:
+        head, state = (
+            subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "-uno", "--", CODE))
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.strip() + (DIRTY if state.strip() else "")

@@ -1,0 +1,191 @@
+"""The machine: its device, processor and cores, and its memory."""
+
+import ctypes
+import math
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from forecaster.base.errors import UnavailableError, UsageError
+
+Result = TypeVar("Result")
+
+
+def device(name: str) -> str:
+    """ "cpu" or "cuda"; "auto" takes CUDA where there is one.
+
+    Raises UnavailableError when CUDA is asked for and this torch sees none, UsageError for
+    another name.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"unknown device '{name}'. Known: auto, cpu, cuda.")
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UnavailableError(
+            "device=cuda: this torch sees no CUDA device. Use device=cpu, or install the CUDA "
+            "build of torch (docs/index.md, Install)."
+        )
+    return name
+
+
+def processor(device: str = "cpu") -> str:
+    """The name of the processor, or of the GPU."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = re.findall(r"^model name\s*: (.*)", cpuinfo.read_text(), re.MULTILINE)
+        if names:
+            return str(names[0]).strip()
+    return platform.processor() or platform.machine()
+
+
+def hardware(device: str = "cpu", threads: int | None = None) -> str:
+    """The processor and its threads, or the GPU, with the version of torch."""
+    used = "" if device == "cuda" else f", {threads or torch.get_num_threads()} threads"
+    return f"{processor(device)}{used}, torch {torch.__version__}"
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Inside the block, torch computes on `count` threads of the processor; costs under 1 us."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+MEMBERSHIP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+"""Where Linux keeps the control groups of this process, and their limits."""
+
+
+def cores() -> int:
+    """How many cores this process may use, at least one.
+
+    Those that it may run on or, if that is less, the quota of a control group, such as a container.
+    """
+    if sys.platform != "linux":
+        return os.cpu_count() or 1
+    return min([len(os.sched_getaffinity(0)), *_quotas()])
+
+
+def _quotas() -> Iterator[int]:
+    """The cores that each control group may use, a part of one counted whole."""
+    for folder in _groups("cpu"):
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+            files = [folder / name for name in names]
+            if all(file.exists() for file in files):
+                quota, period = " ".join(file.read_text() for file in files).split()
+                if quota not in ("max", "-1"):
+                    yield max(1, math.ceil(int(quota) / int(period)))
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """The folders of the control groups of this process, for versions 2 and 1, the inner first."""
+    for line in MEMBERSHIP.read_text().splitlines() if MEMBERSHIP.exists() else []:
+        _, controllers, own = line.split(":", 2)
+        if controllers == "" or controller in controllers.split(","):
+            place = GROUPS / controllers / own.lstrip("/")
+            yield from (each for each in (place, *place.parents) if GROUPS in (each, *each.parents))
+
+
+def memory_rise(call: Callable[[], Result], device: str) -> tuple[Result, int | None]:
+    """The result of `call`, and the largest rise of memory during it, in bytes.
+
+    The memory is that of torch's allocator on a GPU, else the resident memory of this process; None
+    if that cannot be measured, as on any system but Linux.
+    """
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        return call(), torch.cuda.max_memory_allocated() - before
+    if sys.platform != "linux":
+        return call(), None
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)  # returns memory that earlier calls left behind
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    before = _resident("VmRSS")
+    return call(), _resident("VmHWM") - before
+
+
+def resident() -> int:
+    """Bytes of resident memory of this process; 0 if unknown."""
+    return _resident("VmRSS") if sys.platform == "linux" else 0
+
+
+def peak_mib(device: str) -> float | None:
+    """This process's peak memory so far, on a GPU that of torch's allocator; None if unknown."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    return _resident("VmHWM") / 2**20 if sys.platform == "linux" else None
+
+
+def memory_left(device: str) -> int | None:
+    """Bytes that this process may still take; None if unknown.
+
+    On a GPU, its free memory; else what the kernel can give (MemAvailable), or what the control
+    group of the process (such as a container) has left, if that is less.
+    """
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    if sys.platform != "linux":
+        return None
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    free = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    return min([free, *_left_in_groups()])
+
+
+def _left_in_groups() -> Iterator[int]:
+    """The memory that the control groups of this process have left."""
+    for folder in _groups("memory"):
+        for most, used in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            if (folder / most).exists() and (text := (folder / most).read_text()) != "max\n":
+                cache = re.search(
+                    r"^(?:total_)?inactive_file (\d+)",
+                    (folder / "memory.stat").read_text(),
+                    re.MULTILINE,
+                )
+                taken = int((folder / used).read_text()) - int(cache[1] if cache else 0)
+                yield max(0, int(text) - taken)
+
+
+@contextmanager
+def keeping_memory() -> Iterator[None]:
+    """Inside the block, keep freed memory for the next allocations (glibc).
+
+    Otherwise the system takes it back and clears it again, page by page, in every training step.
+    Blocks larger than 32 MiB are still returned at once, the rest at the end.
+    """
+    libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if not hasattr(libc, "mallopt"):
+        yield
+        return
+    libc.mallopt(_LARGE, 2**25)
+    libc.mallopt(_TRIM, 2**31 - 1)
+    try:
+        yield
+    finally:
+        libc.mallopt(_TRIM, 2**26)  # twice the other, as glibc has it
+        libc.malloc_trim(0)
+
+
+_TRIM, _LARGE = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+
+
+def _resident(field: str) -> int:
+    """Bytes of resident memory now (VmRSS) or at its peak (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))

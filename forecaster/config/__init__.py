@@ -1,0 +1,1 @@
+"""The configuration of a run, and the options of the command line."""

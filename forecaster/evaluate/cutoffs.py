@@ -1,0 +1,299 @@
+"""Rolling origins: the test split in equal blocks, each forecast from what is known before it.
+
+A cut-off is the step at which a block begins. The windows whose targets lie in the block are judged
+as the test split is; nothing from that step on chooses, trains or calibrates.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from forecaster.base.errors import UsageError
+from forecaster.base.progress import Say
+from forecaster.base.spelling import spelled
+from forecaster.datasets import Borders
+from forecaster.evaluate import SHARES, Evaluation, Score, percent
+from forecaster.evaluate.figures import plain
+from forecaster.evaluate.judge import find_intervals, judge, parts_of
+from forecaster.evaluate.metrics import average
+from forecaster.evaluate.problem import Problem, reopen
+from forecaster.forecast.bundle import Bundle
+from forecaster.forecast.schema import Schema
+from forecaster.parts import Blend, Part
+from forecaster.record import (
+    AtCutoff,
+    Cutoffs,
+    FloorSpreads,
+    MeanErrors,
+    Spread,
+    Spreads,
+)
+
+Make = Callable[[Problem], tuple[Sequence[Part], Blend]]
+"""Takes the problem of a cut-off; returns all parts that were tried, and the model."""
+COVERED = percent(SHARES[0])
+
+
+@dataclass(frozen=True)
+class Cutoff(Problem):
+    """The problem at a cut-off, whose block is the test part, in the scaling of the `whole`.
+
+    Validation ends at the cut-off; the steps from `half` on calibrate.
+    """
+
+    whole: Problem
+    halved: int
+
+    @cached_property
+    def schema(self) -> Schema:
+        return self.whole.schema
+
+    @cached_property
+    def _table(self) -> Any:
+        return self.whole._table
+
+    @property
+    def half(self) -> int:
+        return self.halved
+
+
+def cut(whole: Problem, count: int, *, anew: bool) -> list[Cutoff]:
+    """The problems at `count` cut-offs, the first where the test split begins.
+
+    With `anew` the splits move along: validation keeps its length, and training takes all before
+    it. Otherwise every cut-off has the training steps, and the steps that stop training, of the
+    whole problem; all other steps before the cut-off calibrate. Raises UsageError for more cut-offs
+    than fit, naming how many do, and for a panel whose series are cut by their own lengths.
+    """
+    borders, horizon = whole.borders, whole.config.window.horizon
+    if borders.each:
+        raise UsageError(
+            "cut-offs are dates, but each series of this panel is cut by its own length; train "
+            f"with {spelled('split', 'calendar')} instead"
+        )
+    if not _fit(whole, count):
+        steps = borders.test - borders.validation
+        fewer = range(2, min(count, steps // horizon + 1))
+        most = max((n for n in fewer if _fit(whole, n)), default=1)
+        raise UsageError(
+            f"{count} cut-offs are too many: each takes {steps // count} of the {steps} steps of "
+            f"the test split, which must hold a window of {horizon} with values; {most} "
+            f"fit: {spelled('cutoffs', most)}"
+        )
+    cuts = []
+    for first, last in pairwise(_edges(borders, count)):
+        train, half = borders.train, whole.half
+        if anew:
+            train += first - borders.validation
+            half = (train + first) // 2
+        elif whole.uncalibrated and first > borders.validation:
+            half = borders.validation  # all of validation stopped training
+        own = Borders(train, first, last)
+        cuts.append(Cutoff(whole.config, whole.dataset, whole.series, own, whole, half))
+    return cuts
+
+
+def _edges(borders: Borders, count: int) -> list[int]:
+    first, steps = borders.validation, borders.test - borders.validation
+    return [first + steps * k // count for k in range(count + 1)]
+
+
+def _fit(whole: Problem, count: int) -> bool:
+    """Whether each of `count` blocks holds a window."""
+    (past, _, horizon), series = whole.config.window.lengths(), whole.series
+    if (whole.borders.test - whole.borders.validation) // count < horizon:
+        return False
+    for first, last in pairwise(_edges(whole.borders, count)):
+        if series.items is None:
+            values = series.values[first:last, list(whole.schema.target_positions)]
+            if np.isnan(values).all():
+                return False
+        elif not series.items.windows(past, horizon, first, last)[1].any():
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class Rolling:
+    """The evaluation at each cut-off, and a description of how its intervals were calibrated."""
+
+    cuts: Sequence[Cutoff]
+    found: Sequence[Evaluation]
+    calibrated: Sequence[str]
+    anew: bool
+
+    @cached_property
+    def whole(self) -> Evaluation:
+        """All windows of all cut-offs as one, with the floors that each of them has."""
+        first, *others = self.found
+        names = [name for name in first.floors if all(name in each.floors for each in others)]
+        model = self._pooled([each.model for each in self.found])
+        floors = {n: self._pooled([each.floors[n] for each in self.found]) for n in names}
+        paired = {name: model.against(floor) for name, floor in floors.items()}
+        return replace(first, model=model, floors=floors, paired=paired, intervals=None)
+
+    def _pooled(self, scores: Sequence[Score]) -> Score:
+        counts = np.stack(
+            [np.full_like(s.squared, s.windows) if s.observed is None else s.observed
+             for s in scores]
+        )  # fmt: skip
+        steps = [
+            at.borders.validation + np.arange(s.windows) if s.steps is None else s.steps
+            for at, s in zip(self.cuts, scores, strict=True)
+        ]
+        return Score(
+            windows=sum(s.windows for s in scores),
+            squared=average(np.stack([s.squared for s in scores]), counts, axis=0),
+            absolute=average(np.stack([s.absolute for s in scores]), counts, axis=0),
+            by_window=np.concatenate([s.by_window for s in scores]),
+            observed=counts.sum(axis=0),
+            steps=np.concatenate(steps),
+        )
+
+    def better(self, floor: str) -> int:
+        """At how many cut-offs the model has the smaller MSE."""
+        return sum(each.model.mse < each.floors[floor].mse for each in self.found)
+
+    def verdict(self) -> str:
+        """The verdict in words, with the number of cut-offs that support it."""
+        count, best = len(self.found), self.whole.best_floor
+        return (
+            f"{self.whole.verdict()} Based on {count} cut-off{'s' * (count > 1)}; better in "
+            f"{self.better(best)} of them."
+        )
+
+    @cached_property
+    def record(self) -> Cutoffs:
+        """What was found; errors are scaled by the training rows of the whole.
+
+        `mean` and `sd` weigh all cut-offs equally, however many windows each has; None where there
+        are none.
+        """
+        best, networks = self.whole.best_floor, [each.network for each in self.found]
+        low, high = self.whole.paired[best]
+        each = tuple(self._at(number) for number in range(len(self.found)))
+        return Cutoffs(
+            count=len(each),
+            anew=self.anew,
+            each=each,
+            **_spreads([e.model for e in self.found]),
+            coverage=_spread([own.coverage for own in each]),
+            network=Spreads(**_spreads([s for s in networks if s])) if all(networks) else None,
+            floors={
+                name: FloorSpreads(
+                    **_spreads([e.floors[name] for e in self.found]), better_in=self.better(name)
+                )
+                for name in self.whole.floors
+            },
+            best_floor=best,
+            better_in=self.better(best),
+            paired_low=plain(low),
+            paired_high=plain(high),
+            verdict=self.verdict(),
+        )
+
+    def _at(self, number: int) -> AtCutoff:
+        at, found = self.cuts[number], self.found[number]
+        times, borders = at.series.times, at.borders
+        covered = found.intervals and found.intervals.band(COVERED)
+        return AtCutoff(
+            first=times[borders.validation].isoformat(),
+            last=times[borders.test - 1].isoformat(),
+            steps=(borders.validation, borders.test),
+            trained=borders.train,
+            windows=found.model.windows,
+            mse=plain(found.model.mse),
+            mae=plain(found.model.mae),
+            coverage=covered["coverage"] if covered else None,
+            intervals=self.calibrated[number],
+            network=_errors(found.network) if found.network else None,
+            floors={name: _errors(floor) for name, floor in found.floors.items()},
+            best_floor=found.best_floor,
+            weights=dict(found.weights),
+        )
+
+
+def _errors(score: Score) -> MeanErrors:
+    return MeanErrors(mse=plain(score.mse), mae=plain(score.mae))
+
+
+def _spreads(scores: Sequence[Score]) -> dict[str, Spread]:
+    return {"mse": _spread([s.mse for s in scores]), "mae": _spread([s.mae for s in scores])}
+
+
+def _spread(values: Sequence[float | None]) -> Spread:
+    """Mean and sample standard deviation of the values that are not None."""
+    known = [value for value in values if value is not None]
+    return Spread(
+        mean=float(np.mean(known)) if known else None,
+        sd=float(np.std(known, ddof=1)) if len(known) > 1 else None,
+    )
+
+
+def roll(whole: Problem, count: int, make: Make, device: str, say: Say, *, anew: bool) -> Rolling:
+    """Judge the model that `make` returns at each of `count` cut-offs; raises as `cut` does."""
+    cuts = cut(whole, count, anew=anew)
+    found, calibrated = [], []
+    for number, at in enumerate(cuts, start=1):
+        first, last = at.borders.validation, at.borders.test
+        say(f"cut-off {number} of {count}: forecasts steps {first} to {last} from those before")
+        tried, model = make(at)
+        intervals, words = find_intervals(at, model, device)
+        found.append(judge(at, model, device, intervals, tried))
+        calibrated.append(words)
+    return Rolling(cuts, found, calibrated, anew)
+
+
+def rejudge(bundle: Bundle, count: int, make: Make | None, device: str, say: Say) -> Rolling:
+    """Judge a bundle at `count` cut-offs of its data, or the models of `make` in its place."""
+    whole = reopen(bundle, anew=make is not None)
+    if make is not None:
+        return roll(whole, count, make, device, say, anew=True)
+    model = bundle.build().to(device)
+    made = parts_of(whole, model, device), model
+    return roll(whole, count, lambda at: made, device, say, anew=False)
+
+
+def text(report: Cutoffs) -> str:
+    """The report for the terminal: the cut-offs, mean and spread over them, the verdict."""
+    count = report.count
+    how = "trained anew at each" if report.anew else "one model, calibrated anew at each"
+    spans = [[end[:16].replace("T", " ") for end in (own.first, own.last)] for own in report.each]
+    if all(end.endswith(" 00:00") for span in spans for end in span):
+        spans = [[end[:10] for end in span] for span in spans]
+    room = 2 + max(len(end) for span in spans for end in span)
+    lines = [
+        f"{count} cut-off{'s' * (count > 1)} of the test split, {how}; values scaled by training "
+        "rows",
+        f"{'from':<{room}}{'to':<{room}}{'windows':>7}{'MSE':>9}{'MAE':>9}{'network':>9}"
+        f"{'covered':>9}  best floor",
+    ]
+    for (first, last), own in zip(spans, report.each, strict=True):
+        lines.append(
+            f"{first:<{room}}{last:<{room}}{own.windows:>7}{_cell(own.mse)}"
+            f"{_cell(own.mae)}{_cell(own.network.mse if own.network else None)}"
+            f"{'–' if own.coverage is None else f'{own.coverage:.1%}':>9}"
+            f"{_cell(own.floors[own.best_floor].mse)} {own.best_floor}"
+        )
+    lines.append(f"{'over cut-offs':<23}{'MSE':>8} ± sd    {'MAE':>8} ± sd       better in")
+    rows: dict[str, Spreads] = {"model": report}
+    if report.network:
+        rows["network"] = report.network
+    for name, spreads in {**rows, **report.floors}.items():
+        errors = "   ".join(f"{_cell(each.mean)} ±{_cell(each.sd)[2:]}"
+                            for each in (spreads.mse, spreads.mae))  # fmt: skip
+        better = f"{spreads.better_in} of {count}" if isinstance(spreads, FloorSpreads) else ""
+        lines.append(f"{name:<22}{errors}   {better}".rstrip())
+    covered = report.coverage
+    if covered.mean is not None:
+        spread = "" if covered.sd is None else f" ± {covered.sd:.1%}"
+        lines.append(f"The {COVERED} % intervals cover {covered.mean:.1%}{spread}.")
+    return "\n".join([*lines, report.verdict])
+
+
+def _cell(value: float | None) -> str:
+    return f"{'–' if value is None else f'{value:.4f}':>9}"

@@ -1,0 +1,280 @@
+"""The evaluation of a run: metrics, floors, intervals, figures."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from forecaster.datasets import Batch, Windows
+from forecaster.evaluate import (
+    SHARES,
+    Calibration,
+    Coverage,
+    Evaluation,
+    Score,
+    calibrate,
+    evaluate,
+    in_units,
+    naive_mae,
+    percent,
+    score,
+    seen_by,
+    sides,
+)
+from forecaster.evaluate.figures import Errors
+from forecaster.evaluate.problem import Problem, reopen
+from forecaster.forecast.bundle import Bundle
+from forecaster.forecast.intervals import Intervals
+from forecaster.model import ForecastModel
+from forecaster.parts import NETWORK, Blend, Network, Once, Part, fit_parts
+from forecaster.parts.blend import mixed
+from forecaster.record import Backtest, Contest
+from forecaster.record.challenge import stretches
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def forecast_with(model: nn.Module) -> Callable[[Batch], Tensor]:
+    return lambda batch: model(*batch.inputs)
+
+
+def validate(
+    problem: Problem, model: Blend, device: str
+) -> tuple[Score, tuple[Intervals | None, str]]:
+    """The score on every window of validation, and the result of `find_intervals`.
+
+    For a single series, the calibrating windows are the last of validation, so each window is
+    forecast once.
+    """
+    whole = problem.validation(device)
+    if not problem.uncalibrated and whole.items is None:
+        levels = tuple(problem.config.intervals.levels)
+        own = Calibration(model, problem.calibrating(device), levels)
+        if len(own.chosen) == len(own.windows):
+            found = own.score(whole)
+            return found, find_intervals(problem, model, device, own)
+    return score(forecast_with(model), whole), find_intervals(problem, model, device)
+
+
+def contested(problem: Problem, found: Score, model: Blend, device: str) -> Contest:
+    """The errors that compare a model with the champion, by stretch.
+
+    The windows are the calibrating ones, which chose nothing in the model; if nothing is
+    calibrated, all of validation. `found` is the score on all of validation.
+    """
+    windows = problem.validation(device) if problem.uncalibrated else problem.calibrating(device)
+    if windows.items is not None and not problem.uncalibrated:
+        found = score(forecast_with(model), windows)
+    each, steps = found.by_window[-len(windows) :], found.steps
+    errors = tuple(stretches(each, windows.horizon, steps))
+    return Contest(errors=errors, windows=f"{len(windows)} of steps {windows.span}")
+
+
+def find_intervals(
+    problem: Problem, model: Blend, device: str, done: Calibration | None = None
+) -> tuple[Intervals | None, str]:
+    """The intervals of a trained model, and a sentence on what they are or why there are none.
+
+    `done` is the calibration on the calibrating windows, if there was one.
+    """
+    levels = tuple(problem.config.intervals.levels)
+    schema, why_not = problem.schema, problem.uncalibrated
+    if not why_not:
+        windows = problem.calibrating(device)
+        found = done.intervals() if done else calibrate(model, windows, levels)
+        if not found.levels:
+            return None, f"none: {len(windows)} windows are too few to calibrate any level"
+        lost = ", ".join(f"{level:g}" for level in levels if level not in found.levels)
+        some = f"{found.windows} of the" if found.windows < len(windows) else "the"
+        some += f" {len(windows)}"
+        return found, (
+            f"calibrated on {some} validation windows of rows {windows.span}"
+            + (f", too few for the levels {lost}" if lost else "")
+            + ("; the online form is only judged: a requested forecast comes without the errors of "
+               "earlier ones" if problem.config.intervals.online else "")
+        )  # fmt: skip
+    if model.spread is None:
+        return None, f"none: {why_not}"
+    found = Intervals.uncalibrated(levels, problem.config.window.horizon, len(schema.targets))
+    return found, f"the model's own, not calibrated: {why_not}"
+
+
+def judge(
+    problem: Problem,
+    model: Blend,
+    device: str,
+    intervals: Intervals | None = None,
+    parts: Sequence[Part] | None = None,
+) -> Evaluation:
+    """Score the model, its intervals and its parts, each alone, on every test window.
+
+    `parts` are all parts that were tried, with or without a share in the model, and the network; by
+    default the closed forms, fitted anew, and the other parts of the model.
+    """
+    model = model.to(device).eval()
+    if parts is None:
+        parts = parts_of(problem, model, device)
+    shared = Shared(model, [part.to(device).eval() for part in parts])
+    names, scaler = problem.schema.targets, problem.schema.target_scaler
+    online = problem.config.intervals.online
+    coverage = None if intervals is None else Coverage(shared, intervals, scaler, online=online)
+    floors = {p.name: (shared.of(p), p.chosen) for p in parts if not isinstance(p, Network)}
+    networks = [part for part in parts if isinstance(part, Network)]
+    evaluation = evaluate(
+        coverage.forecast if coverage else shared.path,
+        floors,
+        problem.test(device),
+        names,
+        scaler,
+        naive_mae(problem.training(device), problem.dataset.seasons[0]),
+        weights=model.shares,
+        network=shared.of(networks[0]) if networks else None,
+        rest=shared.rest if NETWORK in model.names and len(model.names) > 1 else None,
+    )
+    return replace(evaluation, intervals=None if coverage is None else coverage.record(names))
+
+
+def parts_of(problem: Problem, model: Blend, device: str) -> list[Part]:
+    """The closed forms, fitted anew unless the model has them, and the other parts of the model."""
+    own = dict(zip(model.names, model.members, strict=True))
+    parts = [own.get(part.name, part) for part in fit_parts(problem.fold(device))]
+    return parts + [part for part in own.values() if part not in parts]
+
+
+class Shared:
+    """A model and its parts on the same batches: each part forecasts a batch once."""
+
+    def __init__(self, model: Blend, parts: Sequence[Part]) -> None:
+        self.model, self.task = model, model.task
+        self.spread, self.middle = model.spread, model.middle
+        self.parts = Once(parts)
+        self.places = {part.name: place for place, part in enumerate(parts)}
+        self.own = [self.places[name] for name in model.names]
+
+    def of(self, part: Part) -> Callable[[Batch], Tensor]:
+        """The forecast of one part."""
+        place = self.places[part.name]
+        return lambda batch: self.parts(*batch.inputs)[place]
+
+    def path(self, batch: Batch) -> Tensor:
+        """The forecast of the model."""
+        return self._mixed(batch.inputs)
+
+    def rest(self, batch: Batch) -> Tensor:
+        """The forecast of the model without its network; the other shares then sum to one."""
+        kept = [place for place, name in enumerate(self.model.names) if name != NETWORK]
+        shares = self.model.weights[kept]
+        whole = shares.sum(dim=0)
+        even = torch.full_like(shares, 1 / len(kept))
+        shares = torch.where(whole > 0, shares / whole.clamp(min=1e-12), even)
+        found = self.parts(*batch.inputs)
+        return mixed([found[self.own[place]] for place in kept], shares)
+
+    def quantiles(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        """As `Blend.quantiles`."""
+        path = self._mixed((past, past_known, future_known, observed))
+        return self.model.about(path, past, observed)
+
+    def _mixed(self, inputs: tuple[Tensor | None, ...]) -> Tensor:
+        found = self.parts(*inputs)
+        if len(self.own) == 1:
+            return found[self.own[0]]
+        return mixed([found[place] for place in self.own], self.model.weights)
+
+
+def errors_of(problem: Problem, train: Windows, found: Score) -> Errors:
+    naive = naive_mae(train, problem.dataset.seasons[0])
+    return Errors(found, np.atleast_2d(problem.schema.target_scaler.std), naive)
+
+
+def rejudge(bundle: Bundle, device: str) -> Evaluation:
+    """Repeat the evaluation of a bundle on its own data."""
+    return judge(reopen(bundle), bundle.build(), device, bundle.intervals)
+
+
+def draw(
+    problem: Problem,
+    model: Blend,
+    intervals: Intervals | None,
+    found: Evaluation,
+    device: str,
+) -> dict[str, "Figure"]:
+    """The figures of a run: one forecast of the test split, and the error by step."""
+    from forecaster.evaluate import display
+
+    middle = found.model.windows // 2
+    return {
+        "forecast": draw_window(problem, model, intervals, found.record, middle, device),
+        "error_by_step": display.step_figure(
+            found.by_step(), found.best_floor, found.model.windows
+        ),
+    }
+
+
+def draw_window(
+    problem: Problem,
+    model: Blend | ForecastModel,
+    intervals: Intervals | None,
+    found: Backtest | None,
+    number: int,
+    device: str,
+) -> "Figure":
+    """A figure of the forecast of a test window, the main target first.
+
+    `found` says what the intervals covered.
+    """
+    from forecaster.evaluate import display
+
+    test = problem.test(device)
+    batch = test.batch(torch.tensor([number], device=device))
+    forecast, band = in_band(problem, model, intervals, batch)
+    targets, main = problem.schema.targets, problem.dataset.main_target
+    order = sorted(range(len(targets)), key=lambda place: targets[place] != main)
+    names, labels = [targets[place] for place in order], []
+    if band is not None and intervals is not None:
+        share = percent(intervals.widest(SHARES[0]) or 0)
+        parts = [found.covered(share, own) if found else None for own in names]
+        labels = [display.band_label(share, part) for part in parts]
+    columns = [problem.schema.target_positions[place] for place in order]
+    item, row, step = test.origin(number)
+    before = min(test.past, max(2 * test.horizon, 2 * problem.dataset.seasons[0]))
+    title = f"{problem.config.data.label}, test window {number + 1} of {len(test)}"
+    if problem.series.items is not None:
+        title += f", series {problem.series.items.names[item]}"
+    return display.forecast_figure(
+        problem.series.times[step - before : step + test.horizon],
+        problem.series.values[row - before : row, columns],
+        {
+            "forecast": forecast[:, order],
+            "truth": problem.series.values[row : row + test.horizon, columns],
+        },
+        names,
+        title,
+        None if band is None else band[:, order],
+        labels,
+    )
+
+
+def in_band(
+    problem: Problem, model: Blend | ForecastModel, intervals: Intervals | None, batch: Batch
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The forecast (T, K) of the first window of a batch, and the ends of its band (T, K, 2).
+
+    Both are in units. The band is that of the first share, or the widest that there is.
+    """
+    with torch.inference_mode():
+        scaled = model.quantiles(*batch.inputs).double().cpu().numpy()
+    scaler = problem.schema.target_scaler
+    forecast = in_units(scaled, scaler, batch.item)[0, ..., model.middle]
+    share = intervals.widest(SHARES[0]) if intervals else None
+    if intervals is None or share is None:
+        return forecast, None
+    widths = intervals.widths(*seen_by(batch, model.task))
+    ends = intervals.quantiles(scaled, sides(share), widths)
+    return forecast, in_units(ends, scaler, batch.item)[0]

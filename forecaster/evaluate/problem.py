@@ -1,0 +1,429 @@
+"""A configuration made concrete by its data: lengths, columns, borders, windows, scalers."""
+
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from forecaster.base.errors import DataError, UnavailableError, UsageError
+from forecaster.base.progress import Say
+from forecaster.base.spelling import spelled
+from forecaster.config.run_config import DataConfig, Loaded, RunConfig
+from forecaster.datasets import (
+    Borders,
+    Dataset,
+    Items,
+    KnownInputs,
+    Reading,
+    Scaler,
+    Series,
+    Windows,
+    is_generated,
+    load_card,
+    phase_weights,
+)
+from forecaster.datasets.items import End
+from forecaster.datasets.oddities import Oddity, find_oddities
+from forecaster.datasets.reading import Stamps, Text
+from forecaster.datasets.series import quoted
+from forecaster.datasets.sizes import panel_sizes, sizes
+from forecaster.evaluate.initial import is_open, with_start
+from forecaster.forecast.bundle import Bundle
+from forecaster.forecast.schema import Schema
+from forecaster.model import ForecastModel
+from forecaster.parts import Fold
+
+MOST = 100_000
+"""The approximate number of a panel's windows that are judged in a split: if there are more, evenly
+spaced ones are taken."""
+ITEMS = 1000
+"""The number of a panel's series that are scaled at once."""
+FRAME = "./frame"
+"""The name of data that come from a frame in Python, not from a file."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A configuration made concrete by its data: every length known, every column chosen."""
+
+    config: RunConfig
+    dataset: Dataset
+    series: Series
+    borders: Borders
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The schema, with the scalers of the training rows."""
+        series, items, known = self.series, self.series.items, self.series.known_columns
+        (_, last), (past, _, _) = self.borders.parts["train"], self.config.window.lengths()
+        rows: Any = slice(0, self.borders.train)
+        if self.dataset.as_it_is:
+            scaler = Scaler(np.zeros(len(series.columns)), np.ones(len(series.columns)))
+        elif items is None:
+            scaler = Scaler.fit(series.values[rows], series.columns)
+        else:
+            scaler = Scaler.fit_items(series.values, items, last, past, series.columns)
+            if series.known is not None:
+                steps = np.arange(len(series.values)) - np.repeat(items.bounds[:-1], items.lengths)
+                rows = steps < np.repeat(items.rows_before(last), items.lengths)
+        names = () if items is None else tuple(items.names)
+        reading, targets = self.dataset.reading, self.dataset.targets
+        return Schema(
+            columns=series.columns,
+            targets=targets,
+            reading=replace(
+                reading,
+                targets=names if reading.panel else targets,
+                past_covariates=reading.read_from([c for c in series.columns if c not in targets]),
+                future_covariates=reading.read_from(known),
+                static=tuple(series.static),
+            ),
+            scaler=scaler,
+            items=names,
+            known=KnownInputs.fit(series, rows),
+            holidays=self.config.data.holidays,
+        )
+
+    @property
+    def digest(self) -> str:
+        """The digest of the data, whichever columns are used."""
+        return self.dataset.digest
+
+    @cached_property
+    def oddities(self) -> tuple[Oddity, ...]:
+        """Unusual values in the data."""
+        return find_oddities(self.series, self.borders)
+
+    def refitted(self) -> "Problem":
+        """The same problem with every row a training row, for weights to be deployed."""
+        steps = len(self.series.times)
+        return replace(self, borders=Borders(steps, steps, steps))
+
+    def check(self) -> None:
+        """Raise DataError for defects that would end a run of one series only after its training.
+
+        These are a part without any target value, and a value that cannot be scaled.
+        """
+        series, targets = self.series, list(self.schema.target_positions)
+        ends = (0, self.borders.train, self.borders.validation, self.borders.test)
+        for part, first, last in zip(
+            ("training", "validation", "test"), ends, ends[1:], strict=False
+        ):
+            if np.isnan(series.values[first:last, targets]).all():
+                raise DataError(
+                    f"{series.source}: {quoted(self.schema.targets)} without any value in the "
+                    f"{part} steps, {series.times[first]} to {series.times[last - 1]}; remove "
+                    "these rows, or supply values."
+                )
+        self._narrow(self.schema.scaler.transform(series.values))
+
+    def windows(self, first: End, last: End, device: str) -> Windows:
+        """The windows whose targets lie in steps [first, last) of the grid, scaled.
+
+        The rows of a single series from `last` on are cut off first, so that nothing can read them;
+        the items of a panel share their table.
+        """
+        series, schema, known = self.series, self.schema, self.schema.known
+        past, _, horizon = self.config.window.lengths()
+        if isinstance(last, int) and series.items is None:
+            values = self._narrow(schema.scaler.transform(series.values[:last]))
+            covariates = None if series.known is None else known.scaled(series.known[:last])
+            calendar = schema.calendar(series.times[:last])
+        else:
+            values, covariates, calendar = self._table
+        static = known.encode(series.static) if known.attributes else None
+        return Windows(
+            values=torch.from_numpy(values).to(device),
+            calendar=torch.from_numpy(calendar).to(device),
+            past=past,
+            horizon=horizon,
+            first=first,
+            last=last,
+            targets=schema.target_positions,
+            items=series.items,
+            covariates=None if covariates is None else torch.from_numpy(covariates).to(device),
+            static=None if static is None else torch.from_numpy(static).to(device),
+        )
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        """For a panel: all values and covariates, scaled, and the calendar of its grid."""
+        series, schema, items = self.series, self.schema, self.series.items
+        assert items is not None
+        from forecaster.datasets.reader.values import allocate
+
+        values = allocate(series.values.shape)
+        for first in range(0, len(items), ITEMS):
+            last = min(first + ITEMS, len(items))
+            rows = slice(items.bounds[first], items.bounds[last])
+            which = np.repeat(np.arange(first, last), items.lengths[first:last])
+            scaled = schema.scaler.at(which, 2).transform(series.values[rows])
+            values[rows] = self._narrow(scaled, int(items.bounds[first]))
+        covariates = None if series.known is None else schema.known.scaled(series.known)
+        return values.astype(np.float32, copy=False), covariates, schema.calendar(series.times)
+
+    def _narrow(self, scaled: np.ndarray, begin: int = 0) -> np.ndarray:
+        """Convert scaled rows from `begin` on to 32 bits. Raises DataError for infinite values."""
+        with np.errstate(over="ignore"):
+            narrow = scaled.astype(np.float32, copy=False)
+        infinite = np.isinf(narrow)
+        if infinite.any():
+            place, column = np.argwhere(infinite)[0]
+            series, row = self.series, begin + int(place)
+            items = series.items or Items.single(len(series.values))
+            item, step = items.locate(row)
+            owner = f", series '{items.names[item]}'" if series.items else ""
+            raise DataError(
+                f"{series.source}{owner}, {series.times[step]}, column '{series.columns[column]}': "
+                f"{series.values[row, column]:g} is too far from the training rows to be scaled; "
+                "correct it, or leave the cell empty."
+            )
+        return narrow
+
+    def training(self, device: str) -> Windows:
+        return self.windows(*self.borders.parts["train"], device)
+
+    def validation(self, device: str) -> Windows:
+        return self.windows(*self.borders.parts["validation"], device).spaced(MOST)
+
+    @property
+    def half(self) -> int:
+        """The row that halves validation: rows before it stop training, the others calibrate."""
+        return (self.borders.train + self.borders.validation) // 2
+
+    @cached_property
+    def _halves(self) -> dict[str, tuple[End, End]]:
+        """The steps of validation that stop training, and those that calibrate.
+
+        If series are cut by their own lengths, those whose part cannot hold two windows alternate:
+        one stops training, the next calibrates.
+        """
+        (first, last), half = self.borders.parts["validation"], self.half
+        middle: End = half
+        if self.borders.each and self.series.items is not None:
+            past, _, horizon = self.config.window.lengths()
+            begin, end = np.asarray(first), np.asarray(last)
+            short = end - begin < 2 * horizon
+            turns = short & (self.series.items.windows(past, horizon, first, last)[1] > 0)
+            stops = np.where(np.cumsum(turns) % 2 == 1, end, begin)
+            middle = tuple(np.where(short, stops, (begin + end) // 2).tolist())
+        return {"stop": (first, middle), "calibrate": (middle, last)}
+
+    @property
+    def uncalibrated(self) -> str:
+        """Why nothing is calibrated and all of validation stops training; "" if calibrated."""
+        if not self.config.intervals.calibrate:
+            return "intervals.calibrate is false"
+        past, _, horizon = self.config.window.lengths()
+        if self.borders.each and self.series.items is not None:
+            if all(
+                self.series.items.windows(past, horizon, *steps)[1].any()
+                for steps in self._halves.values()
+            ):
+                return ""
+            return (
+                f"only one series has a window of {horizon} steps in its validation part, which "
+                "stops training; calibration needs two, or a validation part of twice the horizon"
+            )
+        stop, rest = self.half - self.borders.train, self.borders.validation - self.half
+        if horizon <= min(stop, rest):
+            return ""
+        return (
+            f"of the {stop + rest} rows of validation, {stop} would stop training and {rest} "
+            f"calibrate, but each half must hold a window of {horizon} steps; the longest "
+            f"horizon with calibrated intervals is {min(stop, rest)}"
+        )
+
+    def stopping(self, device: str) -> Windows:
+        """The validation windows that stop training."""
+        steps = self.borders.parts["validation"] if self.uncalibrated else self._halves["stop"]
+        return self.windows(*steps, device)
+
+    def calibrating(self, device: str) -> Windows:
+        """The other validation windows, which calibrate the intervals."""
+        return self.windows(*self._halves["calibrate"], device).spaced(MOST)
+
+    def test(self, device: str) -> Windows:
+        """The test windows, which only the evaluation reads, after training."""
+        return self.windows(*self.borders.parts["test"], device).spaced(MOST)
+
+    def fold(self, device: str) -> Fold:
+        """The data for fitting the parts; the windows that stop training also choose parts."""
+        return Fold(
+            self.schema.task(*self.config.window.lengths()),
+            self.training(device),
+            self.stopping(device),
+            self.dataset.seasons,
+            tuple(phase_weights(self.schema.freq, season) for season in self.dataset.seasons),
+            (self.schema.holidays is not None) + len(self.schema.known.columns),
+        )
+
+    def build_model(self) -> ForecastModel:
+        """The untrained model, a function of the configuration and its seed alone."""
+        task = self.schema.task(*self.config.window.lengths())
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            return self.config.build_model(task)
+
+    @property
+    def name(self) -> str:
+        """The registered name of models for this problem."""
+        data, window = self.config.data, self.config.window
+        target = "all" if data.features == "M" else "-".join(self.dataset.targets)
+        name = f"forecaster-{data.label}-{data.features}-{target}-{window.horizon}"
+        return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
+
+
+def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Dataset]:
+    """The data of the configuration, or its `otherwise` if the user named no data."""
+    config, data = loaded.config, loaded.config.data
+    try:
+        dataset = open_data(data)
+    except UnavailableError as error:
+        if data.is_file or not data.otherwise or loaded.named("data.name") or data.path:
+            raise
+        say(
+            f"{error}\nThis run uses {data.otherwise} instead of {data.name}: no data set was "
+            f"named, and {loaded.origins['data.otherwise']} allows it."
+        )
+        data = data.model_copy(update={"name": data.otherwise})
+        dataset = open_data(data)
+    for sentence in dataset.said:
+        say(sentence)
+    name, path = dataset.name, data.path and data.path.resolve()
+    if data.is_file:
+        name = str(Path(data.name).expanduser().absolute())
+    found = data.model_copy(update={"name": name, "path": path})  # valid from any folder
+    return config.model_copy(update={"data": found}), dataset
+
+
+def take_frame(loaded: Loaded, frame: pd.DataFrame, say: Say) -> tuple[RunConfig, Dataset]:
+    """The data in a frame, read as those of a file; the configuration names FRAME."""
+    from forecaster.datasets.reader import read_frame
+
+    dataset = read_frame(frame, said_of(loaded.config.data), where="the frame")
+    for sentence in dataset.said:
+        say(sentence)
+    return loaded.config, dataset
+
+
+def open_data(data: DataConfig, reading: Reading | None = None) -> Dataset:
+    """The data that a configuration names, read by the `reading` of a bundle if given."""
+    from forecaster.datasets.generated import generate
+    from forecaster.datasets.reader import read, read_card
+
+    said = said_of(data)
+    if data.name == FRAME:
+        raise UsageError("the model was fitted in Python to a frame, which is in no file")
+    if data.is_file:
+        return read(data.name, reading or said)
+    if is_generated(data.name):
+        return generate(data.name)
+    card = load_card(data.name)
+    return read_card(card, data.path, said, data.features)
+
+
+def said_of(data: DataConfig) -> Reading:
+    """The settings of a configuration for reading its file."""
+    return Reading(
+        time=data.time,
+        stamps=None if data.stamps is None else Stamps(data.stamps),
+        id=tuple(data.ids),
+        targets=tuple(data.targets),
+        past_covariates=tuple(data.past_covariates),
+        future_covariates=tuple(data.future_covariates),
+        static=tuple(data.static),
+        freq=data.freq,
+        seasons=tuple(data.seasons),
+        panel=data.panel,
+        policy=data.policy,
+        missing=tuple(map(str, data.missing)),
+        text=Text(
+            separator={"tab": "\t"}.get(data.separator or "", data.separator or ""),
+            decimal=data.decimal or "",
+        ),
+    )
+
+
+def make_problem(config: RunConfig, dataset: Dataset, say: Say = lambda _: None) -> Problem:
+    """Resolve what depends on the data: look-back, features, columns, borders, starts.
+
+    `say` gets a sentence if the series of a panel are cut by their own lengths by default.
+    """
+    data, window, series = config.data, config.window, dataset.series
+    features, targets = data.features or dataset.features, dataset.targets
+    if config.intervals.online and series.items is not None:
+        raise UsageError(
+            "intervals.online=true follows the errors of one series as they come in, but "
+            f"{dataset.name} has {len(series.items)} series"
+        )
+    steps, past, where = len(series.times), window.past, str(dataset.name)
+    if isinstance(past, str) and past != "auto":
+        past = int(past.split()[0]) * dataset.seasons[0]
+    elif past == "auto" and dataset.past is not None:
+        past = dataset.past
+    if dataset.split is None or past == "auto":
+        wanted = None if past == "auto" else int(past)
+        if series.items is None:
+            found = sizes(steps, window.horizon, dataset.seasons, wanted, where)
+        else:
+            found, why = panel_sizes(
+                series.items, steps, window.horizon, dataset.seasons, wanted, data.split, where
+            )
+            if why:
+                say(why)
+        past, borders = found.past, found.borders
+    if dataset.split is not None:
+        borders = dataset.split.borders(steps, where)
+    assert isinstance(past, int)
+    start = window.start or max(1, past // 2)
+    if start > past:
+        raise UsageError(
+            f"window.start={start} known steps begin the decoder's input, but the look-back has "
+            f"only {past} steps; choose for example "
+            f"{spelled('window.start', max(1, past // 2))}"
+        )
+    resolved = config.model_copy(
+        update={
+            "data": data.model_copy(
+                update={
+                    "features": features,
+                    "target": None if features == "M" else ",".join(targets),
+                    "split": "series" if borders.each else data.split,
+                }
+            ),
+            "window": window.model_copy(update={"past": past, "start": start}),
+        }
+    )
+    chosen = series.select(targets) if features == "S" else series
+    problem = Problem(resolved, dataset, chosen, borders)
+    if chosen.items is None:
+        problem.check()
+    if not is_open(resolved):
+        return problem
+    task = problem.schema.task(past, start, window.horizon)
+    return replace(problem, config=with_start(resolved, task, problem.training("cpu")))
+
+
+def reopen(bundle: Bundle, *, anew: bool = False) -> Problem:
+    """The problem that a bundle was trained on, to judge the bundle or, if `anew`, to train again.
+
+    Raises UsageError for judging a bundle that has seen the test rows, DataError for other data.
+    """
+    if bundle.about["refit"] and not anew:
+        raise UsageError(
+            "this bundle was refitted on all rows, including the test split, so its weights cannot "
+            "be judged; the figures measured before the refit are in its metrics.json"
+        )
+    problem = make_problem(bundle.config, open_data(bundle.config.data, bundle.schema.reading))
+    if problem.digest != bundle.about["data_digest"]:
+        raise DataError(
+            f"the bundle was trained on {bundle.about['data_digest']}, but {problem.series.source} "
+            f"has digest {problem.digest}: the figures would not be comparable"
+        )
+    return problem

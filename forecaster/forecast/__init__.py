@@ -1,0 +1,1 @@
+"""From a bundle and a history to a forecast: question, predictor, intervals, notices, export."""

@@ -1,0 +1,350 @@
+"""Forecast many files: one output file for each input file, either complete or absent.
+
+Written forecasts are kept: the same request continues where it stopped, and forecasts a file again
+only if that file has changed. Memory is bounded by the largest file and the series ids.
+"""
+
+import glob
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forecaster.base.errors import (
+    DataError,
+    ForecasterError,
+    StorageError,
+    UnavailableError,
+    UsageError,
+)
+from forecaster.base.installation import TABLES
+from forecaster.base.progress import Bar
+from forecaster.base.workers import FailedError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from forecaster.forecast.bundle import Bundle
+    from forecaster.forecast.predictor import Predictor
+
+LOG = "forecasts.jsonl"
+"""A file in the output folder: the request, then a line for each file that was written."""
+
+Say = Callable[[str], None]
+Write = Callable[["pd.DataFrame", Path], None]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of histories, and the name of the file for their forecasts."""
+
+    source: Path
+    name: str
+
+    def facts(self) -> dict[str, Any]:
+        """The facts that show whether the file has changed since it was forecast."""
+        known = self.source.stat()
+        return {"size": known.st_size, "changed": known.st_mtime_ns}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The outcome for one file: a temporary file beside the target, or the reason in `refused`.
+
+    `rows` is the number of rows written, `series` their series ids; `said` are sentences about the
+    file.
+    """
+
+    rows: int = 0
+    series: Sequence[tuple[str, ...]] = ()
+    said: Sequence[str] = ()
+    refused: str = ""
+
+
+Each = Callable[[Sequence[Part]], Iterable[tuple[Part, Draft | ForecasterError | FailedError]]]
+"""Applies `Work.draft` to some files, in any order, in this process or in others."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """How any process forecasts files: everything except the model and the files.
+
+    `output` is the output folder, and relative paths start at `here`; `options` go to
+    `Predictor.predict`. A frame has id columns, then the column `time`, then values; `write` saves
+    it in the format that the file's suffix names.
+    """
+
+    write: Write
+    output: Path
+    time: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    here: Path = Path()
+
+    def draft(self, predict: Callable[..., "pd.DataFrame"], part: Part) -> Draft:
+        """Forecast a file with a model's method `predict`, and write to a file beside the target.
+
+        Raises StorageError if writing fails.
+        """
+        said: list[str] = []
+
+        def say(text: str) -> None:
+            said.append(str(text))  # a plain string can be sent to another process
+
+        try:
+            frame = predict(
+                self.here / part.source, where=str(part.source), say=say, **self.options
+            )
+        except (DataError, UsageError) as error:
+            return Draft(said=said, refused=_named(part.source, error))
+        _write(frame, self.write, _beside(self.here / self.output / part.name))
+        return Draft(len(frame), _series(frame, self.time), said)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all worker processes share: the work, the model, and the device it runs on."""
+
+    work: Work
+    bundle: "Bundle"
+    device: str
+
+
+def draft_apart(shared: Shared, part: Part) -> Draft | ForecasterError:
+    """Run `Work.draft` in a worker process; return errors instead of raising them."""
+    from forecaster.forecast.predictor import Predictor
+
+    try:
+        if shared.bundle.digest not in _models:
+            forecaster = Predictor(shared.bundle, shared.device)
+            forecaster.check()
+            _models[shared.bundle.digest] = forecaster
+        return shared.work.draft(_models[shared.bundle.digest].predict, part)
+    except ForecasterError as error:
+        return error
+
+
+_models: dict[str, "Predictor"] = {}
+"""The models that this process has built, by the digest of their bundle."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """How many files were written now, how many were kept, and how many rows were written now."""
+
+    written: int
+    kept: int
+    rows: int
+
+
+def parts(wanted: str, output: Path) -> list[Part]:
+    """The files in a folder or matching a pattern, sorted by name.
+
+    Files in the folder `output` are earlier forecasts and are left out.
+    Raises UnavailableError if there are none, UsageError if two would be written to one name.
+    """
+    root = Path(wanted)
+    pattern = str(root / "**" / "*") if root.is_dir() else wanted
+    if not root.is_dir():
+        root = Path(*_literal(root))
+    files = sorted(Path(each) for each in glob.glob(pattern, recursive=True))
+    files = [each for each in files if each.is_file() and each.name.lower().endswith(TABLES)]
+    files = [each for each in files if output.resolve() not in each.resolve().parents]
+    if not files:
+        raise UnavailableError(f"{wanted} matches no data file ({', '.join(TABLES)})")
+    found: dict[str, Part] = {}
+    for file in files:
+        inside = file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
+        name = _name(inside)
+        if name in found:
+            raise UsageError(
+                f"the forecasts of {found[name].source} and of {file} would both be written to "
+                f"{name}: rename one of them"
+            )
+        found[name] = Part(file, name)
+    return list(found.values())
+
+
+def _literal(pattern: Path) -> Iterator[str]:
+    """The folders of a pattern before its first wildcard."""
+    for each in pattern.parts[:-1]:
+        if glob.has_magic(each):
+            return
+        yield each
+
+
+def _name(file: Path) -> str:
+    """The name of the output: that of the input, with Parquet for Parquet, else CSV."""
+    ending = next(
+        each for each in sorted(TABLES, key=len, reverse=True) if file.name.lower().endswith(each)
+    )
+    plain = ending.startswith((".csv", ".tsv"))
+    return str(file)[: -len(ending)] + (".csv" if plain else ".parquet")
+
+
+def forecast_all(
+    each: Each,
+    files: Sequence[Part],
+    output: Path,
+    time: str,
+    request: Mapping[str, Any],
+    say: Say = lambda _: None,
+) -> Done:
+    """Write the forecasts of each file into the folder `output`.
+
+    `each` drafts the missing ones; only this process moves drafts to their targets, after checking
+    that no other file has one of their series. `request` holds all that decides the forecasts
+    except the files. A file that cannot be forecast is reported and the others are forecast; at the
+    end, DataError gives their number. Raises UsageError if the folder holds the forecasts of
+    another request, StorageError if nothing can be written.
+    """
+    done = _open(output, request)
+    owners: dict[tuple[str, ...], str] = {}
+    told: set[str] = set()
+    failed: list[str] = []
+    missing: list[Part] = []
+    kept = written = rows = 0
+    facts = {part.name: part.facts() for part in files}
+
+    def refuse(part: Part, why: str) -> None:
+        failed.append(part.name)
+        say(why)
+        bar.advance(part.name, 1)
+
+    with Bar("forecasting", len(files)) as bar:
+        for part in files:
+            target = output / part.name
+            if done.get(part.name) != facts[part.name] or not target.is_file():
+                missing.append(part)
+                continue
+            if shared := _claim(_series(_read(target), time), part.name, owners):
+                refuse(part, f"{part.source}: {shared}")
+                continue
+            kept += 1
+            bar.advance(part.name, 1)
+        for part, draft in each(missing):
+            if isinstance(draft, ForecasterError):
+                raise draft
+            if isinstance(draft, FailedError):
+                refuse(part, f"{part.source}: its process {draft}")
+                continue
+            for text in draft.said:
+                if text not in told:  # sentences about the model appear once
+                    told.add(text)
+                    say(f"{part.source}: {text}")
+            if draft.refused:
+                refuse(part, draft.refused)
+                continue
+            target = output / part.name
+            if shared := _claim(draft.series, part.name, owners):
+                _beside(target).unlink(missing_ok=True)
+                refuse(part, f"{part.source}: {shared}")
+                continue
+            _place(target)
+            _append(output / LOG, {"file": part.name, **facts[part.name]})
+            written, rows = written + 1, rows + draft.rows
+            bar.advance(part.name, 1)
+    if failed:
+        raise DataError(
+            f"{len(failed)} of {len(files)} files could not be forecast, the first is "
+            f"{failed[0]}; the others are in {output}. Correct the files and run the same command "
+            "again: finished forecasts are kept."
+        )
+    return Done(written, kept, rows)
+
+
+def _named(file: Path, error: ForecasterError) -> str:
+    """The message of an error, with the name of the file."""
+    text = str(error)
+    return text if str(file) in text else f"{file}: {text}"
+
+
+def _beside(target: Path) -> Path:
+    return target.with_name(f".{target.name}")
+
+
+def _write(frame: "pd.DataFrame", write: Write, file: Path) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write(frame, file)
+    except OSError as error:
+        raise StorageError(f"{file} could not be written: {error}") from error
+
+
+def _place(target: Path) -> None:
+    """Move the temporary file beside `target` to `target`. Raises StorageError."""
+    try:
+        _beside(target).replace(target)
+    except OSError as error:
+        raise StorageError(
+            f"{target} could not be written: {error}. If other machines forecast, the folder must "
+            "be the same one on all of them."
+        ) from error
+
+
+def _series(frame: "pd.DataFrame", time: str) -> list[tuple[str, ...]]:
+    """The ids of a frame's series, as a CSV file returns them; empty for one series without ids."""
+    ids = list(frame.columns[: list(frame.columns).index(time)])
+    if not ids:
+        return []
+    unique = frame[ids].drop_duplicates().itertuples(index=False, name=None)
+    return [tuple(map(str, key)) for key in unique]
+
+
+def _claim(series: Sequence[tuple[str, ...]], name: str, owners: dict[tuple[str, ...], str]) -> str:
+    """Record which file has these series; return what is wrong if another file has one of them."""
+    for key in series:
+        other = owners.setdefault(key, name)
+        if other != name:
+            return (
+                f"series '{', '.join(key)}' is in two files, whose forecasts are {other} and "
+                f"{name}: put all rows of a series into one file"
+            )
+    return ""
+
+
+def _open(output: Path, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The forecasts already in the folder: the facts of each input by the name of its output.
+
+    Creates the folder if there is none.
+    """
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        log = output / LOG
+        lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    except OSError as error:
+        raise StorageError(f"{output} cannot be used as a folder: {error}") from error
+    found: list[dict[str, Any]] = []
+    for line in lines:
+        try:
+            found.append(json.loads(line))
+        except ValueError:  # it is empty, or the process was killed while it wrote it
+            continue
+    if not found:
+        _append(log, dict(request))
+        return {}
+    if found[0] != request:
+        differing = [key for key in request if found[0].get(key) != request[key]]
+        told = "; ".join(
+            f"{key}: {found[0].get(key)} there, {request[key]} here" for key in differing
+        )
+        raise UsageError(
+            f"{output} holds forecasts of another request: {told}. Choose another --output, or "
+            "remove the folder."
+        )
+    return {line["file"]: {key: line[key] for key in ("size", "changed")} for line in found[1:]}
+
+
+def _append(log: Path, line: Mapping[str, Any]) -> None:
+    """Append a line; it begins with the line break, as the last one may have been cut off."""
+    try:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"\n{json.dumps(line)}")
+    except OSError as error:
+        raise StorageError(f"{log} could not be written: {error}") from error
+
+
+def _read(file: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file, dtype=str)

@@ -1,0 +1,166 @@
+"""The description beside an exported model, so that it can run without torch."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from forecaster.base.errors import BundleError, StorageError, UnavailableError
+from forecaster.datasets import calendar_names
+from forecaster.forecast.intervals import Intervals
+from forecaster.forecast.schema import Schema
+from forecaster.record import Record
+
+Format = Literal["onnx", "torch-export"]
+FILES: dict[str, str] = {"onnx": "model.onnx", "torch-export": "model.pt2"}
+DESCRIPTION = "model.json"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Description:
+    """An exported model in words and numbers: `DESCRIPTION` in its folder.
+
+    `model` is the name of the model and `bundle` the digest of its bundle; `past`, `horizon` and
+    `needs` are steps; `levels` those of the intervals, () without any; `kind` is mean or median;
+    `made_of` are its parts. `about` and `record` are the bundle's, as far as remarks about
+    forecasts need them. `parity` is the largest distance from the bundle's forecasts, in standard
+    deviations of the series, and `sha256` is that of the model's file.
+    """
+
+    model: str
+    format: Format
+    bundle: str
+    past: int
+    horizon: int
+    needs: int
+    levels: tuple[float, ...]
+    kind: Literal["mean", "median"]
+    schema: Schema
+    about: dict[str, Any]
+    record: Record
+    made_of: list[dict[str, Any]] = field(default_factory=list)
+    parity: float = 0.0
+    sha256: str = ""
+
+    @property
+    def file(self) -> str:
+        """The name of the model's file."""
+        return FILES[self.format]
+
+    @property
+    def intervals(self) -> Intervals | None:
+        """The intervals, for their levels only; the numbers are in the model."""
+        return Intervals.uncalibrated(self.levels, 1, 1) if self.levels else None
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The inputs of the model in their order, each with its contents."""
+        schema, covariates = self.schema, self.schema.known
+        known = [*calendar_names(schema.freq), *(["holiday"] if schema.holidays else [])]
+        known += [f"{name}, scaled" for name in covariates.columns]
+        known += [
+            f"{attribute.name} = {word}" if word else f"{attribute.name}, scaled"
+            for attribute in covariates.attributes
+            for word in attribute.words or ("",)
+        ]
+        shape = f"(batch, {self.past}, {len(schema.columns)})"
+        found = {
+            "history": f"float64 {shape}: {', '.join(schema.columns)}, in units, NaN where missing",
+            "known": f"float32 (batch, {self.past + self.horizon}, {len(known)}): "
+            f"{', '.join(known)} of each step",
+        }
+        if self.levels:
+            found["levels"] = f"float64 (levels): from {self.levels[0]:g} to {self.levels[-1]:g}"
+        if schema.items:
+            each = f"float64 (batch, 1, {len(schema.columns)}): the scale of the series"
+            found |= {"mean": each, "std": each}
+        return found
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """The outputs of the model, each with its contents."""
+        shape = f"(batch, {self.horizon}, {len(self.schema.targets)}"
+        found = {"forecast": f"float64 {shape}): {', '.join(self.schema.targets)}, in units"}
+        if self.levels:
+            found["quantiles"] = f"float64 {shape}, levels): those at the levels, in units"
+        return found
+
+    @property
+    def included(self) -> dict[str, bool]:
+        """Which steps of a forecast the model itself performs."""
+        return {
+            "parts and their weights": True,
+            "missing values": True,
+            "scaling": True,
+            "statistics of each series": not self.schema.items,
+            "intervals": bool(self.levels),
+            "calendar and scaled covariates": False,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The description as plain JSON types."""
+        return {
+            "version": VERSION,
+            "file": self.file,
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+            "included": self.included,
+            **{
+                each.name: getattr(self, each.name)
+                for each in fields(self)
+                if each.name != "record"
+            },
+            "schema": self.schema.to_dict(),
+            "metrics": self.record.to_dict(),
+        }
+
+    def save(self, folder: Path, model: bytes) -> "Description":
+        """Write the model, and this description beside it. Raises StorageError."""
+        own = replace(self, sha256=hashlib.sha256(model).hexdigest())
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / own.file).write_bytes(model)
+            (folder / DESCRIPTION).write_text(json.dumps(own.to_dict(), indent=1) + "\n")
+        except OSError as error:
+            raise StorageError(f"the export could not be written to {folder}: {error}") from error
+        return own
+
+
+def read(folder: Path, wanted: Format) -> tuple[Description, bytes]:
+    """The description in a folder, and the bytes of the model beside it.
+
+    Raises UnavailableError if there is none of that format, BundleError if it is damaged.
+    """
+    try:
+        state = json.loads((folder / DESCRIPTION).read_bytes())
+        found = state["format"]
+        if found not in get_args(Format) or state.pop("version") != VERSION:
+            raise KeyError("version")
+        if found != wanted:
+            raise UnavailableError(f"{folder} holds a model in the format {found}, not {wanted}")
+        for name in ("file", "inputs", "outputs", "included"):
+            del state[name]
+        state["schema"], state["levels"] = Schema.from_dict(state["schema"]), tuple(state["levels"])
+        state["record"] = Record.read(state.pop("metrics"))
+        description = Description(**state)
+        model = (folder / FILES[wanted]).read_bytes()
+    except FileNotFoundError as error:
+        raise UnavailableError(
+            f"the folder {folder} holds no exported model: {Path(str(error.filename)).name} is "
+            f"missing; write one with `forecaster export --model MODEL --format {wanted}`"
+        ) from None
+    except OSError as error:
+        raise StorageError(f"{folder} could not be read: {error}") from error
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise BundleError(
+            f"{folder / DESCRIPTION} is not a description of this version: {error!r}; export the "
+            "model anew"
+        ) from None
+    if hashlib.sha256(model).hexdigest() != description.sha256:
+        raise BundleError(
+            f"{folder / FILES[wanted]} is damaged: its SHA-256 is not the one in {DESCRIPTION}; "
+            "export the model anew"
+        )
+    return description, model

@@ -1,0 +1,290 @@
+"""The exported graph: everything that turns a history into a forecast and its quantiles.
+
+A graph is kept only if its forecasts of the bundle's made-up histories (golden.py) equal the
+bundle's, within PARITY standard deviations of each series.
+"""
+
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from forecaster.attention import Attention
+from forecaster.base.errors import ForecasterError, UnavailableError
+from forecaster.base.extras import check
+from forecaster.base.shapes import Float
+from forecaster.forecast import golden
+from forecaster.forecast.composition import made_of
+from forecaster.forecast.export.description import Description, Format
+from forecaster.forecast.export.runtime import Exported, Run, session
+from forecaster.forecast.intervals import LEAST, Intervals
+from forecaster.forecast.predictor import Predictor
+from forecaster.record import Record
+
+PARITY = 1e-5
+"""How far a value may be off."""
+
+
+class Served(nn.Module):
+    """Maps histories to forecasts, both in units: scaling, the weighted parts, quantiles.
+
+    A panel's series are scaled by the given `mean` and `std`.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, forecaster: Predictor) -> None:
+        super().__init__()
+        bundle, schema = forecaster.bundle, forecaster.schema
+        self.model, self.past = forecaster.model, bundle.past
+        self.targets = list(schema.target_positions)
+        if not schema.items:
+            self.register_buffer("mean", torch.from_numpy(schema.scaler.mean)[None, None])
+            self.register_buffer("std", torch.from_numpy(schema.scaler.std)[None, None])
+        self.spread = Quantiles(bundle.intervals) if forecaster.levels else None
+
+    def forward(
+        self,
+        history: Float[Tensor, "b p c"],
+        known: Float[Tensor, "b steps f"],
+        levels: Float[Tensor, "q"] | None = None,  # noqa: F821
+        mean: Float[Tensor, "b 1 c"] | None = None,
+        std: Float[Tensor, "b 1 c"] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """The forecast (B, T, K) and, if there are intervals, its quantiles (B, T, K, levels)."""
+        if mean is None or std is None:
+            mean, std = self.mean, self.std
+        observed = ~history.isnan()
+        past = ((history - mean) / std).float().masked_fill(~observed, 0.0)
+        ahead = known[:, self.past :]
+        paths = self.model.quantiles(past, known[:, : self.past], ahead, observed).double()
+        mean, std = mean[..., self.targets], std[..., self.targets]
+        point = paths[..., self.model.middle]
+        forecast = point * std + mean
+        if self.spread is None or levels is None:
+            return (forecast,)
+        own, seen = past[..., self.targets], observed[..., self.targets]
+        found: Tensor = self.spread(paths, point, own, ahead, seen, levels)
+        return forecast, found * std[..., None] + mean[..., None]
+
+
+class Quantiles(nn.Module):
+    """`Intervals.widths` and `Intervals.quantiles`, on tensors."""
+
+    offsets: Tensor
+    own: Tensor
+    weights: Tensor
+    usual: Tensor
+    phases: Tensor
+
+    def __init__(self, intervals: Intervals | None) -> None:
+        super().__init__()
+        assert intervals is not None
+        conditions, backed = intervals.conditions, intervals.backed
+        self.backed = np.flatnonzero(backed).tolist()
+        self.register_buffer("offsets", torch.from_numpy(intervals.offsets[..., backed]).double())
+        self.register_buffer("own", torch.tensor(intervals.levels, dtype=torch.float64))
+        self.season = 0 if conditions is None else conditions.season
+        if conditions is not None:
+            weights = torch.tensor(conditions.weights, dtype=torch.float64)
+            self.register_buffer("weights", weights)
+            self.register_buffer("usual", torch.from_numpy(conditions.usual).double())
+            self.register_buffer("phases", torch.from_numpy(conditions.phases).double())
+
+    def forward(
+        self, paths: Tensor, point: Tensor, past: Tensor, ahead: Tensor, seen: Tensor, at: Tensor
+    ) -> Tensor:
+        """Scaled quantiles (B, T, K, levels) at the levels `at`."""
+        paths = paths if paths.shape[-1] == 1 else paths[..., self.backed]
+        offsets = self.offsets
+        if self.season:
+            widths = self._by_window(past, seen)[:, None] * self.phases[self._parts(ahead)]
+            offsets = widths[..., None] * offsets
+        found = (paths + offsets).sort(dim=-1).values
+        level = found @ self._shares(at)
+        point, side = point[..., None], at - 0.5
+        level = torch.where(side < 0, torch.minimum(level, point), level)
+        level = torch.where(side > 0, torch.maximum(level, point), level)
+        return torch.where(side == 0, point, level)
+
+    def _shares(self, at: Tensor) -> Tensor:
+        """The weights (Q, levels) of our own levels in the linear interpolation to `at`."""
+        own = self.own
+        if len(own) == 1:
+            return torch.ones_like(at)[None]
+        one = torch.ones_like(at)[None]
+        apart = (own[1:] - own[:-1])[:, None]
+        rising = torch.cat([one, (at - own[:-1, None]) / apart])
+        falling = torch.cat([(own[1:, None] - at) / apart, one])
+        return torch.minimum(rising, falling).clamp(0.0, 1.0)
+
+    def _parts(self, ahead: Tensor) -> Tensor:
+        features = ahead[..., : len(self.weights)].double() + 0.5
+        phase = torch.floor(features @ self.weights + 1e-2).long() % self.season
+        return phase * len(self.phases) // self.season
+
+    def _by_window(self, past: Tensor, seen: Tensor) -> Tensor:
+        """`Conditions.of_deviation` of `deviation`, (B, K)."""
+        steps, columns = past.shape[1:]
+        length = self.season if steps >= 2 * self.season else 1
+        whole = steps // length * length
+        shape = (-1, whole // length, length, columns)
+        values, there = (x[:, -whole:].double().reshape(shape) for x in (past, seen))
+        cycle = (values * there).sum(dim=1) / there.sum(dim=1).clamp(min=1)
+        squares = (values - cycle[:, None]).square() * there
+        newest = max(self.season, steps // 4)
+        sums, counts = (
+            x.reshape(-1, whole, columns)[:, -newest:].sum(dim=1) for x in (squares, there)
+        )
+        ratio = (sums / counts).sqrt() / self.usual
+        ratio = torch.where(torch.isfinite(ratio), ratio, 1.0)
+        return ratio.clamp(min=LEAST).sqrt()
+
+
+def export(forecaster: Predictor, form: Format, folder: Path) -> Description:
+    """Write a model in a format, and its description, to a folder.
+
+    Raises UnavailableError if the model cannot be exported, or if the export's forecasts differ;
+    then nothing is written.
+    """
+    bundle = forecaster.bundle
+    description = Description(
+        model=bundle.name,
+        format=form,
+        bundle=bundle.digest,
+        past=bundle.past,
+        horizon=bundle.horizon,
+        needs=forecaster.needs,
+        levels=forecaster.levels,
+        kind=forecaster.kind,
+        schema=bundle.schema,
+        about={key: bundle.about[key] for key in ("intervals", "ranges") if key in bundle.about},
+        record=Record(test=bundle.record.test),
+        made_of=[part.to_dict() for part in made_of(bundle)],
+    )
+    needed(form)
+    try:
+        with quiet():
+            model, run = WRITERS[form](Served(forecaster).eval(), description)
+    except ForecasterError:
+        raise
+    except Exception as error:  # tracing raises many classes of errors
+        raise UnavailableError(_reason(forecaster, form, error)) from error
+    apart = parity(forecaster, Exported(description, run))
+    if not apart <= PARITY:
+        raise UnavailableError(
+            f"the forecasts of the exported model differ from the bundle's by up to {apart:.2g} "
+            f"standard deviations, where {PARITY:g} is allowed; nothing was kept"
+        )
+    return replace(description, parity=apart).save(folder, model)
+
+
+def needed(form: Format) -> None:
+    """Raise UnavailableError if a package that writes the format is missing."""
+    for module in ("onnx", "onnxscript") if form == "onnx" else ():
+        check(module, "export to ONNX")
+
+
+def trace(served: Served, description: Description) -> torch.export.ExportedProgram:
+    """The graph for any number of histories and of levels."""
+    steps, columns = description.past + description.horizon, len(description.schema.columns)
+    task = served.model.task
+    batch, levels = torch.export.Dim("batch"), torch.export.Dim("levels")
+    generator = torch.Generator().manual_seed(0)
+    own = [*description.levels[:2], *description.levels][:3]
+    every = {
+        "history": torch.randn(3, description.past, columns, generator=generator).double(),
+        "known": torch.zeros(3, steps, task.calendar + task.covariates),
+        "levels": torch.tensor(own, dtype=torch.float64),
+        # the same tensor given twice would become one input of the graph
+        "mean": torch.zeros(3, 1, columns, dtype=torch.float64),
+        "std": torch.ones(3, 1, columns, dtype=torch.float64),
+    }
+    inputs = {name: every[name] for name in description.inputs}
+    dims = {name: {0: levels if name == "levels" else batch} for name in inputs}
+    with torch.no_grad():
+        return torch.export.export(served, (), inputs, dynamic_shapes=dims)
+
+
+def to_onnx(served: Served, description: Description) -> tuple[bytes, Run]:
+    """The bytes of an ONNX file, and a function that runs them."""
+    program = torch.onnx.export(
+        trace(served, description),
+        input_names=list(description.inputs),
+        output_names=list(description.outputs),
+        dynamo=True,
+        verbose=False,
+    )
+    assert program is not None
+    proto = program.model_proto
+    for node in (*proto.graph.node, *(node for each in proto.functions for node in each.node)):
+        del node.metadata_props[:]  # paths of this machine where it was traced
+    del proto.graph.value_info[:]
+    for value in (*proto.graph.input, *proto.graph.output):
+        for place, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.HasField("dim_param"):
+                dim.dim_param = "levels" if place or value.name == "levels" else "batch"
+    model: bytes = proto.SerializeToString()
+    return model, session(model, 1)
+
+
+def to_torch(served: Served, description: Description) -> tuple[bytes, Run]:
+    """The bytes of a .pt2 file, and a function that runs them after loading them again."""
+    file = io.BytesIO()
+    torch.export.save(trace(served, description), file)
+    file.seek(0)
+    module = torch.export.load(file).module()  # ours, just written: loading unpickles
+
+    def run(inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> Sequence[np.ndarray]:
+        with torch.inference_mode():
+            outputs = module(**{name: torch.tensor(array) for name, array in inputs.items()})
+        return [output.numpy() for output in outputs[: len(wanted)]]
+
+    return file.getvalue(), run
+
+
+WRITERS: dict[Format, Callable[[Served, Description], tuple[bytes, Run]]] = {
+    "onnx": to_onnx,
+    "torch-export": to_torch,
+}
+
+
+def parity(forecaster: Predictor, exported: Exported) -> float:
+    """The largest distance between forecasts and quantiles of an export and of its bundle, in
+    standard deviations of each series; nan if one is not a number."""
+    kept = forecaster.bundle.golden
+    which = range(golden.FEWEST) if kept is None else kept.which.tolist()
+    apart = np.abs(exported.golden(which) - forecaster.golden(which))
+    return float(apart.max())
+
+
+def _reason(forecaster: Predictor, form: Format, error: Exception) -> str:
+    """Why a model cannot be exported: the reasons of its attentions, or the error's first line."""
+    kinds = {type(module) for module in forecaster.model.modules() if isinstance(module, Attention)}
+    said = [f"{kind.__name__}: {kind.about.no_export}" for kind in kinds if kind.about.no_export]
+    first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return (
+        f"this model cannot be exported to {form}: {'; '.join(said) or first}. `forecaster "
+        "attentions` shows which types can"
+    )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the logs and warnings of torch's exporters, which do not help users."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

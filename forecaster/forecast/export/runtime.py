@@ -1,0 +1,93 @@
+"""Forecast with an exported model, from a history to a table, without torch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+
+from forecaster.base.extras import needed
+from forecaster.datasets import Scaler
+from forecaster.forecast.export.description import Description, read
+from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.unusual import Ranges
+
+if TYPE_CHECKING:
+    from forecaster.forecast.bundle import Bundle
+
+Run = Callable[[Mapping[str, np.ndarray], Sequence[str]], Sequence[np.ndarray]]
+"""Returns the outputs of a model with the given names, for inputs by name."""
+
+
+class Exported(Predictor):
+    """A `Predictor` whose numbers come from an exported model.
+
+    It holds no network, and cannot drop parts of the model when a history is short.
+    """
+
+    def __init__(self, description: Description, run: Run) -> None:
+        self.description, self.run = description, run
+        self.bundle = cast("Bundle", description)  # it has what a forecast needs of a bundle
+        schema, ranges = description.schema, description.about.get("ranges")
+        sizes = len(schema.columns), len(schema.targets)
+        self.ranges = None if ranges is None else Ranges.from_dict(ranges, *sizes)
+
+    @property
+    def needs(self) -> int:
+        return self.description.needs
+
+    @property
+    def least(self) -> int:  # in Predictor a cached property
+        return self.description.needs
+
+    @property
+    def kind(self) -> Literal["mean", "median"]:
+        return self.description.kind
+
+    def _ahead(
+        self,
+        history: np.ndarray,
+        scaled: np.ndarray,
+        scaler: Scaler,
+        known: np.ndarray,
+        levels: Sequence[float],
+        rows: Sequence[int] | None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        shape = (len(history), 1, history.shape[2])
+        inputs: dict[str, np.ndarray] = {
+            "history": history.astype(np.float64),
+            "known": known.astype(np.float32),
+            "levels": np.array(levels or self.levels[:1], dtype=np.float64),
+            "mean": np.broadcast_to(scaler.mean, shape),
+            "std": np.broadcast_to(scaler.std, shape),
+        }
+        wanted = ["forecast", "quantiles"] if levels else ["forecast"]
+        found = self.run({name: inputs[name] for name in self.description.inputs}, wanted)
+        if levels:
+            return found[0], found[1]
+        return found[0], np.empty((*found[0].shape, 0))
+
+
+def load(folder: str | Path, threads: int | None = None) -> Exported:
+    """The ONNX model of a folder, ready to forecast on the processor.
+
+    Raises UnavailableError if there is none, or no ONNX Runtime; BundleError if it is damaged.
+    """
+    description, model = read(Path(folder), "onnx")
+    return Exported(description, session(model, threads))
+
+
+def session(model: bytes, threads: int | None = None) -> Run:
+    """A function that runs an ONNX model. Raises UnavailableError without ONNX Runtime."""
+    with needed("running an exported model"):
+        import onnxruntime
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or 0
+    options.log_severity_level = 3
+    found: Any = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+    def run(inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> Sequence[np.ndarray]:
+        outputs: Sequence[np.ndarray] = found.run(list(wanted), dict(inputs))
+        return outputs
+
+    return run

@@ -1,0 +1,172 @@
+"""Made-up histories that a model forecasts when it is saved, and must forecast alike afterwards.
+
+A wave without noise tests little: a model that starts at the mean cycle forecasts it as well
+without its network. These histories are noisy, with several cycles, levels and scales, shifts, all
+sorts of covariates, words, series and attributes, and several times of the calendar; every fourth
+has gaps. They follow from the schema and the lengths alone, so a bundle keeps only their numbers
+and forecasts.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from forecaster.forecast.schema import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+KEPT, FEWEST = 16, 4
+"""How many histories a bundle keeps, and the fewest, when a forecast is long and wide."""
+NUMBERS = 2**21
+"""The most numbers in all forecasts that a bundle keeps together: 8 MiB."""
+BATCH = 4
+"""How many histories are forecast together; either all of them have gaps or none."""
+NOISE, STEADY = 3e-6, 1e-5
+"""How far other arithmetic may move a value, and how far that may move a forecast, in standard
+deviations. A history whose forecast moves further, because an attention chooses among values that
+are nearly equal, is not kept if there are others."""
+ALLOWED = {"cpu": 1e-4, "cuda": 1e-3}
+"""How far a forecast on each device may be from the kept one: the root mean square over the steps
+of a column or quantile, in standard deviations of the series. For a GPU, it is ten times what the
+tests of attentions allow there, all in float32."""
+
+
+@dataclass(frozen=True, eq=False)
+class Golden:
+    """What a bundle keeps: `which` (N,) histories, and their `forecast` (N, T, targets,
+    1 + levels), in standard deviations of each series about its mean, followed by the quantiles at
+    the model's levels."""
+
+    which: "NDArray[np.int64]"
+    forecast: "NDArray[np.float32]"
+
+
+def apart(made: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The distance of forecasts (N, T, K, Q) from the kept ones: the largest over columns and
+    quantiles, for each history (N,). nan where a forecast is not a number."""
+    found: np.ndarray = np.sqrt(np.square(made - kept).mean(axis=1)).max(axis=(1, 2))
+    return found
+
+
+def count(horizon: int, targets: int, levels: int) -> int:
+    """How many histories a bundle keeps."""
+    return min(KEPT, max(FEWEST, NUMBERS // (horizon * targets * (1 + levels))))
+
+
+def steadiest(moved: np.ndarray, wanted: int) -> np.ndarray:
+    """Choose `wanted` histories, in their order, by how far their forecasts `moved` (N,) under
+    NOISE: the first that are steady, and if there are too few, those that moved least."""
+    return np.sort(np.where(moved > STEADY, moved, 0).argsort(kind="stable")[:wanted])
+
+
+def has_gaps(number: int) -> bool:
+    return number % 4 == 3
+
+
+def batches(which: Sequence[int]) -> Iterator[list[int]]:
+    """The positions in `which` of the histories that are forecast together."""
+    for gaps in (False, True):
+        places = [place for place, number in enumerate(which) if has_gaps(number) == gaps]
+        yield from (places[at : at + BATCH] for at in range(0, len(places), BATCH))
+
+
+def histories(schema: Schema, past: int, horizon: int, which: Sequence[int]) -> dict[str, Any]:
+    """The histories with these numbers, as the arguments of `Predictor.forecast_quantiles`."""
+    import pandas as pd
+
+    made = [_Made(schema, past, past + horizon, number) for number in which]
+    found: dict[str, Any] = {
+        "history": np.stack([each.values for each in made]),
+        "starts": pd.DatetimeIndex([each.start for each in made]),
+    }
+    if schema.known.columns:
+        found["covariates"] = np.stack([each.covariates for each in made])
+    if schema.known.attributes:
+        names = [attribute.name for attribute in schema.known.attributes]
+        found["static"] = {name: [each.static[name] for each in made] for name in names}
+    if schema.items:
+        found["items"] = [each.item for each in made]
+    return found
+
+
+class _Made:
+    """A made-up history: `values` (P, C) and `covariates` (P + T, K) in units, and attributes."""
+
+    def __init__(self, schema: Schema, past: int, steps: int, number: int) -> None:
+        self.schema, self.number = schema, number
+        self.random = np.random.default_rng([17, number])
+        self.words = {name: self._words(words, steps) for name, words in self._told().items()}
+        place = None
+        if schema.items and number % 5 != 4:  # the others are unknown series
+            place = number * 7919 % len(schema.items)
+        self.item = None if place is None else schema.items[place]
+        scaled = self._waves(steps, len(schema.columns))
+        mean, std = np.atleast_2d(schema.scaler.mean), np.atleast_2d(schema.scaler.std)
+        values = mean[place or 0] + std[place or 0] * scaled
+        self.values = self._with_words(schema.columns, values)[:past]
+        if has_gaps(number):
+            self.values[self._gaps(past)] = np.nan
+        known = schema.known
+        if known.scaler is not None:
+            told = known.scaler.inverse(self._waves(steps, len(known.columns)))
+            self.covariates = self._with_words(known.columns, told)
+        self.static = {
+            each.name: self.random.choice(each.words).item()
+            if each.words
+            else each.mean + each.std * self.random.normal()
+            for each in known.attributes
+        }
+
+    @property
+    def start(self) -> "pd.Timestamp":
+        """The start: each history has another day of several years, and place in the season."""
+        import pandas as pd
+
+        season = min(self.schema.reading.seasons[0], 10_000)
+        day = pd.Timestamp("2019-01-01") + pd.Timedelta(days=self.number * 67)
+        steps = pd.date_range(day, periods=self.number * 5 % season + 1, freq=self.schema.freq)
+        return steps[-1]
+
+    def _waves(self, steps: int, columns: int) -> np.ndarray:
+        """Values (steps, columns) about 0, with a different level and scale in each column."""
+        random, time = self.random, np.arange(steps)[:, None]
+        found = random.uniform(0.1, 0.8, columns) * random.normal(size=(steps, columns))
+        for season in self.schema.reading.seasons[:2]:
+            for harmonic in (1, 2):
+                phase = random.uniform(0, 2 * np.pi, columns)
+                turns = 2 * np.pi * harmonic / season * time
+                found += random.uniform(0.2, 1.2, columns) / harmonic * np.sin(turns + phase)
+        walk = random.normal(size=(steps, columns)).cumsum(axis=0) / steps**0.5
+        shifted = time >= random.integers(steps // 4, steps, columns)
+        found += walk + random.normal(0, 1.5, columns) * shifted
+        scale = np.exp(random.uniform(-1.2, 0.8, columns))
+        return np.asarray(random.normal(0, 0.8, columns) + scale * found)
+
+    def _told(self) -> dict[str, tuple[str, ...]]:
+        reading = self.schema.reading
+        return {name: reading.read_as([name]) for name in reading.categories}
+
+    def _words(self, parts: Sequence[str], steps: int) -> dict[str, np.ndarray]:
+        """The columns of 0 and 1 of a covariate of words; each word stays for some steps."""
+        stretch = int(self.random.integers(2, 7))
+        said = self.random.integers(len(parts), size=steps // stretch + 1).repeat(stretch)[:steps]
+        return {part: (said == place).astype(float) for place, part in enumerate(parts)}
+
+    def _with_words(self, columns: Sequence[str], values: np.ndarray) -> np.ndarray:
+        for parts in self.words.values():
+            for name in set(parts).intersection(columns):
+                values[:, columns.index(name)] = parts[name]
+        return values
+
+    def _gaps(self, past: int) -> np.ndarray:
+        """A mask (P, C) of missing values: single ones and a stretch."""
+        shape = (past, len(self.schema.columns))
+        gaps = self.random.random(shape) < 0.2
+        first = int(self.random.integers(past))
+        gaps[first : first + past // 8] |= self.random.random(shape[1]) < 0.5
+        gaps[self.random.integers(past)] = False  # each column has a value
+        return gaps

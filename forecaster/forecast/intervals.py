@@ -1,0 +1,265 @@
+"""Quantiles about a forecast: calibrated offsets, their widths by window, interpolation.
+
+About a point forecast, offsets are symmetric, and wider where recent values or the season call for
+it (`Conditions`): normalised conformal prediction (Papadopoulos, Gammerman and Vovk, 2008). About
+the model's own quantiles, they are those of conformalised quantile regression (Romano, Patterson
+and Candès, NeurIPS 2019, theorem 2). Either way the intervals contain the forecast.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from forecaster.base.errors import UsageError
+
+TOLERANCE = 0.03
+"""How far the coverage of a band may be off before a sentence states it."""
+LEAST = 0.3
+"""The smallest share of the usual deviation that counts: calmer histories do not narrow the
+intervals further."""
+
+
+def conformal_offsets(errors: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+    """What to add to the path of each level, (..., Q), by its errors y - path.
+
+    errors (n, ..., 1) about one path, or (n, ..., Q) about the path of each level. Of the n sorted
+    errors, levels above 1/2 take number ceil(a (n + 1)), so that a new value lies at or below with
+    probability a at least; levels below 1/2 take number floor(a (n + 1)), so that it lies below
+    with probability a at most; 1/2 takes the middle of both. A level that n errors cannot support
+    gets an infinite offset. Errors that are nan, of missing values, do not count.
+
+    That probability holds if old and new errors are exchangeable. Errors of overlapping windows are
+    not: n of them hold about as much information as n / T. The coverage on the test split is
+    therefore part of the result.
+    """
+    errors = np.sort(errors, axis=0)  # nan last
+    n = (~np.isnan(errors[..., 0])).sum(axis=0)
+    offsets = np.empty((*errors.shape[1:-1], len(levels)))
+    for q, level in enumerate(levels):
+        own = errors[..., q if errors.shape[-1] > 1 else 0]
+        place = np.round(level * (n + 1), 9)  # 0.7 * 10 is a little more than 7
+        lower = _order(own, np.floor(place).astype(int), n)
+        upper = _order(own, np.ceil(place).astype(int), n)
+        offsets[..., q] = lower if level < 0.5 else upper
+        if level == 0.5:
+            middle = n > 0
+            offsets[..., q] = np.where(middle, (np.where(middle, lower, 0) + upper) / 2, np.inf)
+    return offsets
+
+
+def _order(errors: np.ndarray, number: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Number `number` (...) of n sorted errors (N, ...) from 1; infinite below 1 and above n."""
+    place = np.clip(number - 1, 0, len(errors) - 1)
+    there = np.take_along_axis(errors, place[None], axis=0)[0].astype(float)
+    return np.where(number < 1, -np.inf, np.where(number > n, np.inf, there))
+
+
+@dataclass(frozen=True, eq=False)
+class Conditions:
+    """How much wider than usual the intervals of a window are, by what is known at its forecast.
+
+    `season` steps make a cycle; floor(sum_f weights_f (feature_f + 1/2)) is the position of a step
+    in it; empty `weights` mean that the calendar does not determine it. `usual` (K,) is the root
+    mean square of `deviation` over the calibrating windows; `phases` (N, K) are the widths of N
+    equal parts of the cycle, about 1.
+    """
+
+    season: int
+    weights: tuple[float, ...]
+    usual: np.ndarray
+    phases: np.ndarray
+
+    def widths(
+        self, past: np.ndarray, future_known: np.ndarray, observed: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Factors (B, T, K) of the offsets.
+
+        past (B, P, K) scaled values of the targets, with a value where `observed`; future_known
+        (B, T, F), the calendar first.
+        """
+        by_window = self.of_deviation(deviation(past, self.season, observed))[:, None]
+        widths: np.ndarray = by_window * self.phases[self.parts(future_known)]
+        return widths
+
+    def of_deviation(self, found: np.ndarray) -> np.ndarray:
+        """The factor (B, K) of windows with a `deviation`: the square root of its ratio to usual.
+
+        The ratio counts as LEAST at least; the factor is 1 where nothing is observed or usual.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = found / self.usual
+        return np.sqrt(np.maximum(np.where(np.isfinite(ratio), ratio, 1.0), LEAST))
+
+    def parts(self, future_known: np.ndarray) -> np.ndarray:
+        """The part of the cycle in which each step lies, (B, T)."""
+        features = future_known[..., : len(self.weights)].astype(float) + 0.5
+        phase = np.floor(features @ np.array(self.weights) + 1e-2).astype(int) % self.season
+        part: np.ndarray = phase * len(self.phases) // self.season
+        return part
+
+
+def deviation(past: np.ndarray, season: int, observed: np.ndarray | None = None) -> np.ndarray:
+    """The root mean square distance of windows' newest values from their mean cycle, (B, K).
+
+    past (B, P, K), with a value where `observed`. The cycle is the mean of the look-back's whole
+    cycles, or of all its values if it does not hold two; the newest values are a quarter of the
+    look-back, but at least one cycle. nan where nothing is observed.
+    """
+    batch, steps, columns = past.shape
+    length = season if steps >= 2 * season else 1
+    whole = steps // length * length
+    shape = (batch, whole // length, length, columns)
+    values = past[:, -whole:].reshape(shape).astype(float)
+    seen = np.ones(shape) if observed is None else observed[:, -whole:].reshape(shape).astype(float)
+    cycle = (values * seen).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    squares = np.square(values - cycle[:, None]) * seen
+    newest = slice(-max(season, steps // 4), None)
+    sums, counts = (
+        part.reshape(batch, whole, columns)[:, newest].sum(axis=1) for part in (squares, seen)
+    )
+    with np.errstate(invalid="ignore"):
+        found: np.ndarray = np.sqrt(sums / counts)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """How a model's paths become quantiles, in scaled values: standard deviations of a column.
+
+    `nominal` are the requested levels. `offsets` (T, K, Q) is added to the paths, times the widths
+    of the `conditions` if there are any; it is infinite for levels that too few windows support.
+    `scale` (T, K) is the root mean square of the calibrating errors over those widths; `windows` is
+    the number of calibrating windows, 0 for a model whose own quantiles are taken unchanged. The
+    series of a panel share them, each in its own standard deviations.
+    """
+
+    nominal: tuple[float, ...]
+    offsets: np.ndarray
+    scale: np.ndarray
+    windows: int
+    conditions: Conditions | None = None
+
+    @classmethod
+    def uncalibrated(cls, levels: tuple[float, ...], horizon: int, targets: int) -> "Intervals":
+        """The intervals of a model with its own quantiles, taken unchanged."""
+        shape = (horizon, targets)
+        return cls(levels, np.zeros((*shape, len(levels))), np.zeros(shape), 0)
+
+    @cached_property
+    def backed(self) -> np.ndarray:
+        """Which of the levels enough windows support, (Q,)."""
+        finite: np.ndarray = np.isfinite(self.offsets).all(axis=(0, 1))
+        return finite
+
+    @cached_property
+    def levels(self) -> tuple[float, ...]:
+        """The supported levels, rising."""
+        return tuple(level for level, on in zip(self.nominal, self.backed, strict=True) if on)
+
+    def widths(
+        self, past: np.ndarray, future_known: np.ndarray, observed: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Factors of the offsets, (B, T, K) as `Conditions.widths`, or one for all, (1, 1, 1)."""
+        if self.conditions is None:
+            return np.ones((1, 1, 1))
+        return self.conditions.widths(past, future_known, observed)
+
+    def unsorted(
+        self, paths: np.ndarray, widths: np.ndarray, offsets: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The calibrated quantiles (..., T, K, len(levels)), possibly crossing.
+
+        paths (..., T, K, 1 or Q) scaled; widths (..., T, K) are `widths` of their windows;
+        `offsets` (T, K, len(levels)), if given, replace our own.
+        """
+        backed = self.backed
+        own = paths if paths.shape[-1] == 1 else paths[..., backed]
+        offsets = self.offsets[..., backed] if offsets is None else offsets
+        shape = np.broadcast_shapes(own.shape[:-1], widths.shape, offsets.shape[:-1])
+        found = _levels_last(shape, offsets.shape[-1], np.result_type(own, widths, offsets))
+        for q in range(offsets.shape[-1]):
+            path = own[..., min(q, own.shape[-1] - 1)]
+            np.add(path, widths * offsets[..., q], out=found[..., q])
+        return found
+
+    def quantiles(
+        self, paths: np.ndarray, levels: Sequence[float], widths: np.ndarray
+    ) -> np.ndarray:
+        """The quantiles at `levels`, (..., T, K, len(levels)), rising and about the forecast."""
+        found = rising(self.unsorted(paths, widths))
+        return between(found, self.levels, levels, self.point(paths))
+
+    def point(self, paths: np.ndarray) -> np.ndarray:
+        """The forecast (..., T, K) among the paths (..., T, K, 1 or Q)."""
+        middle: np.ndarray = paths[..., 0 if paths.shape[-1] == 1 else self.nominal.index(0.5)]
+        return middle
+
+    def rescaled(self, ratio: np.ndarray) -> "Intervals":
+        """The same intervals in units, for targets with a new scaler.
+
+        ratio: old by new standard deviation, (K,), or (S, K) of a panel, whose median counts.
+        """
+        ratio, own = np.median(np.atleast_2d(ratio), axis=0), self.conditions
+        return replace(
+            self,
+            offsets=self.offsets * ratio[:, None],
+            scale=self.scale * ratio,
+            conditions=own and replace(own, usual=own.usual * ratio),
+        )
+
+    def reach(self, levels: Sequence[float]) -> bool:
+        """Whether all of `levels` lie within the range of ours."""
+        own = self.levels
+        return bool(own) and all(own[0] <= level <= own[-1] for level in levels)
+
+    def widest(self, share: float) -> float | None:
+        """`share`, or that of our widest interval if that is less; None without an interval."""
+        own = self.levels
+        found = min(share, round(1 - 2 * max(own[0], 1 - own[-1]), 9)) if own else 0.0
+        return found if found > 0 else None
+
+    def check(self, levels: Sequence[float]) -> None:
+        """Raise UsageError naming the first level outside the range of ours, and that range."""
+        own = self.levels
+        for level in levels:
+            if not self.reach([level]):
+                raise UsageError(
+                    f"this model gives quantiles from {own[0]:g} to {own[-1]:g}, got {level:g}"
+                    if own
+                    else f"{self.windows} calibrating windows support no quantile, got {level:g}"
+                )
+
+
+def between(
+    quantiles: np.ndarray, own: Sequence[float], levels: Sequence[float], point: np.ndarray
+) -> np.ndarray:
+    """Interpolate sorted quantiles (..., Q) at the levels `own` linearly to `levels`.
+
+    Quantiles below 1/2 lie at or below the `point` forecast (...), those above 1/2 at or above it,
+    and that of 1/2 equals it.
+    """
+    weights = np.array([np.interp(levels, own, column) for column in np.eye(len(own))])
+    found = _levels_last(point.shape, len(levels), np.result_type(quantiles, point))
+    for q, level in enumerate(levels):
+        if level == 0.5:
+            found[..., q] = point
+            continue
+        near = [(place, weights[place, q].item()) for place in np.flatnonzero(weights[:, q])]
+        at = reduce(add, (quantiles[..., place] * weight for place, weight in near))
+        (np.minimum if level < 0.5 else np.maximum)(at, point, out=found[..., q])
+    return found
+
+
+def rising(quantiles: np.ndarray) -> np.ndarray:
+    """Quantiles (..., Q) sorted where they cross."""
+    crossing = (quantiles[..., q] > quantiles[..., q + 1] for q in range(quantiles.shape[-1] - 1))
+    return np.sort(quantiles, axis=-1) if any(each.any() for each in crossing) else quantiles
+
+
+def _levels_last(shape: tuple[int, ...], levels: int, kind: np.dtype[Any]) -> np.ndarray:
+    """An empty array (*shape, levels) in which the values of each level are contiguous."""
+    return np.moveaxis(np.empty((levels, *shape), dtype=kind), 0, -1)

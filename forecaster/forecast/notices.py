@@ -1,0 +1,50 @@
+"""Notices about what may surprise in a forecast: a code for programs, and a text for people."""
+
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+
+class NoticeCode(StrEnum):
+    """The subject of a notice; programs decide by it, never by the text."""
+
+    SHORT_HISTORY = "short_history"
+    """The history is shorter than the model needs: parts that read more were left out."""
+    HISTORY_CUT = "history_cut"
+    """The history is longer than the look-back: the model read its newest part."""
+    MISSING_MASKED = "missing_masked"
+    """Values were missing in the look-back: the model did not see those steps."""
+    OWN_SCALE = "own_scale"
+    """The series was not in the training data: its own history scales it."""
+    MEDIAN = "median"
+    """The model was trained for quantiles alone: it forecasts the median, not the mean."""
+    LOST_TO_FLOOR = "lost_to_floor"
+    """On the test split the model was worse than its best floor."""
+    COVERAGE = "coverage"
+    """The coverage of a requested band on the test split differs from its nominal level."""
+    FIRST_STEP = "first_step"
+    """The forecast begins further from the last value than training rows change in a step."""
+    UNLIKE_TRAINING = "unlike_training"
+    """The history is unlike those of the training rows: its level, scale, order, or gaps."""
+    UNLIKE_COVARIATES = "unlike_covariates"
+    """A covariate known ahead is far outside its range in the training rows."""
+
+
+REMARKS = frozenset(
+    {NoticeCode.SHORT_HISTORY, NoticeCode.LOST_TO_FLOOR, NoticeCode.COVERAGE,
+     NoticeCode.FIRST_STEP, NoticeCode.UNLIKE_TRAINING, NoticeCode.UNLIKE_COVARIATES}
+)  # fmt: skip
+"""The codes for unusual features of a finished forecast (forecaster.forecast.unusual)."""
+ShortHistory: TypeAlias = Literal["refuse", "drop"]
+"""What happens to a history that is shorter than a model needs: it is refused, or the parts that
+read more are dropped, provided that every step keeps at least one."""
+
+
+class Notice(str):
+    """A sentence for people, with its code."""
+
+    code: NoticeCode
+
+    def __new__(cls, code: NoticeCode, text: str) -> "Notice":
+        notice = super().__new__(cls, text)
+        notice.code = code
+        return notice

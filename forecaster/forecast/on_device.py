@@ -1,0 +1,81 @@
+"""A model on its device: arrays in, arrays out."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+import numpy as np
+import torch
+
+from forecaster.base import machine
+from forecaster.base.errors import DeviceLostError
+from forecaster.parts import Blend
+
+_TURN = Lock()  # for all runners: the settings of cuDNN are shared
+
+
+class Runner:
+    """Calls `model.quantiles` on `device`, "cpu" or "cuda", which already holds its weights.
+
+    On a CPU it uses exactly `threads` threads: another number changes the last digits.
+    """
+
+    def __init__(self, model: Blend, device: str, threads: int = 1) -> None:
+        self.model, self.device, self.threads = model, device, threads
+
+    def __call__(
+        self, past: np.ndarray, known: np.ndarray, observed: np.ndarray | None
+    ) -> np.ndarray:
+        """The quantiles (B, T, targets, Q) of scaled values.
+
+        past (B, P, C) float32, 0 where missing; known (B, P + T, F) float32; observed (B, P, C)
+        bool, None if nothing is missing. Raises torch.OutOfMemoryError if the batch is too large
+        for the device, DeviceLostError if the device no longer works.
+        """
+        arrays = [past, known] if observed is None else [past, known, observed]
+        steps = self.model.task.past
+        try:
+            with torch.inference_mode(), self._set_up():
+                own, ahead, *mask = (torch.from_numpy(each).to(self.device) for each in arrays)
+                output = self.model.quantiles(own, ahead[:, :steps], ahead[:, steps:], *mask)
+                return output.cpu().numpy()
+        except RuntimeError as error:
+            if _is_full(error):
+                raise torch.OutOfMemoryError(_first_line(error)) from None
+            if works(self.device):
+                raise
+            raise DeviceLostError(f"the GPU is lost: {_first_line(error)}") from error
+
+    @contextmanager
+    def _set_up(self) -> Iterator[None]:
+        """Set the threads of a CPU; on a GPU, make convolutions as exact as the evaluation's.
+
+        In TF32, cuDNN's default, their error is 1e-3 and varies with the batch.
+        """
+        if self.device == "cpu":
+            with machine.threads(self.threads):
+                yield
+            return
+        exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
+        with _TURN, exact:
+            yield
+
+
+def works(device: str) -> bool:
+    """Whether the device still computes; in a broken context, every later call fails, too."""
+    try:
+        return bool(torch.ones(1, device=device).sum().item() == 1)
+    except torch.OutOfMemoryError:
+        return True
+    except RuntimeError:
+        return False
+
+
+def _is_full(error: RuntimeError) -> bool:
+    """Whether memory ran out: torch's, or that of cuBLAS."""
+    words = ("out of memory", "ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,0 +1,541 @@
+"""From a bundle and a history to a forecast in original units, with timestamps and names."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from forecaster.base import extras
+from forecaster.base.errors import BundleError, DataError, UnavailableError, UsageError, of_status
+from forecaster.base.installation import MANIFEST, is_bundle
+from forecaster.datasets import Items, Scaler
+from forecaster.datasets.items import id_parts
+from forecaster.forecast import golden, questions, unusual
+from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
+from forecaster.forecast.schema import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from forecaster.config.flags import Policy
+    from forecaster.forecast.bundle import Bundle
+    from forecaster.forecast.on_device import Runner
+
+
+class Predictor:
+    """A trained model ready to forecast.
+
+    `bundle` is what it was loaded from; `device` holds its weights, once.
+    """
+
+    def __init__(self, bundle: "Bundle", device: str = "auto") -> None:
+        from forecaster.base import machine
+        from forecaster.forecast.on_device import Runner
+
+        self.bundle = bundle
+        self.device = machine.device(device)
+        ranges, schema = bundle.about.get("ranges"), bundle.schema
+        sizes = len(schema.columns), len(schema.targets)
+        self.ranges = None if ranges is None else unusual.Ranges.from_dict(ranges, *sizes)
+        self.model = bundle.build().to(self.device)
+        self.runner = Runner(self.model, self.device, bundle.forecast_threads)
+        self._runners = {self.needs: self.runner}
+        """The runners of the parts that need at most a number of rows, by that number."""
+
+    @classmethod
+    def load(cls, source: str | Path, device: str = "auto") -> "Predictor":
+        """Load a bundle's folder, an MLflow run id, or a registered name (NAME, NAME@alias,
+        NAME/version).
+
+        Raises UnavailableError when it cannot be found, BundleError when it is damaged or does not
+        reproduce the forecasts that it was saved with.
+        """
+        forecaster = cls(load_bundle(source), device)
+        forecaster.check()
+        return forecaster
+
+    @property
+    def schema(self) -> Schema:
+        return self.bundle.schema
+
+    @property
+    def needs(self) -> int:
+        """The rows of history that all parts of the model together read."""
+        return self.model.needs
+
+    @cached_property
+    def least(self) -> int:
+        """The fewest rows from which some parts of the model can forecast every step."""
+        wanted = sorted({part.needs for part in self.model.members})
+        return next(rows for rows in wanted if self.model.within(rows) is not None)
+
+    def forecast(self, history: np.ndarray, starts: "pd.DatetimeIndex") -> np.ndarray:
+        """`forecast_quantiles` without quantiles."""
+        return self.forecast_quantiles(history, starts, ())[0]
+
+    def forecast_quantiles(
+        self,
+        history: np.ndarray,
+        starts: "pd.DatetimeIndex",
+        levels: Sequence[float],
+        *,
+        covariates: np.ndarray | None = None,
+        static: Mapping[str, Sequence[Any]] | None = None,
+        items: Sequence[str | None] | None = None,
+        rows: Sequence[int] | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Forecast many histories at once.
+
+        history (B, P, C): values in units, columns in the order of the schema, exactly the
+        model's look-back, NaN where missing. starts (B,): the time of each first row. covariates
+        (B, P + T, K): those known ahead, complete; static: attributes, each (B,); items: the series
+        of a panel by name; a series that training did not know is scaled by its history. rows (B,):
+        how many of the newest rows each history has, by default all; a history with fewer than
+        `needs` is forecast by the parts that need no more. Returns the forecast (B, T, targets) and
+        the quantiles at `levels`, (B, T, targets, len(levels)), in units, rising with the level;
+        levels between those of the calibration are interpolated linearly. Raises DataError for
+        sizes that do not fit and for values that are infinite before or after the model, UsageError
+        as `check_levels` does.
+        """
+        self.check_levels(levels)
+        schema, past = self.schema, self.bundle.past
+        if history.shape[1:] != (past, len(schema.columns)):
+            raise DataError(
+                f"expected histories of {past} steps x {len(schema.columns)} columns, got "
+                f"{history.shape[1]} x {history.shape[2]}"
+            )
+        empty = np.isnan(history).all(axis=1)
+        if empty.any():
+            place, column = np.argwhere(empty)[0]
+            name = None if items is None else items[int(place)]
+            owner = f" of series '{name}'" if name else ""
+            raise DataError(
+                f"the history{owner} has no value at all in column '{schema.columns[column]}' in "
+                f"its newest {past} rows"
+            )
+        scaler = self._scaler(history, items)
+        with np.errstate(over="ignore"):
+            scaled = scaler.transform(history).astype(np.float32)
+        self._check_finite(np.nan_to_num(scaled, posinf=np.inf, neginf=-np.inf), schema.columns,
+                           "history, once scaled,")  # fmt: skip
+        known = self._known(starts, covariates, static)
+        forecast, quantiles = self._ahead(history, scaled, scaler, known, levels, rows)
+        self._check_finite(forecast, schema.targets, "forecast")
+        return forecast, quantiles
+
+    def _ahead(
+        self,
+        history: np.ndarray,
+        scaled: np.ndarray,
+        scaler: Scaler,
+        known: np.ndarray,
+        levels: Sequence[float],
+        rows: Sequence[int] | None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`forecast_quantiles` of valid histories, in units and `scaled` by `scaler`."""
+        observed, targets = ~np.isnan(history), list(self.schema.target_positions)
+        past = np.nan_to_num(scaled)
+        paths = self._paths(past, known, observed, rows).astype(np.float64)
+        own = scaler.select(self.schema.target_positions)
+        forecast = own.inverse(np.ascontiguousarray(paths[..., self.model.middle]))
+        if not levels or self.bundle.intervals is None:
+            return forecast, np.empty((*forecast.shape, 0))
+        widths = self.bundle.intervals.widths(
+            past[..., targets], known[:, self.bundle.past :], observed[..., targets]
+        )
+        quantiles = self.bundle.intervals.quantiles(paths, levels, widths)
+        return forecast, np.stack([own.inverse(q) for q in np.moveaxis(quantiles, -1, 0)], axis=-1)
+
+    def _paths(
+        self,
+        past: np.ndarray,
+        known: np.ndarray,
+        observed: np.ndarray,
+        rows: Sequence[int] | None,
+    ) -> np.ndarray:
+        """The runners' paths, (B, T, targets, Q), scaled; `rows` as in `forecast_quantiles`."""
+        groups: dict[Runner, list[int]] = {}
+        for place, count in enumerate(rows or [self.needs] * len(past)):
+            groups.setdefault(self._runner(count), []).append(place)
+        found = []
+        for runner, places in groups.items():
+            own = (past, known, observed)
+            if len(groups) > 1:
+                own = past[places], known[places], observed[places]
+            mask = None if own[2].all() else own[2]
+            found.append(runner(own[0], own[1], mask))
+        if len(found) == 1:
+            return found[0]
+        order = np.argsort(np.concatenate([*groups.values()]))
+        return np.asarray(np.concatenate(found)[order])
+
+    def _runner(self, rows: int) -> "Runner":
+        """The model, or its parts that can forecast from that many rows of history.
+
+        Raises DataError if there are none.
+        """
+        if rows < self.least:
+            raise DataError(f"expected at least {self.least} rows of history, got {rows}")
+        reach = max(part.needs for part in self.model.members if part.needs <= rows)
+        if reach not in self._runners:
+            from forecaster.forecast.on_device import Runner
+
+            left = self.model.within(reach)
+            assert left is not None  # `least` rows leave some parts
+            self._runners[reach] = Runner(left, self.device, self.bundle.forecast_threads)
+        return self._runners[reach]
+
+    def remarks(
+        self,
+        history: np.ndarray,
+        forecast: np.ndarray,
+        levels: Sequence[float],
+        items: Sequence[str | None] | None = None,
+        rows: Sequence[int] | None = None,
+        covariates: np.ndarray | None = None,
+    ) -> list[tuple[int | None, Notice]]:
+        """Notices about the result of `forecast_quantiles` for the same arguments.
+
+        Each comes with the position of its history (from 0), or None if it concerns all.
+        """
+        found: list[tuple[int | None, Notice]] = [
+            (None, notice) for notice in unusual.figures(self.bundle.record.test, levels)
+        ]
+        counts = np.array([self.bundle.past] * len(history) if rows is None else rows)
+        found += [
+            (int(place), self._shortened(int(counts[place]), bool(levels)))
+            for place in np.flatnonzero(counts < self.needs)
+        ]
+        if self.ranges is not None:
+            schema, scaler = self.schema, self._scaler(history, items)
+            targets = list(schema.target_positions)
+            std = scaler.select(tuple(targets)).std.reshape(-1, len(targets))
+            last, first = history[:, -1, targets], forecast[:, 0]
+            found += self.ranges.jumps(last, first, std, schema.targets)
+            scaled = scaler.transform(history)
+            mean, std = (
+                np.broadcast_to(each, (len(history), 1, len(schema.columns)))
+                for each in (scaler.mean, scaler.std)
+            )
+            for count in np.unique(counts):  # steps before the rows do not count as missing
+                own = np.flatnonzero(counts == count)
+                unlike = self.ranges.unlike(
+                    scaled[own, -count:], mean[own], std[own], schema.columns
+                )
+                found += [(int(own[place]), notice) for place, notice in unlike]
+        if covariates is not None and self.schema.known.low:
+            found += unusual.covariates(self.schema.known, covariates)
+        return found
+
+    def _shortened(self, rows: int, quantiles: bool) -> Notice:
+        """A notice about a history that has fewer rows than the model needs."""
+        left = self._runner(rows).model
+        parts = sorted(left.shares.items(), key=lambda part: -part[1])
+        listed = " + ".join(f"{100 * share:.0f} % {name}" for name, share in parts)
+        text = f"the history has {rows} of the {self.needs} rows that the model needs: "
+        text += f"forecast by {listed} alone"
+        if quantiles:
+            text += "; the intervals are as wide as those of the whole model"
+        return Notice(NoticeCode.SHORT_HISTORY, text)
+
+    def _scaler(self, history: np.ndarray, items: Sequence[str | None] | None) -> Scaler:
+        """The scaler of each history, with arrays (B, 1, C), or one for all."""
+        schema, (count, past, columns) = self.schema, history.shape
+        if not schema.items:
+            return schema.scaler
+        own = Items([""] * count, np.arange(count + 1) * past, np.zeros(count, dtype=np.int64))
+        found = Scaler.fit_items(history.reshape(-1, columns), own, past, past)
+        mean, std = found.mean[:, None], found.std[:, None]
+        names = [None] * count if items is None else items
+        places = np.array([-1 if name is None else self.places.get(name, -1) for name in names])
+        trained = places >= 0
+        mean[trained, 0] = schema.scaler.mean[places[trained]]
+        std[trained, 0] = schema.scaler.std[places[trained]]
+        return Scaler(mean, std)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The numbers of the panel's series in training, by name."""
+        return {name: place for place, name in enumerate(self.schema.items)}
+
+    def _known(
+        self,
+        starts: "pd.DatetimeIndex",
+        covariates: np.ndarray | None,
+        static: Mapping[str, Sequence[Any]] | None,
+    ) -> np.ndarray:
+        """The known features (B, P + T, F): calendar, covariates, static attributes."""
+        import pandas as pd
+
+        known, steps = self.schema.known, self.bundle.past + self.bundle.horizon
+        unique, inverse = np.unique(starts, return_inverse=True)
+        parts = [self._calendars(pd.DatetimeIndex(unique), steps)[inverse]]
+        if known.columns:
+            wanted = (len(starts), steps, len(known.columns))
+            if covariates is None or covariates.shape != wanted:
+                got = "none" if covariates is None else f"{covariates.shape}"
+                raise DataError(
+                    f"this model needs {', '.join(known.columns)} for each step of the look-back "
+                    f"and of the horizon, an array {wanted}, got {got}"
+                )
+            scaled = known.scaled(covariates)
+            self._check_finite(scaled, known.columns, "table of covariates, once scaled,")
+            parts.append(scaled)
+        if known.attributes:
+            encoded = known.encode(static or {})
+            parts.append(np.broadcast_to(encoded[:, None], (len(starts), steps, encoded.shape[1])))
+        return np.concatenate(parts, axis=2)
+
+    @property
+    def form(self) -> questions.Form:
+        schema = self.schema
+        return questions.Form(
+            schema.reading, schema.columns, self.bundle.past, self.needs, self.least,
+            self.bundle.horizon,
+        )  # fmt: skip
+
+    @property
+    def kind(self) -> Literal["mean", "median"]:
+        """The kind of `forecast`: the median if the model was trained for quantiles alone."""
+        return "mean" if self.model.spread is None else "median"
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """The levels that the intervals hold; empty without intervals."""
+        return () if self.bundle.intervals is None else self.bundle.intervals.levels
+
+    def check_levels(self, levels: Sequence[float]) -> None:
+        """Raise UsageError, with the reason, if quantiles at these levels are not available, or if
+        one would have the name of a target."""
+        if levels and self.bundle.intervals is None:
+            raise UsageError(f"this model has no quantiles: {self.bundle.about['intervals']}")
+        if self.bundle.intervals is not None:
+            self.bundle.intervals.check(levels)
+        names = self.schema.items if self.schema.wide else self.schema.targets
+        for level in levels:
+            ending = f" {level}"
+            for name in names:
+                if name.endswith(ending) and name.removesuffix(ending) in names:
+                    raise UsageError(f"a target and a quantile would both be called '{name}'")
+
+    def predict(
+        self,
+        history: "pd.DataFrame | str | Path",
+        horizon: int | None = None,
+        levels: Sequence[float] = (),
+        *,
+        future: "pd.DataFrame | str | Path | None" = None,
+        policy: "Policy | None" = None,
+        short_history: ShortHistory = "refuse",
+        where: str = "the history",
+        say: Callable[[str], None] = lambda _: None,
+    ) -> "pd.DataFrame":
+        """Forecast a history, or each series of a panel, from the step after its last row.
+
+        history: a frame or a file with the columns of the model, in any order and in the form of
+        the training data; at least `needs` rows of each series, of which the newest are used;
+        missing values are masked. future: if the model has covariates known ahead, a frame or a
+        file of them for the steps of the horizon; without it, they are taken from rows that follow
+        the history, one per step, without other values. policy: what to do about gaps, repeated and
+        unsorted stamps, by default as in training. short_history: whether to "refuse" a history
+        with fewer rows, or to "drop" the parts of the model that need more rows; `least` rows are
+        needed in any case.
+
+        Returns the time column and one column per target (for a wide panel, one per series; for a
+        long one, with the id columns before the time), with `horizon` rows for each series, at most
+        and by default the trained horizon; each target is followed by its quantiles at `levels`, in
+        columns such as "load 0.1". Raises DataError naming what is missing, with `where` as the
+        name of the history, and UsageError as `check_levels` does. `say` gets sentences about
+        irregular or missing values, and a `Notice` about series that training did not know
+        (`own_scale`) and for each code of `notices.REMARKS` that applies.
+        """
+        levels = sorted({*questions.numbers("levels", levels)})
+
+        def run(part: questions.Histories, steps: int) -> np.ndarray:
+            forecast, quantiles = self.forecast_quantiles(
+                part.values, part.starts, levels,
+                covariates=part.covariates, static=part.static, items=part.items, rows=part.rows,
+            )  # fmt: skip
+            unknown.extend(name for name in part.items if name not in self.places)
+            found.extend(
+                (None if place is None else part.items[place], notice)
+                for place, notice in self.remarks(
+                    part.values, forecast, levels, part.items, part.rows, part.covariates
+                )
+            )
+            return np.concatenate([forecast[..., None], quantiles], axis=-1)
+
+        unknown: list[str] = []
+        found: list[tuple[str | None, Notice]] = []
+        question = questions.ask(
+            self.form, history, horizon, levels, future, policy, where, say,
+            short_history=short_history,
+        )  # fmt: skip
+        ahead = question.answer(run)
+        if self.schema.items and unknown:
+            say(questions.own_scale(unknown))
+        for notice in questions.by_code(found):
+            say(notice)
+        return ahead
+
+    @cached_property
+    def example(self) -> "pd.DataFrame":
+        """A made-up history that the model accepts: a wave of the main season around the mean."""
+        frame = self._example.copy()
+        for name, words in self.schema.reading.categories.items():
+            first, *others = self.schema.reading.read_as([name])
+            frame[first] = frame[first].map({1.0: words[0]})  # a missing value ahead stays missing
+            frame = frame.rename(columns={first: name}).drop(columns=others)
+        return frame
+
+    @cached_property
+    def _example(self) -> "pd.DataFrame":
+        """The example with the model's columns, one for each word of a category."""
+        import pandas as pd
+
+        schema, past = self.schema, self.bundle.past
+        ahead = self.bundle.horizon if schema.known.columns else 0
+        times = pd.date_range("2026-01-01", periods=past + ahead, freq=schema.freq)
+        wave = np.sin(np.arange(past + ahead) * (2 * np.pi / schema.reading.seasons[0]))[:, None]
+        mean, std = np.atleast_2d(schema.scaler.mean), np.atleast_2d(schema.scaler.std)
+        if schema.wide:
+            mean, std = (np.append(found[:, 0], found[0, 1:]) for found in (mean, std))
+            names = schema.items + schema.columns[1:]
+        else:
+            mean, std, names = mean[0], std[0], schema.columns
+        values = (mean + std * wave).round(4)
+        values[past:] = np.nan
+        frame = pd.DataFrame(values, columns=list(names))
+        if schema.known.scaler is not None:
+            known = schema.known.scaler.mean + schema.known.scaler.std * wave
+            frame[list(schema.known.columns)] = known.round(4)
+        for name in schema.reading.categories:
+            first, *others = schema.reading.read_as([name])
+            frame.loc[frame[first].notna(), [first, *others]] = [1.0] + [0.0] * len(others)
+        for attribute in schema.known.attributes:
+            frame[attribute.name] = attribute.words[0] if attribute.words else attribute.mean
+        frame.insert(0, schema.time, times)
+        for place, column in enumerate(schema.id):
+            part = id_parts(schema.items[0], len(schema.id))[place]
+            frame.insert(place, column, part)
+        return frame
+
+    def golden(self, which: Sequence[int], noise: float = 0.0) -> np.ndarray:
+        """The forecasts of made-up histories (golden.py), followed by their quantiles at `levels`,
+        (N, T, targets, 1 + levels), in standard deviations of each series about its mean.
+
+        `noise`: how far each value is moved first, in the same unit.
+        """
+        schema, bundle = self.schema, self.bundle
+        found = np.empty(
+            (len(which), bundle.horizon, len(schema.targets), 1 + len(self.levels)), np.float32
+        )
+        random = np.random.default_rng(0)
+        for places in golden.batches(which):
+            numbers = [which[place] for place in places]
+            made = golden.histories(schema, bundle.past, bundle.horizon, numbers)
+            scaler = self._scaler(made["history"], made.get("items"))
+            if noise:
+                made["history"] += noise * scaler.std * random.normal(size=made["history"].shape)
+            forecast, quantiles = self.forecast_quantiles(levels=self.levels, **made)
+            own = scaler.select(schema.target_positions)
+            ahead = np.concatenate([forecast[..., None], quantiles], axis=-1)
+            found[places] = (ahead - own.mean[..., None]) / own.std[..., None]
+        return found
+
+    def check(self) -> None:
+        """Raise BundleError unless the forecasts of the made-up histories equal those saved in the
+        bundle, within the tolerance of the device. A bundle saved without any passes."""
+        kept, allowed = self.bundle.golden, golden.ALLOWED[self.device]
+        if kept is None:
+            return
+        try:
+            away = float(golden.apart(self.golden(kept.which.tolist()), kept.forecast).max())
+            found = f"they differ by up to {away:.2g} standard deviations"
+        except DataError as error:
+            away, found = np.inf, str(error)
+        if not away <= allowed:
+            raise BundleError(
+                f"the model does not reproduce the forecasts it was saved with: {found}, expected "
+                f"at most {allowed:g}. Fetch the bundle again or train anew"
+            )
+
+    def _calendars(self, starts: "pd.DatetimeIndex", steps: int) -> np.ndarray:
+        """The calendar features (B, steps, F) from each start on."""
+        import pandas as pd
+
+        first, *others = (
+            pd.date_range(start, periods=steps, freq=self.schema.freq) for start in starts
+        )
+        features = self.schema.calendar(pd.DatetimeIndex(first.append(others)))
+        return features.reshape(len(starts), steps, -1)
+
+    @staticmethod
+    def _check_finite(values: np.ndarray, names: tuple[str, ...], what: str) -> None:
+        bad = ~np.isfinite(values).all(axis=(0, 1))
+        if bad.any():
+            column = names[int(bad.argmax())]
+            raise DataError(f"the {what} has values that are not finite in column '{column}'")
+
+
+def keep(bundle: "Bundle", folder: Path) -> "Bundle":
+    """Save a finished model with its forecasts of made-up histories, computed on the CPU, and the
+    number of threads used."""
+    from forecaster.forecast.bundle import FORECAST_THREADS
+
+    bundle = replace(bundle, about={**bundle.about, "forecast_threads": FORECAST_THREADS})
+    forecaster = Predictor(bundle, "cpu")
+    wanted = golden.count(bundle.horizon, len(bundle.schema.targets), len(forecaster.levels))
+    tried = range(wanted + wanted // 2)
+    made = forecaster.golden(tried)
+    moved = golden.apart(forecaster.golden(tried, golden.NOISE), made)
+    which = golden.steadiest(moved, wanted)
+    return replace(bundle, golden=golden.Golden(which, made[which])).save(folder)
+
+
+def load_bundle(
+    source: str | Path, fetch: Callable[[str, Path], dict[str, str]] | None = None
+) -> "Bundle":
+    """The bundle behind a folder, a run id or a registered name.
+
+    `fetch` copies a bundle that is not in a folder to one and returns its origin in the registry,
+    by default in a child process that ends. Raises UnavailableError or UsageError if there is none,
+    BundleError if it is damaged, and the errors of `fetch`.
+    """
+    from forecaster.forecast.bundle import load
+
+    folder = Path(source)
+    if is_bundle(folder):
+        return load(folder)
+    if folder.is_dir():
+        raise UnavailableError(f"the folder {folder} holds no bundle (no {MANIFEST})")
+    with tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
+        origin = (fetch or _download)(str(source), Path(temporary))
+        return replace(load(Path(temporary)), origin=origin)
+
+
+def _download(name: str, folder: Path) -> dict[str, str]:
+    found: dict[str, str] = json.loads(ask_tracker("download", name, str(folder)))
+    return found
+
+
+def ask_tracker(*arguments: str) -> str:
+    """The output of `python -m forecaster.tracking ARGUMENTS`; its error is raised here.
+
+    It runs in a child process, so that this one never imports mlflow.
+    """
+    extras.check("mlflow", "a model of MLflow")
+    command = [sys.executable, "-m", "forecaster.tracking", *arguments]
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    if child.returncode:
+        silence = f"{' '.join(command)} ended with status {child.returncode}"
+        words = (child.stderr.strip().splitlines() or [silence])[-1]
+        raise of_status(child.returncode)(words)
+    return child.stdout

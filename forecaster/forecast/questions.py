@@ -1,0 +1,412 @@
+"""Convert a frame or a file to what a model reads, and its numbers back to a frame."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import is_datetime64_any_dtype, is_float_dtype
+
+from forecaster.base.errors import DataError, UsageError
+from forecaster.base.spelling import spelled
+from forecaster.config.flags import Policy
+from forecaster.datasets import Items, Series, future_times, reader
+from forecaster.datasets.items import id_parts
+from forecaster.datasets.series import quoted
+from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
+
+if TYPE_CHECKING:
+    from forecaster.datasets.reading import Reading
+
+TOGETHER = 1024
+"""The number of a panel's series that are forecast at once."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of a model's histories: how they are read, and how many rows.
+
+    `columns` are those of the model, in its order. The model reads at most the newest `past` rows
+    and needs `needs` of them; some of its parts can forecast from `least` rows. `horizon` is in
+    steps.
+    """
+
+    reading: "Reading"
+    columns: tuple[str, ...]
+    past: int
+    needs: int
+    least: int
+    horizon: int
+
+
+@dataclass(frozen=True)
+class Histories:
+    """The model's input for B series: values (B, P, C) in units, NaN where missing, the times of
+    the first rows (B,), covariates known ahead (B, P + T, K), attributes by name (B,), and names.
+
+    `rows` (B,) is the number of rows that each has. Values before them are missing, and covariates
+    before them repeat the first one; no part that forecasts from that many rows reads them.
+    """
+
+    values: np.ndarray
+    starts: pd.DatetimeIndex
+    covariates: np.ndarray | None
+    static: Mapping[str, Sequence[Any]]
+    items: Sequence[str]
+    rows: Sequence[int]
+
+
+Frame = Any
+"""A DataFrame of pandas, Polars or another library that narwhals supports, or an Arrow table."""
+
+Run = Callable[[Histories, int], np.ndarray]
+"""Returns the forecasts (B, at least the requested steps, targets, 1 + levels) of histories: the
+forecast, then the quantiles."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One history, or those of a panel, after reading: gives the model's input, and builds the
+    table of its answers."""
+
+    form: Form
+    steps: int
+    levels: Sequence[float]
+    series: Series
+    items: Items
+    ahead: Callable[[np.ndarray], np.ndarray] | None
+    drop: int
+    where: str
+    short: ShortHistory
+
+    def histories(self) -> Iterator[Histories]:
+        """The model's input, TOGETHER series at a time. Raises DataError for a short one."""
+        series, items, count = self.series, self.items, len(self.items)
+        for first in range(0, count, TOGETHER):
+            which = np.arange(first, min(first + TOGETHER, count))
+            rows = self._rows(which)
+            past, end = self.form.past, items.bounds[which + 1] - self.drop
+            places = end[:, None] + np.arange(-past, 0)
+            there = np.arange(past) >= past - rows[:, None]
+            values = series.values[np.where(there, places, 0)].astype(np.float64)
+            values[~there] = np.nan
+            yield Histories(
+                values,
+                _starts(series, items.places[which] + items.lengths[which] - self.drop - past),
+                None if self.ahead is None else self.ahead(which),
+                {name: list(found[which]) for name, found in series.static.items()},
+                [items.names[int(item)] for item in which],
+                rows.tolist(),
+            )
+
+    def _rows(self, which: np.ndarray) -> np.ndarray:
+        """How many of the newest P rows some items have. Raises DataError for too few."""
+        form, lengths = self.form, self.items.lengths[which] - self.drop
+        wanted = form.least if self.short == "drop" else form.needs
+        if (lengths < wanted).any():
+            short = int((lengths < wanted).argmax())
+            name, found = self.items.names[int(which[short])], lengths[short]
+            what = f"{self.where}, series '{name}'" if name else self.where
+            remedy = f"give at least {wanted} rows" + (", or leave the series out" if name else "")
+            if found >= form.least:
+                remedy += "; short_history=drop forecasts from them with fewer parts of the model"
+            raise DataError(f"{what} has {found} rows, the model needs {wanted}: {remedy}")
+        rows: np.ndarray = np.minimum(lengths, form.past)
+        return rows
+
+    def newest(self, place: int, count: int) -> tuple[pd.DatetimeIndex, np.ndarray]:
+        """The stamps (N,) and values (N, C) of the newest rows of a history, `count` at most."""
+        series, items = self.series, self.items
+        rows = int(items.lengths[place]) - self.drop
+        first = max(0, rows - count)
+        begin, step = int(items.bounds[place]), int(items.places[place])
+        return series.times[step + first : step + rows], series.values[begin + first : begin + rows]
+
+    def answer(self, run: Run) -> pd.DataFrame:
+        """`table` with the numbers that `run` returns; its quantiles are at the sorted levels."""
+        parts = [run(part, self.steps)[:, : self.steps] for part in self.histories()]
+        return self.table(np.concatenate(parts))
+
+    def table(self, values: np.ndarray) -> pd.DataFrame:
+        """The forecasts (S, steps, targets, 1 + levels) with stamps and names, in the form of the
+        data. Raises DataError if those of a wide panel do not begin at the same time."""
+        reading, items, steps = self.form.reading, self.items, self.steps
+        times = [
+            future_times(self.series.times[end], steps, reading.freq or "")
+            for end in items.places + items.lengths - self.drop - 1
+        ]
+        suffixes = ["", *(f" {level}" for level in self.levels)]
+        names: Sequence[str]
+        if reading.panel:
+            names, grid = items.names, times[0]
+            if any(not each.equals(grid) for each in times[1:]):
+                raise DataError(
+                    f"{self.where}: the columns end at different times, so their forecasts do not "
+                    "fit into one table; leave out the rows after the end of the shortest column, "
+                    "or use the long form"
+                )
+            values = values[:, :, 0].transpose(1, 0, 2)
+        else:
+            names, grid = reading.targets, pd.DatetimeIndex(np.concatenate(times))
+        if reading.timezone == "UTC":
+            grid = grid.tz_localize("UTC")
+        columns = [name + suffix for name in names for suffix in suffixes]
+        result = pd.DataFrame(values.reshape(len(grid), -1), columns=columns)
+        result.insert(0, str(reading.time), grid)
+        parts = [id_parts(name, len(reading.id)) for name in items.names]
+        for place, column in enumerate(reading.id):
+            result.insert(place, column, np.repeat([part[place] for part in parts], steps))
+        return result
+
+
+def ask(
+    form: Form,
+    history: pd.DataFrame | str | Path,
+    horizon: int | None,
+    levels: Sequence[float],
+    future: pd.DataFrame | str | Path | None,
+    policy: Policy | None,
+    where: str,
+    say: Callable[[str], None] = lambda _: None,
+    most: int | None = None,
+    short_history: ShortHistory = "refuse",
+) -> Question:
+    """Read the arguments of `Predictor.predict`.
+
+    `most` limits the number of values between the first and the last stamp.
+    """
+    if policy is not None:
+        _one_of("policy", policy, get_args(Policy))
+    _one_of("short_history", short_history, get_args(ShortHistory))
+    steps = steps_of(horizon, form.horizon)
+    reading = replace(form.reading, policy=policy or form.reading.policy)
+    found = reader.history(history, reading, where=where, most=most)
+    for sentence in found.said:
+        say(sentence)
+    series = found.series.select(form.columns)
+    ahead, drop = _ahead(future, series, form, policy or "error")
+    items = series.items or Items.single(len(series.times))
+    return Question(
+        form, steps, sorted(set(levels)), series, items, ahead, drop, where, short_history
+    )
+
+
+def steps_of(horizon: int | None, most: int) -> int:
+    """The requested number of steps, by default `most`. Raises UsageError outside 1 to `most`."""
+    if horizon is None:
+        return most
+    if not isinstance(horizon, Integral) or isinstance(horizon, bool) or not 1 <= horizon <= most:
+        raise UsageError(f"this model forecasts 1 to {most} steps, got horizon={horizon!r}")
+    return int(horizon)
+
+
+def numbers(name: str, value: Any) -> list[float]:
+    """One number or several as a list. Raises UsageError with the argument's name."""
+    found = [value] if isinstance(value, Real) else value
+    if isinstance(found, Iterable):
+        found = [*found]
+        if all(isinstance(each, Real) and not isinstance(each, bool) for each in found):
+            return [float(each) for each in found]
+    raise UsageError(f"{name}: expected a number or several, got {value!r}")
+
+
+def _one_of(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise UsageError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
+
+
+def own_scale(names: Sequence[str]) -> Notice:
+    text = f"Not in the training data, so scaled by its own history: {quoted(names)}."
+    return Notice(NoticeCode.OWN_SCALE, text)
+
+
+def by_code(found: Sequence[tuple[str | None, Notice]]) -> Iterator[Notice]:
+    """One sentence for each code, with the series that it is about; None stands for all of them."""
+    for code in dict.fromkeys(notice.code for _, notice in found):
+        own = [(name, notice) for name, notice in found if notice.code is code]
+        names = [*dict.fromkeys(name for name, _ in own if name)]
+        if not names:
+            yield from dict.fromkeys(notice for _, notice in own)
+            continue
+        text = f"series '{names[0]}': {own[0][1]}"
+        if names[1:]:
+            text += f"; likewise {quoted(names[1:])}"
+        yield Notice(code, text)
+
+
+def _starts(series: Series, steps: np.ndarray) -> pd.DatetimeIndex:
+    """The times at steps of a grid; steps may lie before the grid's first one."""
+    if (before := -int(steps.min())) <= 0:
+        return series.times[steps]
+    earlier = pd.date_range(end=series.times[0], periods=before + 1, freq=series.freq)[:-1]
+    return pd.DatetimeIndex(earlier.append(series.times)[steps + before])
+
+
+def _ahead(
+    future: pd.DataFrame | str | Path | None, series: Series, form: Form, policy: Policy
+) -> tuple[Callable[[np.ndarray], np.ndarray] | None, int]:
+    """A function that returns the covariates (B, P + T, K) of some items, None for a model without
+    any; and the number of rows at the end of each item that hold those of the horizon."""
+    past, horizon, reading = form.past, form.horizon, form.reading
+    names, own = reading.future_covariates, series.items or Items.single(len(series.times))
+    if not names or series.known is None:
+        if future is not None:
+            raise UsageError("expected no future: this model takes no covariates known ahead")
+        return None, 0
+    known = series.known
+    if future is None:
+        last = own.bounds[1:, None] - np.arange(1, horizon + 1)
+        if (own.lengths <= horizon).any() or not np.isnan(series.values[last]).all():
+            index = (*reading.id, reading.time)
+            raise UsageError(
+                f"this model needs {', '.join(names)} for the {horizon} steps ahead: as rows "
+                "after the history that have no other values, or in a separate file "
+                f"({spelled('future')}) with the columns {', '.join(map(str, (*index, *names)))}"
+            )
+        steps = np.arange(-past - horizon, 0)
+
+        def following(which: np.ndarray) -> np.ndarray:
+            rows = own.bounds[which + 1][:, None] + steps
+            found: np.ndarray = known[np.maximum(rows, own.bounds[which][:, None])]
+            return found
+
+        return following, horizon
+    theirs_reading = replace(
+        reading,
+        targets=names, past_covariates=(), future_covariates=(), static=(), panel=False,
+        policy=policy,
+    )  # fmt: skip
+    beyond = reader.history(future, theirs_reading, where="the future").series
+    theirs = beyond.items or Items.single(len(beyond.times))
+    places = {name: place for place, name in enumerate(theirs.names)}
+
+    def covariates(which: np.ndarray) -> np.ndarray:
+        rows = []
+        for item in which:
+            name = own.names[int(item)]
+            place = places.get(name, -1) if beyond.items is not None else 0
+            end = series.times[own.places[item] + own.lengths[item] - 1]
+            first = future_times(end, 1, series.freq)[0]
+            _check_ahead(theirs, place, beyond, first, name, horizon)
+            newest = np.arange(own.bounds[item + 1] - past, own.bounds[item + 1])
+            before = known[np.maximum(newest, own.bounds[item])]
+            start = theirs.bounds[place]
+            rows.append(np.concatenate([before, beyond.values[start : start + horizon]]))
+        return np.stack(rows)
+
+    return covariates, 0
+
+
+def _check_ahead(
+    items: Items, place: int, beyond: Series, first: pd.Timestamp, name: str, horizon: int
+) -> None:
+    """Raise DataError unless an item's covariates fill exactly the horizon from `first`."""
+    what = f"the future of series '{name}'" if name else "the future"
+    got = 0 if place < 0 else int(items.lengths[place])
+    if got != horizon:
+        raise DataError(
+            f"{what}: expected {horizon} rows, one per step of the model's horizon, got {got}"
+        )
+    begins = beyond.times[items.places[place]]
+    if begins != first:
+        raise DataError(f"{what}: expected its first row at {first}, got {begins}")
+    values = beyond.values[items.bounds[place] : items.bounds[place + 1]]
+    if np.isnan(values).any():
+        row, column = np.argwhere(np.isnan(values))[0]
+        raise DataError(
+            f"{what}, row {row + 1}, column '{beyond.columns[column]}': no value, but what is "
+            "known ahead must be complete"
+        )
+
+
+@dataclass(frozen=True)
+class Back:
+    """Converts an answer to the kind of frame that asked for it: `kinds` are its types by column.
+
+    Times keep their zone and unit, ids and days their type. `index` is the name of the index if it
+    holds the times, "" if it has none; `library` is that of the frame, `own` its types there.
+    """
+
+    kinds: Mapping[Any, Any]
+    index: str | None = None
+    library: Literal["pandas", "polars", "arrow"] = "pandas"
+    own: Any = None
+
+    def __call__(self, ahead: pd.DataFrame) -> Frame:
+        names = [str(name) for name in ahead]
+        stamps = [name for name in names if is_datetime64_any_dtype(ahead[name])]
+        for name in stamps:
+            kind = self.kinds.get(name if self.index is None else self.index)
+            if kind is not None and is_datetime64_any_dtype(kind):
+                ahead[name] = _as_stamps(ahead[name], kind)
+        if self.index is not None and len(stamps) == 1:
+            return ahead.set_index(stamps[0]).rename_axis(index=self.index or stamps[0])
+        if self.library == "pandas":
+            return ahead
+        import narwhals.stable.v2 as nw
+
+        kept = [name for name in names if name in self.own and not is_float_dtype(ahead[name])]
+        if self.library == "polars":
+            casts = [nw.col(name).cast(self.own[name]) for name in kept]
+            return (
+                nw.from_native(nw.from_native(ahead).to_polars()).with_columns(*casts).to_native()
+            )
+        table = nw.from_native(ahead).to_arrow()
+        for name in kept:
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, name, table[name].cast(self.own[name]))
+        return table
+
+
+def _as_stamps(stamps: "pd.Series[Any]", kind: Any) -> "pd.Series[Any]":
+    """The stamps of an answer with the zone and the unit of a type."""
+    if isinstance(kind, pd.DatetimeTZDtype):
+        if stamps.dt.tz is None:  # the local clock, which skips an hour and repeats another
+            first = np.ones(len(stamps), dtype=bool)
+            stamps = stamps.dt.tz_localize(kind.tz, ambiguous=first, nonexistent="shift_forward")
+        stamps = stamps.dt.tz_convert(kind.tz)
+        return stamps.astype(kind)
+    return stamps if stamps.dt.tz is not None else stamps.astype(kind)
+
+
+def as_pandas(frame: Frame, file: bool = True) -> tuple[Any, Callable[[pd.DataFrame], Frame]]:
+    """A pandas frame, and a function that converts an answer to the caller's kind; the names of
+    files stay, unless `file` is false.
+
+    An answer has its times in the index if the frame has them there.
+    """
+    if file and isinstance(frame, str | Path):
+        return frame, unchanged
+    if isinstance(frame, pd.DataFrame):
+        time = frame.index.name or "time"
+        if isinstance(frame.index, pd.DatetimeIndex) and time not in frame.columns:
+            name = str(frame.index.name or "")
+            return frame, Back({name: frame.index.dtype}, index=name)
+        named = [name for name in frame.index.names if name is not None and name not in frame]
+        table = frame.reset_index(named) if named else frame
+        return table, Back(dict(table.dtypes))
+    import narwhals.stable.v2 as nw
+
+    try:
+        own = nw.from_native(frame, eager_only=True)
+    except TypeError:
+        raise UsageError(
+            "expected a DataFrame of pandas or Polars, an Arrow table"
+            + (" or a file, got " if file else "; read a file first; got ")
+            + type(frame).__name__
+        ) from None
+    table = own.to_pandas()
+    kinds = dict(table.dtypes)
+    if own.implementation.is_polars():
+        return table, Back(kinds, library="polars", own=dict(own.schema))
+    if own.implementation.is_pyarrow():
+        fields = {field.name: field.type for field in own.to_native().schema}
+        return table, Back(kinds, library="arrow", own=fields)
+    return table, Back(kinds)
+
+
+def unchanged(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame

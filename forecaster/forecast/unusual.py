@@ -1,0 +1,280 @@
+"""Unusual features of a forecast: its model's figures, its first step, what it was made from.
+
+The usual ranges of histories and changes are measured on the training rows and kept in the bundle;
+the figures are those of the test split.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from forecaster.base.errors import BundleError
+from forecaster.forecast.intervals import TOLERANCE
+from forecaster.forecast.notices import Notice, NoticeCode
+from forecaster.record import Backtest
+
+if TYPE_CHECKING:
+    from forecaster.datasets import KnownInputs, Windows
+
+TRAITS = {
+    "mean": "the mean of {}",
+    "standard deviation": "the standard deviation of {}",
+    "steps": "the correlation of {} from step to step",
+    "season": "the correlation of {} with the season before",
+    "missing": "the share of missing values of {}",
+}
+"""The traits measured for each column of a history: its level, its scale, its order, its gaps."""
+WINDOWS, VALUES = 2048, 2**24
+"""The most training windows that are measured, evenly spaced, and the most values in them."""
+CHANGES = 64
+"""The number of newest changes from step to step that are measured in each window."""
+RARE = 0.001
+"""The share of training windows below the usual range of a trait, and of those above."""
+SPREAD, CORRELATION, MISSING = 3.0, 0.3, 0.1
+"""How far outside its range a trait may be: a mean by the width of the range, but at least by one
+standard deviation of the training rows; a standard deviation by the factor SPREAD; a correlation by
+CORRELATION below, and a share of missing values by MISSING above. On the validation windows of
+ETTh1, ETTh2, ETTm1, ETTm2, weather and exchange_rate, at most 2 % of the histories are further
+off."""
+JUMP, LEAST = 3.0, 0.5
+"""How far a first step may be from the last value: JUMP times the bound on 99 % of all changes, but
+at least LEAST standard deviations. On ETTh1's validation windows, the network alone jumps further
+in 0.4 % of its forecasts, a ridge regression in none."""
+BEYOND = 0.1
+"""How far outside its range in training a covariate may be, as a share of that range."""
+
+
+def traits(values: np.ndarray, season: int) -> np.ndarray:
+    """The TRAITS (B, 5, C) of histories (B, P, C), scaled, NaN where a value is missing.
+
+    A trait is nan if it does not exist: for a column without values, for the correlations of a
+    constant column, and for the correlation with the season before in a history shorter than two
+    seasons.
+    """
+    seen = ~np.isnan(values)
+    count = seen.sum(axis=1)
+    complete = count.min() == values.shape[1]
+
+    def correlation(lag: int) -> np.ndarray:
+        if values.shape[1] < 2 * lag:
+            return np.full(count.shape, np.nan)
+        pairs = (seen[:, lag:] & seen[:, :-lag]).sum(axis=1) if not complete else len(off[0]) - lag
+        products = np.einsum("bpc,bpc->bc", off[:, lag:], off[:, :-lag])
+        return np.asarray(products / pairs / variance)
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = (values if complete else np.where(seen, values, 0)).sum(axis=1) / count
+        off = values - mean[:, None]
+        if not complete:
+            off[~seen] = 0
+        variance = np.einsum("bpc,bpc->bc", off, off) / count
+        std = np.sqrt(variance)
+        variance[std < 1e-6] = np.nan  # constant except for rounding
+        missing = 1 - count / values.shape[1]
+        return np.stack([mean, std, correlation(1), correlation(season), missing], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """The usual ranges in the training rows, scaled.
+
+    `low` and `high` (5, C): the range of each trait over histories, by column; `change` (K,): for
+    each target, the bound on 99 % of the changes from one step to the next. For a panel, they cover
+    all series together. nan where nothing was measured; nothing is then unusual.
+    """
+
+    season: int
+    low: np.ndarray
+    high: np.ndarray
+    change: np.ndarray
+
+    @classmethod
+    def fit(cls, windows: "Windows", season: int) -> "Ranges":
+        """The ranges of the histories of training windows."""
+        import torch
+
+        targets = list(windows.targets)
+        most = VALUES // (windows.past * windows.values.shape[1])
+        count = min(len(windows), max(1, min(WINDOWS, most)))
+        chosen = torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
+        found, changes = [], []
+        for index in chosen.split(windows.evaluation_batch):
+            batch = windows.batch(index)
+            past = batch.past.double()
+            if batch.observed is not None:
+                past = past.masked_fill(~batch.observed, torch.nan)
+            values = past.cpu().numpy()
+            found.append(traits(values, season))
+            newest = values[:, -CHANGES - 1 :, targets]
+            changes.append(np.abs(np.diff(newest, axis=1)).reshape(-1, len(targets)))
+        low, high = _quantiles(np.concatenate(found), RARE, 1 - RARE)
+        return cls(season, low, high, _quantiles(np.concatenate(changes), 0.99)[0])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The ranges as plain JSON types, to six digits."""
+        return {
+            "season": self.season,
+            **{name: _plain(getattr(self, name)) for name in ("low", "high", "change")},
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any], columns: int, targets: int) -> "Ranges":
+        """The inverse of `to_dict`, also after JSON. Raises BundleError for anything else."""
+        try:
+            season = state["season"]
+            low, high, change = (
+                np.array(state[name], dtype=np.float64) for name in ("low", "high", "change")
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise BundleError(
+                f"the ranges of the training rows in about.json cannot be read: {error!r}; "
+                "fetch the bundle again or train anew"
+            ) from None
+        if not low.shape == high.shape == (len(TRAITS), columns) or change.shape != (targets,):
+            raise BundleError(
+                f"the ranges of the training rows do not fit {columns} columns, {targets} targets"
+            )
+        if type(season) is not int or season < 1:
+            raise BundleError(
+                f"the ranges of the training rows in about.json: expected a season of 1 step or "
+                f"more, got {season!r}"
+            )
+        return cls(season, low, high, change)
+
+    def unlike(
+        self, scaled: np.ndarray, mean: np.ndarray, std: np.ndarray, columns: Sequence[str]
+    ) -> Iterator[tuple[int, Notice]]:
+        """Notices about those of the scaled histories (B, P, C) whose traits are unlike training's.
+
+        `mean` and `std`, (C,) or (B, 1, C), are those of their scaler.
+        """
+        found = traits(scaled, self.season)
+        beyond = np.maximum(self._bounds[0] - found, found - self._bounds[1])  # (B, 5, C)
+        outside = beyond > 0
+        mean, std = (np.broadcast_to(each, (len(scaled), 1, len(columns))) for each in (mean, std))
+        for place in np.flatnonzero(outside.any(axis=(1, 2))):
+            said = []
+            for trait in np.flatnonzero(outside[place].any(axis=1)):
+                worst = int(np.nanargmax(beyond[place, trait]))
+                ends = (each[trait, worst] for each in (found[place], self.low, self.high))
+                unit = std[place, 0, worst] if trait < 2 else 1.0
+                zero = mean[place, 0, worst] if trait == 0 else 0.0
+                value, low, high = (_number(zero + unit * each) for each in ends)
+                name = [*TRAITS.values()][trait].format(f"'{columns[worst]}'")
+                others = _others(int(outside[place, trait].sum()) - 1)
+                said.append(f"{name} is {value}, in training {low} to {high}{others}")
+            text = f"the history is unlike the training rows: {'; '.join(said)}"
+            yield int(place), Notice(NoticeCode.UNLIKE_TRAINING, text)
+
+    def jumps(
+        self, last: np.ndarray, first: np.ndarray, std: np.ndarray, targets: Sequence[str]
+    ) -> Iterator[tuple[int, Notice]]:
+        """Notices about forecasts whose `first` step (B, K) is far from the `last` value, in units.
+
+        A missing last value gives no notice. `std` (K,) or (B, K) is that of their scaler.
+        """
+        std = np.broadcast_to(std, first.shape)
+        beyond = np.abs(first - last) / std / np.maximum(JUMP * self.change, LEAST)
+        outside = beyond > 1
+        for place in np.flatnonzero(outside.any(axis=1)):
+            worst = int(np.nanargmax(beyond[place]))
+            numbers = (
+                first[place, worst],
+                last[place, worst],
+                std[place, worst] * self.change[worst],
+            )
+            begins, ends, usual = map(_number, numbers)
+            text = (
+                f"the first step of '{targets[worst]}' is {begins}, far from the last value "
+                f"{ends}: 99 % of the changes from step to step in training are at most {usual}"
+                f"{_others(int(outside[place].sum()) - 1)}"
+            )
+            yield int(place), Notice(NoticeCode.FIRST_STEP, text)
+
+    @cached_property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The bounds, (5, C) each, outside which a trait is unusual."""
+        width = np.maximum(self.high[0] - self.low[0], 1)
+        endless = np.full_like(self.low[:1], np.inf)
+        low = [self.low[0] - width, self.low[1] / SPREAD, self.low[2:4] - CORRELATION, -endless]
+        high = [self.high[0] + width, self.high[1] * SPREAD, endless, endless]
+        return np.vstack(low), np.vstack([*high, self.high[4] + MISSING])
+
+
+def covariates(known: "KnownInputs", values: np.ndarray) -> Iterator[tuple[int, Notice]]:
+    """Notices about those of the `values` (B, P + T, K), in units, that leave training's range."""
+    low, high = np.array(known.low), np.array(known.high)
+    lowest, highest = values.min(axis=1), values.max(axis=1)
+    rounding = 1e-6 * np.maximum(np.abs(low), np.abs(high))
+    room = BEYOND * (high - low) + rounding
+    below = low - lowest > highest - high
+    outside = np.maximum(low - lowest, highest - high) > room
+    for place in np.flatnonzero(outside.any(axis=1)):
+        column = int(np.argmax(outside[place]))
+        extreme = (lowest if below[place, column] else highest)[place, column]
+        value, least, most = map(_number, (extreme, low[column], high[column]))
+        text = (
+            "the covariates are unlike those of the training rows: a value of "
+            f"'{known.columns[column]}' is {value}, in training {least} to {most}"
+            f"{_others(int(outside[place].sum()) - 1)}"
+        )
+        yield int(place), Notice(NoticeCode.UNLIKE_COVARIATES, text)
+
+
+def figures(test: Backtest | None, levels: Sequence[float]) -> Iterator[Notice]:
+    """Notices from the metrics of the test split about a forecast with quantiles at `levels`."""
+    if test is None:
+        return
+    mine, bar = test["mse"], test.bar["mse"]
+    if mine is not None and bar is not None and mine > bar:
+        low = test.bar.paired_low
+        measured = (
+            "the windows are too few to measure it"
+            if low is None
+            else "which is measurable"
+            if low > 0
+            else "which is not measurable"
+        )
+        yield Notice(
+            NoticeCode.LOST_TO_FLOOR,
+            f"on the test split the model was worse than its best floor, {test.best_floor}: MSE "
+            f"{mine:.4f} against {bar:.4f}, {measured}",
+        )
+    known = {round(level, 9) for level in levels}
+    for level in sorted(level for level in known if level < 0.5 and round(1 - level, 9) in known):
+        share = 1 - 2 * level
+        band = test.band(f"{100 * share:g}")
+        covered = band["coverage"] if band else None
+        if covered is not None and abs(covered - share) > TOLERANCE:
+            which = "narrower" if covered < share else "wider"
+            yield Notice(
+                NoticeCode.COVERAGE,
+                f"the {100 * share:g} % band covered {covered:.1%} of the test values: "
+                f"it is {which} than it should be",
+            )
+
+
+def _quantiles(values: np.ndarray, *levels: float) -> np.ndarray:
+    """Quantiles (levels, ...) over the first axis, ignoring nan."""
+    empty = np.isnan(values).all(axis=0)
+    found = np.nanquantile(np.where(empty, 0, values), levels, axis=0)
+    return np.where(empty, np.nan, found)
+
+
+def _plain(values: np.ndarray) -> Any:
+    """Nested lists, None for nan."""
+    if values.ndim:
+        return [_plain(each) for each in values]
+    return None if np.isnan(values) else float(f"{values:.6g}")
+
+
+def _number(value: float) -> str:
+    """A number with four digits, or with all digits before the point if it is large."""
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
+
+
+def _others(count: int) -> str:
+    return f" (and of {count} more column{'s' * (count > 1)})" if count else ""

@@ -1,0 +1,294 @@
+"""What a run found: one typed document, which every page, table and command reads.
+
+It is `metrics.json` in a bundle. Errors and widths are those of values scaled by the training rows
+unless the metric says otherwise; None stands for what is not defined.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+NETWORK = "network"
+"""The name and the kind of the trained network among the parts of a model."""
+Value: TypeAlias = float | None
+Steps: TypeAlias = tuple[Value, ...]
+"""A value for each step of the horizon."""
+
+
+class Document(BaseModel):
+    """A frozen part of a record; `to_dict` gives plain JSON types, and `read` is its inverse."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def read(cls, state: Any) -> Self:
+        """The document of `to_dict`, also after JSON. Raises ValueError naming what is wrong."""
+        try:
+            return cls.model_validate(state)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{where}: {first['msg'].lower()}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+
+class Scores(Document):
+    """Values by the names of the metrics (`evaluate.figures.METRICS`), beside the fields."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Value]
+
+    def __getitem__(self, metric: str) -> Value:
+        """The value of a metric; None if it was not measured."""
+        return self.__pydantic_extra__.get(metric)
+
+    @property
+    def measured(self) -> Mapping[str, Value]:
+        """All values by the names of their metrics."""
+        return self.__pydantic_extra__
+
+
+class FloorScores(Scores):
+    """A part judged alone, which needs no training: a floor under the model."""
+
+    skill: Value
+    """1 - MSE of the model / MSE of the floor; None against an error of 0."""
+    paired_low: Value
+    paired_high: Value
+    """The paired 95 % interval of the difference, model - floor; None with too few windows."""
+    chosen: str
+    """Its options that validation chose, in words."""
+    weight: float
+    """Its share in the model, the mean over the steps."""
+
+
+class Difference(Document):
+    """What the network adds: the MSE of the model less that of the rest alone."""
+
+    mse: Value
+    paired_low: Value
+    paired_high: Value
+
+
+class NetworkScores(Scores):
+    """The network alone."""
+
+    weight: float
+    adds: Difference | None
+    """None where the network is the whole model, or has no share."""
+    verdict: str
+
+
+class ItemScores(Document):
+    """The series of a panel: all that were tested or, of many, the best and the worst."""
+
+    count: int
+    tested: int
+    shown: str
+    errors: dict[str, Scores]
+
+
+class BandScores(Scores):
+    """The intervals for one share of the values."""
+
+    by_step: dict[str, Steps]
+    columns: dict[str, Scores]
+
+
+class QuantileScores(Document):
+    """The quantiles on the test windows, in one form: calibrated once, or online.
+
+    Beside the fields stand the bands, by their share in percent, and the metrics of all quantiles.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, BandScores | Value]
+
+    pinball: dict[str, Value]
+    """The scaled pinball loss of each level."""
+    verdict: str
+
+    def band(self, share: str) -> BandScores | None:
+        """The band of a share such as "80"; None if it could not be calibrated."""
+        found = self.__pydantic_extra__.get(share)
+        return found if isinstance(found, BandScores) else None
+
+    @property
+    def bands(self) -> dict[str, BandScores]:
+        """Those that there are, by their share."""
+        return {
+            key: own for key, own in self.__pydantic_extra__.items() if isinstance(own, BandScores)
+        }
+
+    def __getitem__(self, metric: str) -> Value:
+        """The value of a metric of all quantiles."""
+        found = self.__pydantic_extra__.get(metric)
+        return None if isinstance(found, BandScores) else found
+
+
+class IntervalScores(QuantileScores):
+    """The quantiles of a model: calibrated once and, where that was asked for, online, too."""
+
+    levels: tuple[float, ...]
+    calibration_windows: int
+    online: QuantileScores | None
+
+
+class Backtest(Scores):
+    """The model on every window of the test split, beside its network and the floors."""
+
+    windows: int
+    every: int
+    """1 if all windows were judged, n if every n-th was."""
+    columns: dict[str, Scores]
+    by_step: dict[str, Steps]
+    items: ItemScores | None
+    network: NetworkScores | None
+    floors: dict[str, FloorScores]
+    best_floor: str
+    lost_to: tuple[str, ...]
+    """The floors with a smaller MSE than the model."""
+    verdict: str
+    intervals: IntervalScores | None
+
+    @property
+    def bar(self) -> FloorScores:
+        """The best floor."""
+        return self.floors[self.best_floor]
+
+    @property
+    def rows(self) -> "dict[str, Backtest | NetworkScores | FloorScores]":
+        """The model, its network if it has one, and the floors, by name."""
+        network = {NETWORK: self.network} if self.network else {}
+        return {"model": self, **network, **self.floors}
+
+    @property
+    def verdicts(self) -> str:
+        """Sentences on whether the model beats the best floor, and what the network adds."""
+        found = (self.verdict, self.network.verdict if self.network else "")
+        return "\n\n".join(verdict for verdict in found if verdict)
+
+    def band(self, share: str) -> BandScores | None:
+        """The intervals, calibrated once, for a share such as "80"; None if there are none."""
+        return self.intervals.band(share) if self.intervals else None
+
+    def covered(self, share: str, column: str) -> Value:
+        """The share of the values of a column that its band of `share` covered, if known."""
+        band = self.band(share)
+        return band.columns[column]["coverage"] if band and column in band.columns else None
+
+
+class Training(Document):
+    """What training took."""
+
+    windows: int
+    peak_mib: Value
+    expected_mib: float
+    epochs: int
+    seconds: float
+    best_epoch: float
+    steps: int
+    windows_per_second: float
+    still_falling: bool
+    """Whether the error of validation was still falling at the end."""
+
+
+class Weighed(Document):
+    """A part as validation weighed it."""
+
+    weight: float
+    validation_mse: Value
+    chosen: str
+
+
+class Spread(Document):
+    """Mean and sample standard deviation over cut-offs."""
+
+    mean: Value
+    sd: Value
+
+
+class MeanErrors(Document):
+    mse: Value
+    mae: Value
+
+
+class Spreads(Document):
+    mse: Spread
+    mae: Spread
+
+
+class FloorSpreads(Spreads):
+    better_in: int
+    """At how many cut-offs the model was better than this floor."""
+
+
+class AtCutoff(MeanErrors):
+    """The model at one cut-off."""
+
+    first: str
+    last: str
+    steps: tuple[int, int]
+    trained: int
+    windows: int
+    coverage: Value
+    intervals: str
+    network: MeanErrors | None
+    floors: dict[str, MeanErrors]
+    best_floor: str
+    weights: dict[str, float]
+
+
+class Cutoffs(Spreads):
+    """The model at several cut-offs of the test split, each weighed equally."""
+
+    count: int
+    anew: bool
+    """Whether a model was trained at each."""
+    each: tuple[AtCutoff, ...]
+    coverage: Spread
+    network: Spreads | None
+    floors: dict[str, FloorSpreads]
+    best_floor: str
+    better_in: int
+    paired_low: Value
+    paired_high: Value
+    verdict: str
+
+
+class Contest(Document):
+    """What compares the model with the champion of its task (`challenge.stretches`)."""
+
+    errors: tuple[float, ...]
+    windows: str
+    """Those that the errors are of: equal texts, equal windows."""
+
+
+class Record(Document):
+    """What a run found. What 0.2.0 did not write has a default."""
+
+    origins: dict[str, str] = {}
+    """Where the values of the configuration come from, by their dotted names; defaults are left
+    out."""
+    parameters: int | None = None
+    """The number of weights of the network."""
+    train: Training | None = None
+    parts: dict[str, Weighed] = {}
+    """All that were tried, by name; the network among them."""
+    validation_mse: Value = None
+    validation_windows: int = 0
+    validation_every: int = 1
+    stopping_windows: int = 0
+    contest: Contest | None = None
+    test: Backtest | None = None
+    cutoffs: Cutoffs | None = None
+
+    @property
+    def judged(self) -> Backtest:
+        """The model on the test split, which every run has; only a model that is being made has
+        none."""
+        assert self.test
+        return self.test

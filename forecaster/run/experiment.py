@@ -1,0 +1,537 @@
+"""RunConfig -> Result: load, train, judge, keep, track; the sequence behind `train`."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import torch
+import yaml
+
+from forecaster.base import installation, machine, signals
+from forecaster.base.errors import DataError, DivergedError
+from forecaster.base.progress import Say
+from forecaster.config.run_config import Loaded, RunConfig
+from forecaster.datasets import Dataset, Windows, load_card
+from forecaster.datasets.oddities import sentences
+from forecaster.evaluate import Score
+from forecaster.evaluate.cutoffs import cut, roll
+from forecaster.evaluate.judge import contested, draw, judge, validate
+from forecaster.evaluate.problem import Problem, find_data, make_problem
+from forecaster.forecast.bundle import Bundle, Share
+from forecaster.forecast.intervals import Intervals
+from forecaster.forecast.predictor import keep
+from forecaster.forecast.unusual import Ranges
+from forecaster.model import ForecastModel
+from forecaster.model.base import parameters
+from forecaster.parts import Blend, Network, Part, fit_and_weigh
+from forecaster.record import Backtest, Record, Training, Weighed
+from forecaster.run import resuming, reuse
+from forecaster.run.resuming import Unfinished
+from forecaster.tracking import pages
+from forecaster.train.ranks import ALONE, Team
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from forecaster.tracking.run import Run
+    from forecaster.train.checkpoint import Checkpoints
+    from forecaster.train.run import Fit, Report
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a run."""
+
+    name: str
+    run_id: str
+    bundle: Bundle
+    folder: Path
+    registered: str
+    ui_command: str
+
+    @property
+    def record(self) -> Record:
+        """What the run found."""
+        return self.bundle.record
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "run_id": self.run_id,
+            "folder": str(self.folder),
+            "model": self.bundle.name,
+            "digest": self.bundle.digest,
+            "registered": self.registered,
+            "ui": self.ui_command,
+            "config": self.bundle.config.to_dict(),
+            "about": self.bundle.about,
+            **self.record.to_dict(),
+        }
+
+
+def run(
+    loaded: Loaded,
+    say: Say,
+    show: Callable[[Backtest], None],
+    cutoffs: int | None = None,
+    resume: str | None = None,
+    force: bool = True,
+    team: Team = ALONE,
+    data: tuple[RunConfig, Dataset] | None = None,
+) -> Result:
+    """Train, judge, keep and track one configuration; `show` gets the metrics of the test split.
+
+    If `cutoffs` is given, the model is also judged at that many cut-offs. `resume` is the name of
+    an unfinished run to continue, or "auto" for the newest one of this configuration and these
+    data, if there is any. Without `force`, a finished run with the same configuration, data and
+    code is shown again instead. Rank 0 of a `team` calls this function, while the others call
+    `assist`. The configuration names the data unless they are given as `data`.
+    """
+    problem = make_problem(*(data or find_data(loaded, say)), say)
+    begun = None if resume is None else _begun(resume, problem.config, problem.digest, say)
+    if begun is not None:
+        cutoffs = cutoffs or begun.facts["cutoffs"]
+    elif not force:
+        if (done := reuse.newest(problem.config, problem.digest, cutoffs)) is not None:
+            return _show_again(*done, say, show)
+        if resume is None and (other := resuming.has(problem.config, problem.digest)):
+            say(
+                f"{other} is the same run, unfinished: --resume auto would continue it; "
+                "this is a new one"
+            )
+    if problem.config.data.is_file:  # a card's file has known oddities
+        for sentence in sentences(problem.oddities):
+            say(sentence)
+    if cutoffs:
+        cut(problem, cutoffs, anew=False)  # refuses too many before training
+    team.share(_READY)
+    ready = prepare(problem, say, team)
+    tags = _tags(loaded, ready)
+    with _under_way(loaded, ready, tags, begun, cutoffs, data is not None, say) as (own, tracked):
+        keeper = partial(_checkpoints, own, problem.config, say, begun is not None)
+        try:
+            made = make(ready, say, show, cutoffs, tracked.report, keeper, team)
+        except DivergedError:
+            own.remove()  # resuming would diverge again
+            raise
+        signals.check()
+        about = {**made.bundle.about, "run_id": tracked.id}
+        record = made.bundle.record.model_copy(update={"origins": loaded.origins})
+        bundle = keep(replace(made.bundle, about=about, record=record), own.bundle)
+        say(f"bundle written to {own.bundle}")
+        registered = pages.tell(tracked, bundle, own.bundle, made.figures)
+        own.remove()
+        return Result(own.name, tracked.id, bundle, own.bundle, registered, tracked.ui_command)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A problem and the model to train on it, which fit into memory together.
+
+    `expected` is the memory that training is expected to take, in bytes.
+    """
+
+    name: str
+    problem: Problem
+    model: ForecastModel
+    device: str
+    train: Windows
+    stopping: Windows
+    expected: int
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model that has been trained and judged; its bundle is only in memory."""
+
+    bundle: Bundle
+    figures: "dict[str, Figure]"
+
+
+def prepare(problem: Problem, say: Say, team: Team = ALONE) -> Ready:
+    """Build the model of a problem and announce what will be trained.
+
+    Raises UnavailableError for a model that is too large for the memory.
+    """
+    from forecaster.train.memory import bounded, ensure_it_fits
+    from forecaster.train.run import takes_bf16
+
+    config, device = problem.config, machine.device(problem.config.device)
+    train, stopping = problem.training(device), problem.stopping(device)
+    with bounded():
+        model = problem.build_model()
+    name = f"{config.data.label}-{config.window.horizon}-{config.attn.name}-s{config.seed}"
+    _announce(name, problem, model, device, say)
+    if team.count > 1:
+        say(f"training runs in {team.count} processes, each with its share of every step")
+    bf16 = takes_bf16(config.train, model, device)
+    memory = ensure_it_fits(model, train, config.train, device, say, bf16=bf16, team=team)
+    return Ready(name, problem, model, device, train, stopping, memory)
+
+
+def make(
+    ready: Ready,
+    say: Say,
+    show: Callable[[Backtest], None],
+    cutoffs: int | None = None,
+    report: "Report" = lambda figures, epoch: None,
+    checkpoints: "Callable[[str], Checkpoints | None]" = lambda stage: None,
+    team: Team = ALONE,
+) -> Made:
+    """Train, blend, calibrate, judge, and refit if requested; nothing is written.
+
+    `report` gets the figures of each epoch and its number; `checkpoints` returns the keeper of
+    checkpoints for the stages "fit" and "refit". Raises DivergedError.
+    """
+    from forecaster.train.run import fit
+
+    problem, model, device = ready.problem, ready.model, ready.device
+    config, about = problem.config, _about(ready, team)
+    team.share(_task(problem))
+    fitted = fit(
+        model, ready.train, ready.stopping, config.train,
+        device=device, seed=config.seed, report=report,
+        checkpoints=checkpoints("fit"), team=team,
+    )  # fmt: skip
+    tried, served, weighed = make_blend(problem, model, device, say)
+    validation, (intervals, about["intervals"]) = validate(problem, served, device)
+    contest = contested(problem, validation, served, device)
+    trained = _training(fitted, ready, say)
+    validated = _validation(problem, validation, device, say)
+    say(f"intervals: {about['intervals']}")
+    signals.check()
+    judged = judge(problem, served, device, intervals, tried)
+    show(judged.record)
+    made, rolling = (tried, served), None
+    if cutoffs:
+        rolling = roll(problem, cutoffs, lambda at: made, device, say, anew=False).record
+    record = Record(
+        parameters=parameters(model),
+        train=trained,
+        parts=weighed,
+        contest=contest,
+        test=judged.record,
+        cutoffs=rolling,
+        **validated,
+    )
+    signals.check()
+    figures = draw(problem, served, intervals, judged, device)
+    later = checkpoints("refit")
+    final, served, intervals = settle(problem, served, intervals, fitted, device, say, later, team)
+    ranges = Ranges.fit(final.training("cpu"), final.dataset.seasons[0])
+    about["ranges"] = ranges.to_dict()
+    network = served.network
+    weights = {} if network is None else dict(network.state_dict())
+    parts = Share.of(served)
+    bundle = Bundle(config, final.schema, weights, record, about, intervals, parts)
+    return Made(bundle, figures)
+
+
+def _show_again(folder: Path, bundle: Bundle, say: Say, show: Callable[[Backtest], None]) -> Result:
+    """Show a finished run as if it had just ended."""
+    say(
+        f"{folder} has the same configuration, data and code, and is shown instead; "
+        "--force trains anew"
+    )
+    show(bundle.record.judged)
+    where = installation.ui(bundle.config.track.uri or installation.tracking_uri())
+    return Result(folder.name, bundle.about["run_id"], bundle, folder, "", where)
+
+
+def _begun(resume: str, config: RunConfig, digest: str, say: Say) -> Unfinished | None:
+    if resume != "auto":
+        return resuming.take_up(resume, config, digest)
+    found = resuming.newest(config, digest)
+    if found is None:
+        say("--resume auto: no unfinished run has this configuration and these data; starts anew")
+    return found
+
+
+@contextmanager
+def _under_way(
+    loaded: Loaded,
+    ready: "Ready",
+    tags: dict[str, str],
+    begun: Unfinished | None,
+    cutoffs: int | None,
+    given: bool,
+    say: Say,
+) -> Iterator[tuple[Unfinished, "Run"]]:
+    """The folder of a run and its run in the tracker, new or continued.
+
+    A run that ends early says how to continue it, unless its data were `given`: they are in no
+    file, and nothing is kept.
+    """
+    from forecaster.tracking.run import start
+
+    problem, key = ready.problem, uuid4().hex
+    config, digest = problem.config, problem.digest
+    name, again = f"{ready.name}-{key[:8]}", None
+    if begun is None:
+        resuming.make_folder()
+    else:
+        name, again = begun.name, begun.facts["run_id"]
+    with start(config, name, tags, key=key, again=again, say=say) as tracked:
+        own = begun or resuming.begin(name, config, digest, run_id=tracked.id, cutoffs=cutoffs)
+        with own, signals.orderly():
+            try:
+                if again not in (None, tracked.id):
+                    say(f"the tracker does not know run {again}; this is a new one, {tracked.id}")
+                    own.note(run_id=tracked.id)
+                tracked.report({pages.FIRST: math.nan}, -1)  # unknown yet, but it comes first
+                tracked.params(pages.params(config, pages.chosen(loaded)))
+                tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
+                tracked.dataset(config.data.label, digest, problem.series.source)
+                yield own, tracked
+            except BaseException:
+                if not given and own.folder.exists():
+                    with suppress(BrokenPipeError):
+                        say(f"to continue it: forecaster train --resume {own.name}")
+                raise
+            finally:
+                if given:
+                    own.remove()
+
+
+def _checkpoints(
+    own: Unfinished, config: RunConfig, say: Say, again: bool, stage: str = "fit"
+) -> "Checkpoints":
+    from forecaster.train.checkpoint import Checkpoints
+
+    def resumed(where: str) -> None:
+        if again:
+            say(f"resuming {own.name} at {where}")
+
+    return Checkpoints(own.folder, stage, config.train.checkpoint_minutes, say, resumed)
+
+
+def _announce(name: str, problem: Problem, model: ForecastModel, device: str, say: Say) -> None:
+    """Report what will be trained, and what is known about it beforehand."""
+    config, series = problem.config, problem.series
+    count = len(problem.schema.needs)
+    size = f"{len(series.values):,} rows of {count} column" + "s" * (count > 1)
+    if series.items is not None:
+        size = f"{len(series.items):,} series, {size}"
+    say(
+        f"{name}: {config.data.label} ({size} every {problem.schema.freq}), "
+        f"look back {config.window.past}, forecast {config.window.horizon}; "
+        f"{config.model.name} with {parameters(model):,} parameters on {device}"
+    )
+    say(f"attention {config.attn.name} amounts to: {summarise(model.effective())}")
+    if config.intervals.calibrate and problem.uncalibrated:
+        say(f"intervals will not be calibrated: {problem.uncalibrated}")
+
+
+def _about(ready: Ready, team: Team) -> dict[str, Any]:
+    problem, borders = ready.problem, ready.problem.borders
+    return {
+        "name": problem.name,
+        "data_digest": problem.digest,
+        "borders": [borders.train, borders.validation, borders.test],
+        "commit": installation.commit(),
+        "attn_effective": summarise(ready.model.effective()),
+        "refit": problem.config.train.refit,
+        "hardware": machine.hardware(ready.device),
+        "threads": torch.get_num_threads(),
+        "processes": team.count,
+    }
+
+
+def _tags(loaded: Loaded, ready: Ready) -> dict[str, str]:
+    config, data = ready.problem.config, loaded.config.data
+    wanted = config.data.name if config.data.is_file else load_card(data.name).name
+    tags = {
+        **pages.tags(config),
+        "attn.effective": summarise(ready.model.effective()),
+        "data.digest": ready.problem.digest,
+        "data.instead_of": wanted if wanted != config.data.name else "",
+        "config": loaded.file,
+        "device": ready.device,
+        "git.commit": installation.commit(),
+    }
+    return {key: value for key, value in tags.items() if value}
+
+
+def _training(fitted: "Fit", ready: Ready, say: Say) -> Training:
+    say(
+        f"trained {fitted.epochs} epochs in {fitted.seconds:.0f} s "
+        f"({fitted.windows_per_second:.0f} windows/s); kept the weights after "
+        f"{fitted.best_epoch:.2f} epochs"
+    )
+    for sentence in fitted.sentences:
+        say(sentence)
+    return Training(
+        windows=len(ready.train),
+        peak_mib=machine.peak_mib(ready.device),
+        expected_mib=ready.expected / 2**20,
+        epochs=fitted.epochs,
+        seconds=fitted.seconds,
+        best_epoch=fitted.best_epoch,
+        steps=fitted.steps,
+        windows_per_second=fitted.windows_per_second,
+        still_falling=fitted.still_falling,
+    )
+
+
+_READY = b"ready"
+
+
+def _task(problem: Problem, epochs: float | None = None) -> bytes:
+    """What the other ranks receive for a training: its problem and, for a refit, its epochs."""
+    config = problem.config.to_dict()
+    known = {name: config[name] for name in config if name not in ("data", "track")}
+    return json.dumps({"config": known, "digest": problem.digest, "epochs": epochs}).encode()
+
+
+def assist(loaded: Loaded, team: Team) -> None:
+    """Train whenever rank 0 does, on the same problem; called by all other ranks.
+
+    Raises DataError if the problem differs here.
+    """
+    from forecaster.train.run import fit
+
+    def quiet(sentence: str) -> None:
+        pass
+
+    if not team.share():  # rank 0 has nothing to train
+        return
+    problem = make_problem(*find_data(loaded, quiet), quiet)
+    config, device = problem.config, machine.device(problem.config.device)
+    while task := team.share():
+        epochs = json.loads(task)["epochs"]
+        if task != _task(problem, epochs):
+            raise DataError(
+                "the data or the configuration differ from those of process 0 (data digest here "
+                f"{problem.digest}, there {json.loads(task)['digest']}): give every machine the "
+                "same"
+            )
+        own = problem if epochs is None else problem.refitted()
+        fit(
+            own.build_model(), own.training(device),
+            problem.stopping(device) if epochs is None else None, config.train,
+            device=device, seed=config.seed, epochs=epochs, team=team,
+        )  # fmt: skip
+
+
+def train_network(problem: Problem, device: str) -> tuple[ForecastModel, "Fit"]:
+    """Train the network of a problem alone, in this process."""
+    from forecaster.train.run import fit
+
+    model, config = problem.build_model(), problem.config
+    windows = problem.training(device), problem.stopping(device)
+    return model, fit(model, *windows, config.train, device=device, seed=config.seed)
+
+
+def train_anew(problem: Problem, device: str, say: Say) -> tuple[list[Part], Blend]:
+    """Train the network and fit the parts of a problem; return all tried parts, and the model."""
+    model, fitted = train_network(problem, device)
+    for sentence in fitted.sentences:
+        say(sentence)
+    tried, served, _ = make_blend(problem, model, device, say)
+    return tried, served
+
+
+def make_blend(
+    problem: Problem, model: ForecastModel, device: str, say: Say
+) -> tuple[list[Part], Blend, dict[str, Weighed]]:
+    """Fit the closed forms and weigh them with the network, on the windows that stop training.
+
+    If those are few, closed forms are also chosen and weighed on later training rows.
+
+    Returns all tried parts, the model that is served, and the weight and error of each part. A part
+    without any weight is not served. With `blend: none`, the network is the whole forecast.
+    """
+    network = Network(model.to(device).eval())
+    begun = time.monotonic()
+    tried, weights, errors = fit_and_weigh(fold := problem.fold(device), network)
+    if problem.config.blend == "none":
+        weights = torch.zeros_like(weights)
+        weights[-1] = 1
+    say(
+        f"fitted {len(tried) - 1} closed forms in {time.monotonic() - begun:.0f} s, weighed with "
+        f"the network on {len(fold.choose)} windows"
+        + (" (blend=none: the network alone)" if problem.config.blend == "none" else "")
+    )
+    kept = [place for place in range(len(tried)) if weights[place].any()]
+    shown = sorted(kept, key=lambda place: -float(weights[place].mean()))
+    say(
+        "the forecast is made of "
+        + ", ".join(f"{tried[i].name} {float(weights[i].mean()):.0%}" for i in shown)
+    )
+    served = Blend(tried[-1].task, {tried[i].name: tried[i] for i in kept}, weights[kept])
+    parts = {
+        part.name: Weighed(
+            weight=float(weights[i].mean()), validation_mse=float(errors[i]), chosen=part.chosen
+        )
+        for i, part in enumerate(tried)
+    }
+    return tried, served.to(device).eval(), parts
+
+
+def _validation(problem: Problem, found: Score, device: str, say: Say) -> dict[str, Any]:
+    """The error on every window of validation, which decides between models of one task."""
+    windows, stopping = problem.validation(device), len(problem.stopping(device))
+    say(f"validation MSE {found.mse:.4f} on {windows.described}; training stopped by {stopping}")
+    return {
+        "validation_mse": found.mse,
+        "validation_windows": found.windows,
+        "validation_every": windows.every,
+        "stopping_windows": stopping,
+    }
+
+
+def settle(
+    problem: Problem,
+    served: Blend,
+    intervals: Intervals | None,
+    fitted: "Fit",
+    device: str,
+    say: Say,
+    checkpoints: "Checkpoints | None" = None,
+    team: Team = ALONE,
+) -> tuple[Problem, Blend, Intervals | None]:
+    """The model to keep after the evaluation: the judged one, or one that is refitted.
+
+    A refit fits every part once more on all rows, with a new scaler. The network trains for the
+    epochs that validation chose; the choices of the closed forms, and all weights, stay.
+    """
+    from forecaster.train.run import fit
+
+    config = problem.config
+    if not config.train.refit:
+        return problem, served, intervals
+    final = problem.refitted()
+    windows, epochs = final.training(device), fitted.best_epoch
+    say(f"refit on all {len(final.series.values):,} rows for {epochs:.2f} epochs")
+    fold = replace(problem.fold(device), train=windows)
+    parts: dict[str, Part] = {}
+    for name, part in zip(served.names, served.members, strict=True):
+        if isinstance(part, Network):
+            model = final.build_model()
+            team.share(_task(problem, epochs))
+            fit(
+                model, windows, None, config.train,
+                device=device, seed=config.seed, epochs=epochs, checkpoints=checkpoints, team=team,
+            )  # fmt: skip
+            parts[name] = Network(model)
+        else:
+            parts[name] = part.refit(fold)
+    if intervals is not None:
+        old, new = problem.schema.target_scaler, final.schema.target_scaler
+        intervals = intervals.rescaled(old.std / new.std)
+    return final, Blend(served.task, parts, served.weights).to(device).eval(), intervals
+
+
+def summarise(effective: dict[str, str]) -> str:
+    """The effective attention in words, with equal places joined."""
+    grouped: dict[str, list[str]] = {}
+    for place, text in effective.items():
+        grouped.setdefault(text, []).append(place)
+    return "; ".join(f"{', '.join(places)}: {text}" for text, places in grouped.items())

@@ -1,0 +1,313 @@
+"""Search a space of configurations, each judged on validation alone.
+
+Optuna runs the search (Akiba et al., KDD 2019): its default sampler, seeded, proposes values, and a
+trial trains a network as `forecaster train` does at its start. No trial sees the test split.
+
+A search is kept in runs/tunes/NAME: trials.db is Optuna's storage and best.yaml the best
+configuration so far. The same command continues it; several processes, and several machines with
+one storage, can share it.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, redirect_stderr
+from dataclasses import asdict, dataclass
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from forecaster.base import atomic, installation
+from forecaster.base.errors import (
+    ConfigError,
+    ForecasterError,
+    UnavailableError,
+    UsageError,
+)
+from forecaster.base.extras import needed
+from forecaster.base.progress import Bar, Say
+from forecaster.base.workers import FailedError, Worker
+from forecaster.config.run_config import (
+    Loaded,
+    RunConfig,
+    Section,
+    differences,
+    find_file,
+    load_dict,
+    read_yaml,
+)
+from forecaster.datasets import Dataset
+from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.run.resuming import make_folder
+from forecaster.tracking import pages
+
+if TYPE_CHECKING:
+    import optuna
+
+    from forecaster.tracking.run import Run
+
+TUNES = Path("runs/tunes")
+"""The folder of searches, below the working directory."""
+BASE = "base"
+"""What a search keeps beside its trials: the facts that all of them share."""
+
+
+class Range(Section):
+    """Numbers from `low` to `high`, both included; whole numbers if both ends are."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    """Whether equal factors, not equal differences, are equally likely."""
+    step: int | float | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "Range":
+        if self.low >= self.high or (self.log and (self.low <= 0 or self.step is not None)):
+            raise ValueError("low must be below high, and with log above 0 and without a step")
+        return self
+
+
+Choices = Annotated[list[bool | int | float | str | None], Field(min_length=2)]
+Space = dict[str, Choices | Range]
+"""The candidates for values of the configuration, by dotted name."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A finished trial; `validation_mse` is None if it failed, for the reason `failed`."""
+
+    number: int
+    values: dict[str, Any]
+    validation_mse: float | None
+    seconds: float
+    failed: str = ""
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """The sorting key: the least error first, failed trials last."""
+        return self.validation_mse is None, self.validation_mse or 0.0
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{key}={value}" for key, value in self.values.items())
+        if self.validation_mse is None:
+            return f"trial {self.number}: FAILED: {self.failed} ({values})"
+        found = f"validation MSE {self.validation_mse:.4f}, {self.seconds:.0f} s"
+        return f"trial {self.number}: {found}, {values}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of a search: its trials, best first; `file` has the best configuration."""
+
+    folder: Path
+    trials: list[Trial]
+    file: Path
+    ui_command: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "best": str(self.file),
+            "ui": self.ui_command,
+            "trials": [asdict(trial) for trial in self.trials],
+        }
+
+    def text(self, most: int = 5) -> str:
+        """The best trials, a line for each."""
+        return "\n".join(map(str, self.trials[:most]))
+
+
+def read_space(wanted: str) -> Space:
+    """Read a space: a name in configs/spaces or a YAML file. Raises ConfigError if invalid."""
+    path = find_file(wanted, "space", installation.configs() / "spaces")
+    values = read_yaml(path)
+    try:
+        space: Space = TypeAdapter(Space).validate_python(values)
+    except ValidationError as error:
+        key = str(error.errors(include_url=False)[0]["loc"][0])
+        raise ConfigError(
+            f"{path}: {key}: expected a list of two values or more, or low below high, with a step "
+            f"or (above 0) with log: true, got {values[key]!r}"
+        ) from None
+    if not space:
+        raise ConfigError(f"{path}: expected values to search, got none")
+    return space
+
+
+def run(
+    load: Callable[[Sequence[str]], Loaded],
+    space: Space,
+    name: str,
+    say: Say,
+    *,
+    trials: int,
+    limit: float | None,
+    storage: str | None,
+    tracked: bool,
+) -> Found:
+    """Search until `trials` trials have ended, or `limit` seconds are over.
+
+    `load` resolves the configuration with further values as `--set` takes them. A failed trial is
+    reported and stops no other; a trial still running when the time is over is abandoned. Raises
+    UsageError if the folder holds another search, ForecasterError if every trial failed.
+    """
+    begun = time.monotonic()
+    loaded = _check(space, load)
+    config, dataset = find_data(loaded, say)
+    folder = TUNES / name
+    base = {
+        "config": {key: value for key, value in config.to_dict().items() if key != "track"},
+        "space": {
+            key: each.model_dump() if isinstance(each, Range) else each
+            for key, each in space.items()
+        },
+        "data": dataset.digest,
+    }
+    study = _open(folder, name, storage, base, config.seed)
+    with ExitStack() as stack:
+        above = None
+        if tracked:
+            from forecaster.tracking.run import start
+
+            above = stack.enter_context(start(config, name, {"tune": name}, say=say))
+        bar = Bar("{task.completed} of {task.total} trials", trials, len(_ended(study)))
+        stack.enter_context(bar)
+        while len(_ended(study)) < trials:
+            left = None if limit is None else limit - (time.monotonic() - begun)
+            if left is not None and left <= 0:
+                break
+            trial = study.ask()
+            values = {key: _suggest(trial, key, each) for key, each in space.items()}
+            try:
+                own = load(_sets(values)).config.model_copy(update={"data": config.data})
+                facts = _apart(dataset, own.to_dict(), left)
+            except (FailedError, ForecasterError) as error:
+                facts = {"failed": str(error)}
+            ended = _tell(study, trial, facts)
+            if above is not None and ended.validation_mse is not None:
+                _track(above, name, own, ended, say)
+            bar.advance("", 1)
+            first = ended.validation_mse is not None and ended.number == study.best_trial.number
+            bar.line(f"{ended}{' (the best so far)' * first}")
+    found = sorted(_ended(study), key=lambda each: each.rank)
+    if not found or found[0].validation_mse is None:
+        why = f"; the first: {found[0].failed}" if found else ": the time was over before one ended"
+        raise ForecasterError(f"no trial of {folder} succeeded{why}")
+    file = folder / "best.yaml"
+    best = load(_sets(found[0].values)).config.to_dict()
+    atomic.write(file, yaml.safe_dump(best, sort_keys=False).encode())
+    return Found(folder, found, file, above.ui_command if above else "")
+
+
+def _sets(values: Mapping[str, Any]) -> list[str]:
+    """The values as arguments of `--set`."""
+    return [f"{key}={json.dumps(value)}" for key, value in values.items()]
+
+
+def judge(dataset: Dataset, config: dict[str, Any]) -> dict[str, Any]:
+    """Train the network of a configuration, and return its figures on validation."""
+    from forecaster.base import machine
+    from forecaster.model.base import parameters
+    from forecaster.run.experiment import train_network
+
+    problem = make_problem(load_dict(config, "the trial"), dataset)
+    with redirect_stderr(StringIO()):  # a line for each epoch
+        model, fitted = train_network(problem, machine.device(problem.config.device))
+    return {
+        "validation_mse": fitted.validation_mse,
+        "best_epoch": fitted.best_epoch,
+        "parameters": parameters(model),
+    }
+
+
+def _apart(dataset: Dataset, config: dict[str, Any], seconds: float | None) -> dict[str, Any]:
+    """The result of `judge` in its own process. Raises FailedError, also after `seconds`."""
+    with Worker(judge, dataset) as worker:
+        facts: dict[str, Any] = worker.ask(config).receive(seconds)
+        return facts
+
+
+def _track(above: "Run", name: str, config: RunConfig, trial: Trial, say: Say) -> None:
+    """Log a trial that succeeded to MLflow, below the run of its search."""
+    from forecaster.tracking.run import start
+
+    tags = {"tune": name, **pages.tags(config)}
+    with start(config, f"{name}-{trial.number}", tags, parent=above.id, say=say) as run:
+        run.params(pages.params(config, trial.values))
+        run.metrics({"validation_mse": trial.rank[1], "seconds": trial.seconds})
+
+
+def _check(space: Space, load: Callable[[Sequence[str]], Loaded]) -> Loaded:
+    """The configuration without the space. Raises UsageError if the two conflict."""
+    loaded = load([])
+    for key, each in space.items():
+        if (origin := loaded.origins.get(key, "")).startswith("--"):
+            raise UsageError(f"{key} is searched, but {origin} sets it: remove one of them")
+        first = each.low if isinstance(each, Range) else each[0]
+        load([f"{key}={json.dumps(first)}"])
+    return loaded
+
+
+def _open(
+    folder: Path, name: str, storage: str | None, base: dict[str, Any], seed: int
+) -> "optuna.Study":
+    """The study of the search, new or existing."""
+    with needed("tune"):
+        import optuna
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    make_folder(folder)
+    try:
+        study = optuna.create_study(
+            storage=storage or f"sqlite:///{folder / 'trials.db'}",
+            study_name=name, direction="minimize", load_if_exists=True,
+        )  # fmt: skip
+    except Exception as error:  # the driver of the database may raise anything
+        raise UnavailableError(
+            f"the storage {storage or folder} cannot be used: {error}"
+        ) from error
+    old = study.user_attrs.get(BASE)
+    if old is None:
+        study.set_user_attr(BASE, base)
+    elif told := differences(old, base):
+        shown = "\n".join(f"  {line}" for line in told[:8])
+        raise UsageError(
+            f"{folder} holds another search of that name:\n{shown}\nGive this one another --name, "
+            "or remove the folder."
+        )
+    study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
+    return study
+
+
+def _suggest(trial: "optuna.Trial", key: str, each: list[Any] | Range) -> Any:
+    if not isinstance(each, Range):
+        return trial.suggest_categorical(key, each)
+    if isinstance(each.low, int) and isinstance(each.high, int):
+        return trial.suggest_int(key, each.low, each.high, step=int(each.step or 1), log=each.log)
+    return trial.suggest_float(key, each.low, each.high, step=each.step, log=each.log)
+
+
+def _tell(study: "optuna.Study", trial: "optuna.Trial", facts: dict[str, Any]) -> Trial:
+    from optuna.trial import TrialState
+
+    for key, value in facts.items():
+        trial.set_user_attr(key, value)
+    error = facts.get("validation_mse")
+    return _trial(study.tell(trial, error, TrialState.FAIL if error is None else None))
+
+
+def _ended(study: "optuna.Study") -> list[Trial]:
+    """The trials that have succeeded or failed."""
+    from optuna.trial import TrialState
+
+    states = (TrialState.COMPLETE, TrialState.FAIL)
+    return [_trial(each) for each in study.get_trials(deepcopy=False, states=states)]
+
+
+def _trial(ended: "optuna.trial.FrozenTrial") -> Trial:
+    seconds = 0.0 if ended.duration is None else ended.duration.total_seconds()
+    failed = ended.user_attrs.get("failed", "")
+    return Trial(ended.number, ended.params, ended.value, seconds, failed)

@@ -1,0 +1,1 @@
+"""Which attention pays: compare, advise, bench."""

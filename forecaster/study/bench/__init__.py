@@ -1,0 +1,18 @@
+"""Time and memory of the attention functions beside torch's fused kernel (SDPA)."""
+
+from forecaster.study.bench.cells import (
+    Conditions,
+    Shape,
+    about,
+    choose,
+    curves,
+    measure,
+    read_lengths,
+)  # fmt: skip
+from forecaster.study.bench.cores import CORES
+from forecaster.study.bench.display import figure, save, tables
+
+__all__ = [
+    "CORES", "Conditions", "Shape", "about", "choose", "curves", "figure", "measure",
+    "read_lengths", "save", "tables",
+]  # fmt: skip

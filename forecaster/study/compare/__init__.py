@@ -1,0 +1,256 @@
+"""Grids of runs that differ in the attention alone: define, train, track, compare.
+
+A grid is kept in runs/grids/NAME: grid.json defines it, cells/NAME holds each finished cell.
+Finished cells are not run again, however the grid was stopped.
+"""
+
+import json
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+from forecaster.base import cluster
+from forecaster.base.errors import UsageError
+from forecaster.base.installation import commit
+from forecaster.base.progress import Bar, Say
+from forecaster.base.workers import FailedError, each
+from forecaster.config.run_config import differences
+from forecaster.evaluate.figures import Cost, shown
+from forecaster.record import Value
+from forecaster.run import resuming
+from forecaster.study.compare import table
+from forecaster.study.compare.cell import (
+    FACTS,
+    Finished,
+    Shared,
+    keep,
+    read,
+    read_json,
+    train,
+    write_json,
+)
+from forecaster.study.compare.grid import Cell, Definition, Grid, define, resolve
+from forecaster.study.compare.grid import read as read_grid
+from forecaster.study.compare.record import CellRecord, Row
+from forecaster.tracking import pages
+
+if TYPE_CHECKING:
+    from forecaster.tracking.run import Run
+
+__all__ = [
+    "Cell", "Definition", "Finished", "Grid", "Outcome", "define", "finished", "read_grid",
+    "resolve", "run", "table",
+]  # fmt: skip
+
+GRIDS = Path("runs/grids")
+"""The folder of grids, below the working directory."""
+TAGS = {
+    **{key: key for key in ("data", "horizon", "attn", "regime", "linear", "is_full")},
+    "effective": "attn.effective", "data_digest": "data.digest", "commit": "git.commit",
+}  # fmt: skip
+"""The facts of a cell that the tracker gets as tags, and their names there, as for a run."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a grid: its finished cells, and the reasons why others failed."""
+
+    folder: Path
+    cells: list[Finished]
+    failed: dict[str, str]
+    ui_command: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "ui": self.ui_command,
+            "cells": [{"folder": str(cell.folder), **cell.facts.to_dict()} for cell in self.cells],
+            "rows": [row.to_dict() for row in table.rows(self.cells)],
+            "failed": self.failed,
+        }
+
+
+def finished(folder: Path) -> list[Finished]:
+    """The finished cells of a grid's folder. Raises UsageError when there are none."""
+    cells = [read(file.parent) for file in sorted(folder.glob(f"cells/[!.]*/{FACTS}"))]
+    if not cells:
+        raise UsageError(f"no finished cell in {folder}: run `forecaster compare` first")
+    return cells
+
+
+def run(
+    grid: Grid,
+    say: Say,
+    *,
+    jobs: int,
+    tracked: bool,
+    command: str,
+    ray: str | None = None,
+    gpus: float = 0.0,
+) -> Outcome:
+    """Run the unfinished cells of a grid, `jobs` at a time on one thread each.
+
+    With `ray`, the address of a cluster as `cluster.each` takes it, they run there, each with the
+    given share of a GPU, and their files are sent back.
+
+    A failed cell stops no other. Only this process keeps cells and logs them to the tracker, as
+    they finish; the next call logs those of a call that was not tracked.
+    """
+    folder = GRIDS / grid.name
+    with _locked(folder), ExitStack() as stack:
+        parent = _enter(folder, grid)
+        done = {cell.name: old for cell in grid.cells if (old := _known(folder, grid, cell))}
+        left = [cell for cell in grid.cells if cell.name not in done]
+        processes = max(1, min(jobs, len(left)))
+        say(
+            f"grid {grid.name} in {folder}: {len(grid.cells)} cells, {len(done)} of them finished; "
+            + (f"{processes} at a time" if ray in (None, cluster.LOCAL) else f"on Ray at {ray}")
+        )
+        above = stack.enter_context(_tracker(grid, folder, parent, say)) if tracked else None
+        bar = Bar("{task.completed} of {task.total} cells", len(grid.cells), len(done))
+        stack.enter_context(bar)
+        for cell in grid.cells:
+            if cell.name in done:
+                done[cell.name] = _track(above, grid, cell, done[cell.name], say)
+        failed: dict[str, str] = {}
+        shared = Shared(grid.data, commit(), command)
+        working = (
+            each(train, shared, left, processes)
+            if ray is None or not left
+            else cluster.each(train, shared, left, ray, processes, gpus)
+        )
+        for cell, found in working:
+            if isinstance(found, FailedError):
+                failed[cell.name] = str(found)
+                said = f"FAILED: {found}"
+            else:
+                kept = keep(folder / "cells" / cell.name, found)
+                done[cell.name] = _track(above, grid, cell, kept, say)
+                facts = kept.facts
+                said = f"MSE {facts['mse']:.4f}, MAE {facts['mae']:.4f}, {facts.seconds:.0f} s"
+            ended = len(done) + len(failed)
+            to_go = _to_go(done.values(), len(grid.cells) - ended, processes)
+            bar.advance(to_go, 1)
+            bar.line(f"{ended}/{len(grid.cells)} {cell.name}: {said}{to_go and f'; {to_go}'}")
+        cells = [done[cell.name] for cell in grid.cells if cell.name in done]
+        if above and cells:
+            _conclude(above, table.rows(cells))
+        return Outcome(folder, cells, failed, above.ui_command if above else "")
+
+
+def _to_go(done: Collection[Finished], left: int, processes: int) -> str:
+    """The remaining time, from the mean time of the cells that have finished."""
+    if not left or not done:
+        return ""
+    minutes = mean(each.facts.seconds for each in done) * left / min(processes, left) / 60
+    return f"{minutes:.0f} min to go" if minutes >= 1 else "less than a minute to go"
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    resuming.make_folder(folder)
+    lock = resuming.hold(folder / ".lock")
+    if lock is None:
+        raise UsageError(f"another process is using {folder}")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _enter(folder: Path, grid: Grid) -> str | None:
+    """Write grid.json, or compare the existing one; returns the tracked run that it names.
+
+    Raises UsageError when another grid has that name.
+    """
+    file = folder / "grid.json"
+    new = json.loads(json.dumps(grid.to_dict()))
+    for leftover in folder.glob("cells/.*"):
+        shutil.rmtree(leftover)
+    if not file.exists():
+        write_json(file, new)
+        return None
+    old = read_json(file)
+    parent: str | None = old.pop("mlflow_run_id", None)
+    if differing := differences(old, new):
+        shown = "\n".join(f"  {line}" for line in differing[:8])
+        raise UsageError(
+            f"{folder} holds another grid of that name; cells of both are not comparable:\n"
+            f"{shown}\nGive this one another --name, or remove the folder."
+        )
+    return parent
+
+
+def _known(folder: Path, grid: Grid, cell: Cell) -> Finished | None:
+    """The finished cell, if it exists with the same configuration and data."""
+    own = folder / "cells" / cell.name
+    if not own.exists():
+        return None
+    found = read(own)
+    digest = grid.data[cell.data].digest
+    for what, here in (("config_digest", cell.digest), ("data_digest", digest)):
+        if (there := getattr(found.facts, what)) != here:
+            raise UsageError(
+                f"{own} is another cell: its {what} is {there}, not {here}. Remove it "
+                "to run it again."
+            )
+    return found
+
+
+@contextmanager
+def _tracker(grid: Grid, folder: Path, parent: str | None, say: Say) -> Iterator["Run"]:
+    """The tracked run of a grid, continued if the store still has it."""
+    from forecaster.tracking.run import start
+
+    protocol = grid.definition.protocol
+    tags = {"grid": grid.name, "cells": str(len(grid.cells)), "steps": str(protocol.steps)}
+    with start(grid.cells[0].config, grid.name, tags, again=parent, say=say) as run:
+        document = json.loads(json.dumps(grid.to_dict()))
+        if run.id != parent:
+            run.text("grid.json", json.dumps(document, indent=1))
+            write_json(folder / "grid.json", {**document, "mlflow_run_id": run.id})
+        yield run
+
+
+def _track(above: "Run | None", grid: Grid, cell: Cell, found: Finished, say: Say) -> Finished:
+    """Track a cell below the run of its grid, unless it is; returns it with the id of its run."""
+    facts = found.facts
+    if above is None or facts.mlflow_run_id is not None:
+        return found
+    from forecaster.tracking.run import start
+
+    tags = {tag: str(getattr(facts, key)) for key, tag in TAGS.items()}
+    tags |= {"grid": grid.name, "config": grid.definition.protocol.config}
+    own = {"blend": "none", "regime": cell.regime, "steps": str(cell.steps)}
+    name = f"{grid.name}-{cell.name}"
+    with start(cell.config, name, tags, parent=above.id, say=say) as run:
+        run.params({**pages.params(cell.config, grid.definition.varied()), **own})
+        run.metrics(_measured(facts))
+        run.text(FACTS, json.dumps(facts.to_dict(), indent=1))
+    return found.note(mlflow_run_id=run.id)
+
+
+def _conclude(above: "Run", rows: list[Row]) -> None:
+    """Log the result of a grid, in the description of its run and in files."""
+    above.text("table.txt", table.text(rows))
+    above.tables({"verdicts": table.flat(rows)})
+    above.describe(table.summary(rows), table.markdown(rows))
+
+
+def _measured(facts: CellRecord) -> dict[str, float]:
+    """The figures of a cell by the names of a run's; only its network is tested."""
+    mse, (_, best) = facts["mse"], facts.best_floor
+    found: dict[str, Value] = {
+        pages.FIRST: mse,
+        "test_mse": mse,
+        "test_mae": facts["mae"],
+        "skill": 1 - mse / best if mse is not None and best > 0 else None,
+        "validation_mse": facts.validation_mse,
+        "parameters": facts.parameters,
+        **{metric.name: facts[metric.name] for metric in shown(Cost, "tracker")},
+    }
+    return {key: value for key, value in found.items() if value is not None}

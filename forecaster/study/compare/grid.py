@@ -1,0 +1,324 @@
+"""The definition of a comparison: a grid of cells that differ in the attention alone.
+
+A grid names data sets, horizons, attentions and seeds, and a protocol that all share:
+configuration, optimiser steps, and regimes, which are named ways to cut windows into tokens. In a
+group of cells (one data set, horizon, regime, and linear path or not) windows, tokens,
+normalisation, batches, steps and seeds are the same. The inner width of the feed-forward layers
+depends on the attention, so that the number of parameters is within 5 % of that with full
+attention; types for which this is impossible are marked.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from forecaster.attention import ATTENTIONS, CATALOGUE, CONTROLS, SYNONYMS
+from forecaster.attention.base import Attention, SelfAttention
+from forecaster.attention.static import LONGEST
+from forecaster.base import installation
+from forecaster.base.errors import ConfigError, UsageError
+from forecaster.base.names import did_you_mean, find
+from forecaster.config.run_config import (
+    DataConfig,
+    Positive,
+    RunConfig,
+    Section,
+    decisive,
+    find_file,
+    load,
+    load_dict,
+    read_yaml,
+)
+from forecaster.datasets import Dataset
+from forecaster.evaluate.problem import Problem, find_data, make_problem
+from forecaster.model import ForecastModel, TokenInformer
+
+REFERENCES = ("full", *CONTROLS)
+"""The types that are in every table."""
+BUDGET_MARGIN = 0.05
+"""How far the number of parameters may differ from that with full attention."""
+LINEAR = "linear"
+"""The linear path: the model's option, and the prefix of its parameters; alone, it is a row of the
+tables with the path."""
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]+$")]
+Data = dict[str, Dataset]
+
+
+class Regime(Section):
+    """One way to cut windows into tokens."""
+
+    set: list[str] = Field(default=[])
+    """Values as `--set` takes them, after those of the protocol."""
+    linear: list[bool] = Field(default=[True, False], min_length=1)
+    """With the linear path from past to future, without it, or both; a model without such a path
+    is run without it."""
+    swap: list[Literal["encoder", "cross"]] = Field(default=["encoder"], min_length=1)
+    """The places of the type; other places keep the configuration's type. The decoder's
+    self-attention follows the encoder's. Types without a cross form are not run with `cross`."""
+
+
+class Protocol(Section):
+    """The settings that all cells share."""
+
+    config: str = "default"
+    """A name in configs/ or a YAML file."""
+    set: list[str] = Field(default=[])
+    """Values as `--set` takes them."""
+    steps: Positive
+    """The number of optimiser steps of every cell."""
+    regimes: Annotated[dict[Name, Regime], Field(min_length=1)]
+
+
+class Definition(Section):
+    """A grid file."""
+
+    data: Annotated[list[str], Field(min_length=1)]
+    """Data cards."""
+    horizons: Annotated[list[Positive], Field(min_length=1)]
+    """Steps to forecast."""
+    attn: Literal["all"] | list[str] = "all"
+    """Attention types; `full` and the controls are always included, `static` unless its places are
+    longer than it allows."""
+    options: dict[str, dict[str, Any]] = Field(default={})
+    """Options of single types that differ from their defaults, when the encoder has the type."""
+    seeds: Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 3
+    """The number of seeds, from 0; or a list of seeds."""
+    protocol: Protocol
+
+    def attentions(self) -> list[str]:
+        """The names, those of REFERENCES included, in the order of the table."""
+        if self.attn == "all":
+            return list(ATTENTIONS)
+        named = set(map(_known, self.attn))
+        return [name for name in CATALOGUE if name in named | set(REFERENCES)]
+
+    def varied(self) -> list[str]:
+        """The values in which cells may differ, named as in `--set`."""
+        regimes = self.protocol.regimes.values()
+        named = (text.partition("=")[0].strip() for regime in regimes for text in regime.set)
+        options = (f"attn.{key}" for own in self.options.values() for key in own)
+        cross = ["attn.cross"] if any("cross" in regime.swap for regime in regimes) else []
+        return [*named, *options, *cross, "model.linear", "model.feed_forward"]
+
+    def each_seed(self) -> list[int]:
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model to train; `config` is resolved, `parameters` do not count the linear path."""
+
+    name: str
+    attn: str
+    data: str
+    horizon: int
+    regime: str
+    linear: bool
+    seed: int
+    config: RunConfig
+    steps: int
+    parameters: int
+    within_budget: bool
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of all that decides the result, except data and code."""
+        config = decisive(self.config.to_dict())
+        text = json.dumps({"config": config, "steps": self.steps}, sort_keys=True)
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A resolved definition: its cells, the data they need, and a name."""
+
+    name: str
+    definition: Definition
+    cells: list[Cell]
+    data: Data
+
+    def to_dict(self) -> dict[str, Any]:
+        """The definition, and for each group the configuration with full attention."""
+        resolved = {
+            f"{cell.data}-{cell.horizon}-{cell.regime}-{_path(cell.linear)}": cell.config.to_dict()
+            for cell in reversed(self.cells)
+            if cell.attn == "full"
+        }
+        return {"name": self.name, **self.definition.model_dump(mode="json"), "resolved": resolved}
+
+
+def read(wanted: str) -> tuple[str, dict[str, Any]]:
+    """The name and the values of a grid: a name in configs/grids or a YAML file."""
+    path = find_file(wanted, "grid", installation.configs() / "grids")
+    return path.stem, read_yaml(path)
+
+
+def define(values: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> Definition:
+    """A grid from plain values, overridden by `changes` with dotted names; sets are appended.
+
+    Raises ConfigError naming the first invalid value.
+    """
+    values = {key: dict(item) if isinstance(item, dict) else item for key, item in values.items()}
+    for key, value in changes.items():
+        section, _, last = key.rpartition(".")
+        node = values.setdefault(section, {}) if section else values
+        node[last] = [*node.get(last, []), *value] if last == "set" else value
+    try:
+        return Definition.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = f"{where}: {'.'.join(map(str, problem['loc']))}"
+    if problem["type"] == "extra_forbidden":
+        known = [name for kind in (Definition, Protocol, Regime) for name in kind.model_fields]
+        raise ConfigError(f"{where}: unknown.{did_you_mean(str(problem['loc'][-1]), known)}")
+    message = problem["msg"][:1].lower() + problem["msg"][1:]
+    raise ConfigError(f"{where}: {message}, got {problem['input']!r}")
+
+
+def resolve(name: str, definition: Definition) -> Grid:
+    """Load the data, and find every cell with its configuration, its budget and its name."""
+    data: Data = {}
+    cells: list[Cell] = []
+    for each in definition.data:
+        asked = load(definition.protocol.config, definition.protocol.set, {"data": each})
+        found, dataset = find_data(asked, lambda _: None)
+        data[dataset.name] = dataset
+        for horizon in definition.horizons:
+            for regime in definition.protocol.regimes:
+                cells += _group(definition, each, found.data, dataset, horizon, regime)
+    cells.sort(key=lambda cell: definition.each_seed().index(cell.seed))
+    names = [cell.name for cell in cells]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"the grid names the same cell twice: {twice}")
+    return Grid(name, definition, cells, data)
+
+
+def _group(
+    definition: Definition,
+    asked: str,
+    data: DataConfig,
+    dataset: Dataset,
+    horizon: int,
+    regime: str,
+) -> Iterator[Cell]:
+    """The cells of a data set, a horizon and a regime; names include the data set if several."""
+    protocol = definition.protocol
+    options = {_known(name): own for name, own in definition.options.items()}
+    sets, swap = [*protocol.set, *protocol.regimes[regime].set], protocol.regimes[regime].swap
+
+    def problem(attn: str) -> Problem:
+        flags = {"data": asked, "horizon": horizon, "attn": attn if "encoder" in swap else None}
+        cross = [f"attn.cross={attn}"] if "cross" in swap else []
+        own = options.get(attn, {}) if "encoder" in swap else {}
+        set_own = [f"attn.{key}={json.dumps(value)}" for key, value in own.items()]
+        config = load(protocol.config, [*sets, *cross, *set_own], flags).config
+        return make_problem(config.model_copy(update={"data": data}), dataset)
+
+    whole = _variant(problem("full"), linear=False)
+    budget, longest = _learned(whole), max(map(max, _lengths(whole.build_model())))
+    for attn in [*definition.attentions(), LINEAR]:
+        alone = attn == LINEAR
+        if "cross" in swap and not alone and issubclass(CATALOGUE[attn], SelfAttention):
+            continue
+        if attn == "static" and longest > LONGEST:
+            continue
+        made = problem("none" if alone else attn)
+        has_path = LINEAR in made.config.model.options
+        paths = protocol.regimes[regime].linear if has_path else [False]
+        if alone and not any(paths):
+            continue
+        inner = None if alone else _inner(_variant(made, linear=False), budget)
+        count = _learned(_variant(made, alone, inner, alone=alone))
+        for linear in paths if not alone else [True]:
+            for seed in definition.each_seed():
+                config = _variant(made, linear, inner, seed, protocol.steps, alone).config
+                parts = [attn, horizon, regime, _path(linear), f"s{seed}"]
+                if definition.data[1:]:
+                    parts = [dataset.name, *parts]
+                yield Cell(
+                    name="-".join(map(str, parts)),
+                    attn=attn, data=dataset.name, horizon=horizon, regime=regime, linear=linear,
+                    seed=seed, config=config, steps=protocol.steps, parameters=count,
+                    within_budget=abs(count - budget) <= BUDGET_MARGIN * budget,
+                )  # fmt: skip
+
+
+def _variant(
+    problem: Problem,
+    linear: bool,
+    inner: int | None = None,
+    seed: int = 0,
+    patience: int = 1,
+    alone: bool = False,
+) -> Problem:
+    """The problem with or without the linear path, together with the path's learning rate."""
+    values = problem.config.to_dict()
+    model, train = values["model"], values["train"]
+    if LINEAR in model:
+        model[LINEAR] = linear
+    if alone:
+        model["alone"] = True
+    if not linear:
+        train["lr_of"] = {k: v for k, v in train["lr_of"].items() if not k.startswith(LINEAR)}
+    if inner is not None:
+        model["feed_forward"] = inner
+    train["patience"] = patience  # no cell stops before its last step
+    config = load_dict({**values, "seed": seed}, "the grid")
+    return make_problem(config, problem.dataset)
+
+
+def _inner(problem: Problem, budget: int) -> int | None:
+    """The inner width with the number of parameters nearest to the budget.
+
+    The number is affine in the width; the width is None if the model has no such option.
+    """
+    width: int | None = problem.config.model.options.get("feed_forward")
+    if width is None:
+        return None
+    count = _learned(problem)
+    slope = _learned(_variant(problem, linear=False, inner=width + 1)) - count
+    return max(1, width + round((budget - count) / slope)) if slope > 0 else width
+
+
+def _learned(problem: Problem) -> int:
+    """How many parameters the model learns besides those of the linear path."""
+    named = problem.build_model().named_parameters()
+    return sum(p.numel() for name, p in named if p.requires_grad and not name.startswith(LINEAR))
+
+
+def amounts_to_full(attn: str, model: ForecastModel) -> bool:
+    """Whether a type other than full is full attention at all its places in the model."""
+    if attn in ("full", LINEAR):
+        return False
+    kind = CATALOGUE[attn]
+    swapped = [module.effective().full for module in model.modules() if type(module) is kind]
+    return bool(swapped) and all(swapped)
+
+
+def tokens(model: ForecastModel) -> int:
+    """The length of the sequence that the first attention sees, or would see if there were one."""
+    lengths = next(_lengths(model), None)
+    if lengths is None:
+        assert isinstance(model, TokenInformer)  # with the linear path alone
+        return model.cut.past
+    return lengths[0]
+
+
+def _lengths(model: ForecastModel) -> Iterator[tuple[int, int]]:
+    """The numbers of queries and keys of each attention."""
+    for module in model.modules():
+        if isinstance(module, Attention):
+            yield module.place.query_length, module.place.key_length
+
+
+def _known(attn: str) -> str:
+    return find(CATALOGUE, attn, "attention", SYNONYMS)[0]
+
+
+def _path(linear: bool) -> str:
+    return "linear" if linear else "plain"

@@ -1,0 +1,344 @@
+"""The results of a grid's finished cells: a row for each attention of a group, with verdicts.
+
+A group has many verdicts, and one in twenty would be wrong by chance. So the verdicts against one
+reference are corrected together (Holm, "A simple sequentially rejective multiple test procedure",
+1979): of m, the one with the k-th smallest p must have (m - k + 1) p < 0.05, and so must all before
+it. The chance that any of them names a difference where there is none is then at most 5 %. The
+interval beside a verdict is not corrected.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import mean, median, stdev
+
+import numpy as np
+from scipy.special import stdtr, stdtrit  # type: ignore[import-untyped]
+
+from forecaster.attention import CATALOGUE
+from forecaster.evaluate import Verdict, blocks, is_borderline, paired_interval
+from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, Where, shown, whole
+from forecaster.record import Scores, Value
+from forecaster.report.tables import in_markdown, in_text
+from forecaster.study.compare.cell import Finished
+from forecaster.study.compare.record import Against, Place, Row
+
+Group = tuple[str, int, str, bool]
+"""Data, horizon, regime, and whether there is a linear path: within one, only the attention
+varies."""
+AGAINST = ("none", "static", "full")
+RISK, POWER = 0.05, 0.8
+LEGEND = """\
+MSE and MAE: every test window, scaled values, mean ± standard deviation over seeds. params: without
+the linear path; * not within 5 % of those with full attention. train s, ms (a forecast of one
+window): processor time of one thread. MiB: what one training step adds. skill: 1 - MSE / MSE of the
+best floor. Verdicts: the paired 95 % interval of the MSE difference (block bootstrap over windows,
+widened by the spread over seeds; with one seed it holds only for those models) lies below zero
+(better), above (worse), or contains it (=); ~: borderline, an end is nearer to zero than 5 % of its
+width.
+=^: it does not contain zero, but may by chance: Holm's correction for all verdicts of a column.
+80 % power: the difference that would have been found with this probability.
+(full): amounts to full attention at these lengths, so no verdict."""
+SUMMARY = (
+    "How the network's error depends on the attention, all else held fixed. Each cell is a run "
+    "below this one."
+)
+"""The text above the tables of `markdown`; `summary` puts the verdicts first."""
+
+
+def rows(cells: Sequence[Finished]) -> list[Row]:
+    """One row per group (with the linear path first) and attention, in the catalogue's order."""
+    Found = dict[str, list[Finished]]
+    groups: defaultdict[Group, Found] = defaultdict(lambda: defaultdict(list))
+    for cell in cells:
+        groups[group_of(cell.facts)][cell.facts.attn].append(cell)
+    place = {name: number for number, name in enumerate(CATALOGUE)}
+    rows: list[Row] = []
+    for _, found in sorted(groups.items(), key=lambda item: (*item[0][:-1], not item[0][-1])):
+        names = sorted(found, key=lambda name: place.get(name, len(place)))
+        against: dict[str, dict[str, Against]] = {attn: {} for attn in names}
+        for name in AGAINST:
+            compared = {
+                attn: each
+                for attn in names
+                if attn != name and not found[attn][0].facts.is_full
+                for each in [compare(found[attn], found.get(name, []))]
+                if each
+            }
+            for attn, each in correct(compared).items():
+                against[attn][name] = each
+        rows += [_row(found[attn], against[attn]) for attn in names]
+    return rows
+
+
+def group_of(facts: Place) -> Group:
+    """The group of a cell or a row."""
+    return facts.data, facts.horizon, facts.regime, facts.linear
+
+
+def groups(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows of each group, in their order."""
+    found: dict[Group, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[group_of(row)].append(row)
+    return [*found.values()]
+
+
+def _row(own: list[Finished], against: dict[str, Against]) -> Row:
+    facts = [cell.facts for cell in own]
+    first = facts[0]
+    floor, bar = first.best_floor
+    figures: dict[str, Value] = {}
+    for metric in [*whole(), *shown(Cost)]:
+        known = [value for fact in facts if (value := fact[metric.name]) is not None]
+        figures[metric.name] = mean(known) if known else None
+        if isinstance(metric, ErrorMetric):
+            figures[f"{metric.name}_sd"] = stdev(known) if len(known) > 1 else None
+    mse = figures["mse"]
+    return Row.model_validate({
+        **{name: getattr(first, name) for name in Place.model_fields},
+        "seeds": sorted(fact.seed for fact in facts),
+        **figures,
+        "best_floor": floor,
+        "floor_mse": bar,
+        "skill": 1 - mse / bar if mse is not None and bar > 0 else None,
+        "against": against,
+    })  # fmt: skip
+
+
+def compare(own: Sequence[Finished], other: Sequence[Finished]) -> Against | None:
+    """The paired difference over test windows, averaged over the seeds that both have.
+
+    None if they share none. Blocks of the bootstrap are as long as the horizon, because windows
+    nearer than that overlap. With several seeds the interval `low` to `high` also holds for untried
+    seeds: its arms grow by the half-width of Student's interval of the mean of the seeds'
+    differences. `error` is the standard error with `freedom` degrees of freedom (Welch and
+    Satterthwaite's, of windows and seeds), such that `error` times t_0.975 is half the interval,
+    and `p` is the level at which the interval would touch zero.
+    """
+    mine = {cell.facts.seed: cell for cell in own}
+    theirs = {cell.facts.seed: cell for cell in other}
+    seeds = sorted(set(mine) & set(theirs))
+    if not seeds:
+        return None
+    paired = np.array([mine[seed].by_window() - theirs[seed].by_window() for seed in seeds])
+    by_seed = np.nanmean(paired, axis=1)
+    difference = float(by_seed.mean())
+    windows = paired.mean(axis=0), own[0].facts.horizon, own[0].steps()
+    low, high = paired_interval(*windows)
+    compared = Against(difference=difference, seeds=tuple(seeds), verdict=Verdict.SAME)
+    if not np.isfinite(low):
+        return compared
+    freedom = blocks(*windows) - 1
+    if len(seeds) > 1:
+        spread = by_seed.std(ddof=1) / np.sqrt(len(seeds))
+        parts = np.square([(high - low) / 2 / stdtrit(freedom, 0.975), spread])
+        if parts.any():
+            freedom = parts.sum() ** 2 / (parts**2 / [freedom, len(seeds) - 1]).sum()
+        arm = spread * stdtrit(len(seeds) - 1, 0.975)
+        low = difference - np.hypot(difference - low, arm)
+        high = difference + np.hypot(high - difference, arm)
+    student = stdtrit(freedom, 0.975)
+    arm = high - difference if difference < 0 else difference - low  # the one towards zero
+    t = abs(difference) / arm * student if arm > 0 else np.inf if difference else 0.0
+    figures = {
+        "low": low, "high": high, "error": (high - low) / 2 / student, "freedom": freedom,
+        "p": 2 * stdtr(freedom, -t),
+    }  # fmt: skip
+    return compared.model_copy(update={key: float(value) for key, value in figures.items()})
+
+
+def correct(family: Mapping[str, Against]) -> dict[str, Against]:
+    """The comparisons against one reference with their verdicts, corrected by Holm's method.
+
+    `holm` is the corrected p, and `smallest` the difference that gets a verdict with 80 %
+    probability if no other type differs: (t_(1 - 0.025/m) + t_0.8) * `error` for m verdicts.
+    """
+    known = {name: each.p for name, each in family.items() if each.p is not None}
+    found, holm = dict(family), 0.0
+    for before, (name, p) in enumerate(sorted(known.items(), key=lambda item: item[1])):
+        own = family[name]
+        assert own.low is not None  # as those that have p do
+        assert own.high is not None
+        holm = max(holm, min(1.0, (len(known) - before) * p))
+        quantiles = stdtrit(own.freedom, [1 - RISK / 2 / len(known), POWER])
+        found[name] = own.model_copy(update={
+            "holm": holm,
+            "smallest": float(quantiles.sum() * own.error),
+            "verdict": Verdict.of(own.low, own.high) if holm < RISK else Verdict.SAME,
+        })  # fmt: skip
+    return found
+
+
+def references(group: Sequence[Row]) -> list[str]:
+    """Those of AGAINST that some row of a group is compared with; always "none" and "full"."""
+    return [
+        name for name in AGAINST if name != "static" or any(name in row.against for row in group)
+    ]
+
+
+def smallest(group: Sequence[Row]) -> str:
+    """A text on the difference that a group would have found, the median over its types.
+
+    Empty if unknown.
+    """
+    parts = []
+    for name in references(group):
+        known = [own.smallest for row in group if (own := row.against.get(name))]
+        if each := [value for value in known if value is not None]:
+            parts.append(f"{median(each):.4f} from {name}")
+    return f"found with 80 % power: {', '.join(parts)}" if parts else ""
+
+
+def corrected(against: Against) -> bool:
+    """Whether the interval alone would name a difference, but the correction does not."""
+    low, high = against.low, against.high
+    return low is not None and high is not None and against.verdict != Verdict.of(low, high)
+
+
+def verdict(row: Row, name: str) -> str:
+    """The verdict against a reference, abbreviated to the width of a column."""
+    if row.is_full:
+        return "(full)"
+    if (own := row.against.get(name)) is None:
+        return "–"
+    if corrected(own):
+        return "=^"
+    word: str = "=" if own.verdict == Verdict.SAME else own.verdict
+    return word + "~" * is_borderline(own.low, own.high)
+
+
+def skill(row: Row) -> str:
+    return "–" if row.skill is None else f"{row.skill:+.1%}"
+
+
+def known(metrics: Sequence[Kind], rows: Sequence[Scores]) -> list[Kind]:
+    """The metrics that any of the rows has: cells of an older version may lack one."""
+    return [each for each in metrics if any(row[each.name] is not None for row in rows)]
+
+
+def spread(row: Row, metric: Metric) -> str:
+    """A mean, and the standard deviation over seeds if there are several."""
+    deviation, own = row[f"{metric.name}_sd"], metric.text(row[metric.name])
+    return own if deviation is None else f"{own} ± {metric.text(deviation)}"
+
+
+def heading(row: Row) -> str:
+    return (
+        f"{row.data}, T = {row.horizon}, {row.regime} ({row.tokens} tokens), "
+        f"{'with' if row.linear else 'without'} the linear path; {row.steps} steps, "
+        f"{row.windows} test windows"
+    )
+
+
+def columns(group: Sequence[Row], where: Where) -> dict[str, list[str]]:
+    """The columns of a table of a group: the printed value of each row, by their heads."""
+    return {
+        "attention": [row.attn for row in group],
+        **{
+            metric.label: [spread(row, metric) for row in group]
+            for metric in known(whole(where), group)
+        },
+        "params": [
+            f"{row.budget_parameters:,}{' ' if row.within_budget else '*'}" for row in group
+        ],
+        **{
+            metric.head: [metric.text(row[metric.name]) for row in group]
+            for metric in known(shown(Cost, where), group)
+        },
+        "skill": [skill(row) for row in group],
+        **{f"−{name}": [verdict(row, name) for row in group] for name in references(group)},
+    }
+
+
+def about(group: Sequence[Row]) -> list[str]:
+    """What stands above a table of a group: its heading, its best floor, and its power."""
+    first, seeds = group[0], max(len(row.seeds) for row in group)
+    return [
+        f"{heading(first)}, {seeds} seed{'s' * (seeds > 1)}",
+        f"best floor: {first.best_floor}, MSE {first.floor_mse:.4f}",
+        *filter(None, [smallest(group)]),
+    ]
+
+
+def text(rows: Sequence[Row]) -> str:
+    """The tables of all groups for a terminal, at most 120 columns wide."""
+    return "\n\n".join([*map(_table, groups(rows)), LEGEND])
+
+
+def _table(group: Sequence[Row]) -> str:
+    return "\n".join([*about(group), *in_text(*_printed(group))])
+
+
+def verdicts(group: Sequence[Row]) -> str:
+    """Sentences on which types of a group differ measurably from the references, and which beat the
+    best floor."""
+    sentences = []
+    for name in AGAINST:
+        found: dict[str, list[str]] = defaultdict(list)
+        clear = True
+        for row in group:
+            if against := row.against.get(name):
+                close = is_borderline(against.low, against.high)
+                clear &= not close
+                found[against.verdict].append(row.attn + " (borderline)" * close)
+        if list(found) == [Verdict.SAME] and clear:
+            sentences.append(f"No type differs measurably from {name}.")
+            continue
+        sentences += [
+            f"{WORDS[verdict].format(name)}: {', '.join(found[verdict])}."
+            for verdict in Verdict
+            if found[verdict]
+        ]
+    if full := [row.attn for row in group if row.is_full]:
+        sentences.append(f"Full attention under another name, no verdict: {', '.join(full)}.")
+    floor, bar = group[0].best_floor, group[0].floor_mse
+    lost = [row.attn for row in group if (row["mse"] or 0.0) > bar]
+    who = "all of them" if len(lost) == len(group) else ", ".join(lost)
+    sentences.append(
+        f"LOSE to the best floor, {floor} ({bar:.4f}), on average: {who}."
+        if lost
+        else f"All are better on average than the best floor, {floor} ({bar:.4f})."
+    )
+    return f"{heading(group[0])}. {' '.join(sentences)}"
+
+
+WORDS = {
+    Verdict.BETTER: "Measurably better than {}",
+    Verdict.SAME: "No measurable difference from {}",
+    Verdict.WORSE: "Measurably worse than {}",
+}
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """The verdicts of each group, and what the tables show."""
+    return "\n\n".join([*map(verdicts, groups(rows)), SUMMARY])
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The tables of all groups, as a tracker's page shows them."""
+    parts = []
+    for group in groups(rows):
+        title, *more = about(group)
+        parts += [f"**{title}**", *more, in_markdown(*_printed(group))]
+    return "\n\n".join([*parts, LEGEND])
+
+
+def _printed(group: Sequence[Row]) -> tuple[list[str], list[tuple[str, ...]], range]:
+    """The heads and the rows of a table, and which columns are numbers."""
+    found = columns(group, "grid")
+    numbers = range(1, len(found) - len(references(group)))
+    return [*found], [*zip(*found.values(), strict=True)], numbers
+
+
+def flat(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """The rows without nested values, except the verdicts, each in its own columns."""
+    return [
+        row.model_dump(mode="json", exclude={"seeds", "against"})
+        | {
+            f"{name}: {key}": value
+            for name, own in row.against.items()
+            for key, value in own.model_dump(mode="json", exclude_none=True).items()
+            if key in ("verdict", "difference", "low", "high", "holm")
+        }
+        for row in rows
+    ]

@@ -1,0 +1,118 @@
+import importlib.metadata
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from forecaster.base import extras
+from forecaster.base.errors import UnavailableError
+from forecaster.forecast.predictor import Predictor
+from tests.lacking import SKINNY_LACKS, lacking
+from tests.service.toy import make_bundle
+
+ROOT = Path(__file__).resolve().parents[2]
+DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def brought(extra):
+    """The packages that an extra names, and those of the extras that it names."""
+    found = set()
+    for text in DECLARED["optional-dependencies"][extra]:
+        requirement = Requirement(text)
+        if requirement.name == "attention-forecaster":
+            found = found.union(*(brought(each) for each in requirement.extras))
+        else:
+            found.add(canonicalize_name(requirement.name))
+    return found
+
+
+OF_OTHERS = {"httptools": "uvicorn", "torchmetrics": "lightning",
+             "sqlalchemy": "mlflow", "alembic": "mlflow"}  # fmt: skip
+"""Packages that are installed with one of ours."""
+
+
+@pytest.mark.parametrize("module", extras.BRINGS)
+def test_the_extra_brings_it_and_the_base_does_not(module):
+    owners = importlib.metadata.packages_distributions()[module]
+    names = {canonicalize_name(OF_OTHERS.get(name.lower(), name)) for name in owners}
+    assert names & brought(extras.BRINGS[module])
+    assert not names & {canonicalize_name(Requirement(each).name) for each in
+                        DECLARED["dependencies"]}  # fmt: skip
+
+
+def test_all_is_what_training_serving_and_the_registry_need():
+    assert brought("all") == {
+        *brought("train"), *brought("serve"), *brought("registry"), "mlflow",
+    }  # fmt: skip
+    assert brought("train") >= brought("registry"), "every run is tracked"
+    assert brought("test") >= brought("all")
+    assert brought("dev") >= brought("test")
+
+
+def test_what_is_missing_is_told_with_its_extra():
+    lacks = ModuleNotFoundError("No module named 'optuna.samplers'", name="optuna.samplers")
+    words = r"^a tea needs optuna: .* 'attention-forecaster\[tune\]'$"
+    with pytest.raises(UnavailableError, match=words), extras.needed("a tea"):
+        raise lacks
+    with pytest.raises(ModuleNotFoundError, match="nobody"), extras.needed("a tea"):
+        import nobody_has_this  # noqa: F401
+    assert extras.told(ImportError("cannot import name 'x' from 'optuna'", name="optuna")) is None
+    assert extras.told(ValueError("x")) is None
+
+
+@pytest.mark.parametrize("module", ["nobody_has_this", "ray"])
+def test_what_is_missing_is_found_without_an_import(module, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UnavailableError, match=f"^a tea needs {module}"):
+        extras.check(module, "a tea")
+    extras.check("optuna", "a tea")
+    assert "optuna" not in sys.modules
+
+
+def test_a_client_needs_no_torch():
+    program = "import forecaster, forecaster.client; print(forecaster.client.Client.__name__)"
+    done = lacking(program, without={"torch", *extras.BRINGS})
+    assert (done.returncode, done.stdout) == (0, "Client\n"), done.stderr
+
+
+COMMAND = "import sys; sys.argv[:1] = ['forecaster']; from forecaster.cli import main; main()"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("serve --model x", r"uvicorn: pip install 'attention-forecaster\[serve\]'"),
+        ("predict --model x", r"mlflow: pip install 'attention-forecaster\[registry\]'"),
+        ("sync", r"mlflow: pip install 'attention-forecaster\[registry\]'"),
+        ("train --attn prob", r"\w+: pip install 'attention-forecaster\[train\]'"),
+    ],
+)
+def test_the_base_says_what_it_lacks(arguments, words, tmp_path):
+    done = lacking(COMMAND, *arguments.split(), without=extras.BRINGS, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (69, "")
+    assert re.fullmatch(rf"error: .* needs {words}", done.stderr.splitlines()[-1]), done.stderr
+
+
+def test_the_base_forecasts(tmp_path):
+    forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
+    forecaster.example.to_csv(tmp_path / "x.csv", index=False)
+    arguments = ("predict", "--model", "bundle", "--input", "x.csv", "--output", "ahead.parquet")
+    done = lacking(COMMAND, *arguments, without=extras.BRINGS, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    ahead = pd.read_parquet(tmp_path / "ahead.parquet")
+    assert ahead.shape == forecaster.predict(forecaster.example).shape
+
+
+def test_a_store_of_its_own_wants_the_whole_of_mlflow(tmp_path):
+    program = (
+        "import sys; from forecaster.tracking.__main__ import main; sys.exit(main(['champions']))"
+    )
+    (tmp_path / "mlflow.db").touch()
+    done = lacking(program, without=SKINNY_LACKS, cwd=tmp_path)
+    assert done.returncode == 69, done.stderr
+    assert re.search(r"sqlalchemy: pip install 'attention-forecaster\[all\]'", done.stderr)

@@ -1,0 +1,68 @@
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from forecaster.base import installation
+from forecaster.base.errors import ForecasterError
+
+
+class TestFolders:
+    def test_a_checkout_has_them_beside_the_package(self):
+        assert (installation.configs() / "default.yaml").is_file()
+        assert (installation.cards() / "ETTh1.yaml").is_file()
+
+    def test_the_wheel_has_them_inside_and_those_come_first(self, tmp_path, monkeypatch):
+        package, checkout = tmp_path / "site" / "forecaster", tmp_path / "checkout"
+        (checkout / "configs").mkdir(parents=True)
+        monkeypatch.setattr(installation, "PACKAGE", package)
+        monkeypatch.setattr(installation, "CHECKOUT", checkout)
+        assert installation.configs() == checkout / "configs"
+        (package / "_configs").mkdir(parents=True)
+        assert installation.configs() == package / "_configs"
+        with pytest.raises(ForecasterError, match=r"_cards .*data/cards .*Install forecaster"):
+            installation.cards()
+
+    def test_the_cache_is_where_the_system_keeps_caches(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        assert tmp_path in installation.cache().parents
+        assert installation.cache().name == "forecaster"
+        assert not installation.cache().exists(), "asking makes no folder"
+        assert Path.home() != installation.cache().parent
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("postgresql://me:se/cret@host/db", "postgresql://***@host/db"),
+        ("sqlite:///a@b.db", "sqlite:///a@b.db"),
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
+    ],
+)
+def test_no_password_is_shown(uri: str, shown: str) -> None:
+    assert installation.without_password(uri) == shown
+
+
+def test_the_commit_of_a_checkout(tmp_path, monkeypatch):
+    monkeypatch.setattr(installation, "CHECKOUT", tmp_path)
+    assert installation.commit() == "unknown"
+
+    def git(*arguments):
+        who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+        command = ["git", "-C", tmp_path, *who, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q")
+    assert installation.commit() == "unknown", "nothing committed yet"
+    figure = tmp_path / "benchmarks/results/figure"
+    figure.parent.mkdir(parents=True)
+    for file in (tmp_path / "file", figure):
+        file.write_text("1")
+    git("add", ".")
+    git("commit", "-qm", "One")
+    head = git("rev-parse", "HEAD").strip()
+    assert installation.commit() == head
+    figure.write_text("2")
+    assert installation.commit() == head, "a figure that is measured anew is no code"
+    (tmp_path / "file").write_text("2")
+    assert installation.commit() == f"{head}-dirty"

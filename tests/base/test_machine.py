@@ -1,0 +1,127 @@
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from forecaster.base import machine
+from forecaster.base.errors import UnavailableError, UsageError
+
+
+def test_hardware_names_threads_and_torch() -> None:
+    said = machine.hardware("cpu", 3)
+    assert said.endswith(f", 3 threads, torch {torch.__version__}")
+    assert machine.hardware() == machine.hardware("cpu", torch.get_num_threads())
+
+
+def test_cores_are_those_of_this_process() -> None:
+    assert 1 <= machine.cores() <= torch.multiprocessing.cpu_count()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("quota", "cores"), [(50, 1), (200, 2), (250, 3), (None, 64)])
+def test_a_container_may_have_less_than_a_core_or_some(
+    version: int, quota: int | None, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, own = tmp_path / "cgroup", tmp_path / "own"
+    folder = root / ("cpu,cpuacct/a" if version == 1 else "a")
+    (folder / "b").mkdir(parents=True)
+    if version == 1:
+        own.write_text("5:memory:/x\n4:cpu,cpuacct:/a/b\n3:cpuset:/x\n")
+        (folder / "cpu.cfs_quota_us").write_text(f"{quota or -1}\n")
+        (folder / "cpu.cfs_period_us").write_text("100\n")
+    else:
+        own.write_text("0::/a/b\n")
+        (folder / "cpu.max").write_text(f"{quota or 'max'} 100\n")
+    monkeypatch.setattr(machine.sys, "platform", "linux")
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda process: range(64), raising=False)
+    monkeypatch.setattr(machine, "MEMBERSHIP", own)
+    monkeypatch.setattr(machine, "GROUPS", root)
+    assert machine.cores() == cores
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_memory_that_a_call_takes_and_gives_back() -> None:
+    size = 2**27  # the kernel counts resident memory some megabytes out
+    result, rise = machine.memory_rise(lambda: len(bytearray(b"x") * size), "cpu")
+    assert result == size
+    assert rise is not None
+    assert rise == pytest.approx(size, rel=0.1)
+    assert machine.memory_rise(lambda: None, "cpu")[1] < size / 4
+
+
+def test_elsewhere_it_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert machine.memory_rise(lambda: 7, "cpu") == (7, None)
+
+
+class TestDevice:
+    @pytest.mark.parametrize(("cuda", "auto"), [(True, "cuda"), (False, "cpu")])
+    def test_auto_takes_cuda_where_there_is_one(
+        self, cuda: bool, auto: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+        assert machine.device("auto") == auto
+        assert machine.device("cpu") == "cpu"
+
+    def test_cuda_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        with pytest.raises(UnavailableError, match=r"sees no CUDA device. Use device=cpu"):
+            machine.device("cuda")
+
+    @pytest.mark.parametrize("name", ["gpu", "CUDA", "cuda:0", ""])
+    def test_another_name(self, name: str) -> None:
+        with pytest.raises(UsageError, match=f"unknown device '{name}'. Known: auto, cpu, cuda"):
+            machine.device(name)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+class TestMemoryLeft:
+    def test_of_this_machine(self) -> None:
+        own = machine.resident()
+        left, peak = machine.memory_left("cpu"), machine.peak_mib("cpu")
+        assert left is not None
+        assert peak is not None
+        assert left > 2**20
+        assert 0 < own <= 1.01 * peak * 2**20  # the system counts pages in batches
+
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_of_a_container(
+        self, version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root, own = tmp_path / "cgroup", tmp_path / "own"
+        folder = root / ("memory/a/b" if version == 1 else "a/b")
+        folder.mkdir(parents=True)
+        names = {
+            1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+            2: ("memory.max", "memory.current", "inactive_file"),
+        }[version]
+        own.write_text("4:cpu:/x\n3:memory:/a/b\n" if version == 1 else "0::/a/b\n")
+        (folder / names[0]).write_text("5000\n")
+        (folder / names[1]).write_text("3000\n")
+        (folder / "memory.stat").write_text(f"anon 7\n{names[2]} 1000\n")
+        monkeypatch.setattr(machine, "MEMBERSHIP", own)
+        monkeypatch.setattr(machine, "GROUPS", root)
+        assert machine.memory_left("cpu") == 3000
+        (folder / names[0]).write_text("max\n" if version == 2 else f"{2**63}\n")
+        assert all(left > 2**60 for left in machine._left_in_groups())
+        own.unlink()
+        assert list(machine._left_in_groups()) == []
+
+
+def test_elsewhere_no_memory_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert machine.memory_left("cpu") is None
+    assert machine.peak_mib("cpu") is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc")
+def test_memory_is_kept_only_within() -> None:
+    def free_blocks() -> None:
+        blocks = [bytearray(2**20) for _ in range(100)]  # in the heap: below the threshold
+        del blocks
+
+    with machine.keeping_memory():
+        free_blocks()
+        kept = machine._resident("VmRSS")
+    assert kept - machine._resident("VmRSS") > 50 * 2**20

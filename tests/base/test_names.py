@@ -1,0 +1,118 @@
+from typing import Literal
+
+import pytest
+from pydantic import ValidationError
+
+from forecaster.attention import ATTENTIONS, SYNONYMS
+from forecaster.base.errors import UsageError
+from forecaster.base.names import (
+    canonical,
+    did_you_mean,
+    find,
+    model_reference,
+    option_model,
+)
+from forecaster.model import SKELETONS
+
+TABLE = {"full": 1, "prob": 2, "aft-full": 3, "ETTh1": 4}
+
+
+class TestFind:
+    @pytest.mark.parametrize(
+        ("name", "key"),
+        [("prob", "prob"), (" PROB ", "prob"), ("aft_full", "aft-full"), ("etth1", "ETTh1")],
+    )
+    def test_spellings(self, name, key):
+        assert find(TABLE, name, "thing") == (key, TABLE[key])
+
+    @pytest.mark.parametrize(
+        ("name", "hint"),
+        [
+            ("porb", " Did you mean 'prob'?"),
+            ("ful", " Did you mean 'full'?"),
+            ("ETTh9", " Did you mean 'ETTh1'?"),
+            ("aft_ful", " Did you mean 'aft-full'?"),
+            ("zzz", ""),
+            ("", ""),
+        ],
+    )
+    def test_the_nearest_is_named_and_all_are_listed(self, name, hint):
+        with pytest.raises(UsageError) as caught:
+            find(TABLE, name, "thing")
+        expected = f"unknown thing '{name}'.{hint} Known: full, prob, aft-full, ETTh1."
+        assert str(caught.value) == expected
+
+    def test_a_synonym_is_suggested_only_when_its_meaning_is_there(self):
+        synonyms = {"informer": "prob", "reformer": "lsh"}
+        assert did_you_mean("Informer", TABLE, synonyms) == " Did you mean 'prob'?"
+        assert "lsh" not in did_you_mean("reformer", TABLE, synonyms)
+
+    def test_synonyms_are_written_as_they_are_looked_up(self):
+        assert all(canonical(name) == name for name in SYNONYMS)
+        assert not set(SYNONYMS) & set(ATTENTIONS)
+
+
+class TestModelReference:
+    @pytest.mark.parametrize(
+        ("text", "parts"),
+        [
+            ("a" * 32, {"run": "a" * 32}),
+            ("runs:/" + "a" * 32 + "/b", {"run": "a" * 32, "part": "b"}),
+            ("models:/m-" + "0" * 32, {"model": "m-" + "0" * 32}),
+            ("sales.v2", {"name": "sales.v2"}),
+            ("models:/sales@champion", {"name": "sales", "alias": "champion"}),
+            ("sales/7", {"name": "sales", "version": "7"}),
+        ],
+    )
+    def test_parts(self, text, parts):
+        found = model_reference(text)
+        assert {key: part for key, part in found.items() if part is not None} == parts
+
+    @pytest.mark.parametrize("text", ["", "a/b", "../x", "a b", "a@b@c", "sales/1/2", "-x"])
+    def test_what_names_no_model(self, text):
+        with pytest.raises(UsageError, match="names no model: expected a bundle's folder"):
+            model_reference(text)
+
+
+class Thing:
+    def __init__(
+        self,
+        place: int,
+        *,
+        factor: int = 5,
+        rate: float = 0.5,
+        kind: Literal["a", "b"] = "a",
+        layers: int | tuple[int, ...] = 2,
+    ) -> None: ...
+
+
+class TestOptionModel:
+    def test_the_constructor_is_the_schema(self):
+        model = option_model(Thing, "thing")
+        assert model().model_dump() == {"factor": 5, "rate": 0.5, "kind": "a", "layers": 2}
+        given = model(factor=7, rate=1, kind="b", layers=(1, 2))
+        assert given.model_dump() == {"factor": 7, "rate": 1.0, "kind": "b", "layers": (1, 2)}
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"place": 1},
+            {"facotr": 7},
+            {"factor": "7"},
+            {"factor": True},
+            {"factor": 7.0},
+            {"rate": float("inf")},
+            {"rate": "0.5"},
+            {"kind": "c"},
+            {"layers": (1, "2")},
+        ],
+    )
+    def test_what_it_does_not_take(self, options):
+        with pytest.raises(ValidationError):
+            option_model(Thing, "thing")(**options)
+
+    @pytest.mark.parametrize("table", [ATTENTIONS, SKELETONS])
+    def test_every_option_of_every_class_has_a_default_that_it_accepts(self, table):
+        for name, kind in table.items():
+            model = option_model(kind, name)
+            assert model().model_dump().keys() == model.model_fields.keys()

@@ -1,0 +1,184 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster.datasets.card import Borders
+from forecaster.datasets.check import POINTS, advice, figure, report, text
+from forecaster.datasets.oddities import find_oddities
+from forecaster.datasets.reader import read
+from forecaster.datasets.reader import values as values_module
+from forecaster.datasets.reading import Reading
+
+TIMES = pd.date_range("2020-01-01", periods=200, freq="h")
+BORDERS = Borders(140, 160, 200)
+
+
+def wide(folder, policy="error"):
+    table = pd.DataFrame({"when": TIMES, "a": np.arange(200.0), "b": 5, "c": np.arange(200) % 24})
+    table.loc[7, "a"] = np.nan
+    if policy != "error":
+        table = table.drop(index=[20, 21])
+    table.to_csv(folder / "sales.csv", index=False)
+    roles = Reading(
+        targets=("a",), past_covariates=("b",), future_covariates=("c",) * (policy == "error"),
+        policy=policy,
+    )  # fmt: skip
+    return read(str(folder / "sales.csv"), roles)
+
+
+def panel(folder, series=8):
+    parts = [
+        pd.DataFrame({"unique_id": f"s{i}", "ds": TIMES[i:], "y": np.arange(200.0 - i), "shop": i})
+        for i in range(series)
+    ]
+    pd.concat(parts).to_parquet(folder / "panel.parquet")
+    return read(str(folder / "panel.parquet"), Reading(static=("shop",)))
+
+
+def test_a_wide_file(tmp_path):
+    found = report(wide(tmp_path), horizon=10, past=20, borders=BORDERS)
+    assert json.loads(json.dumps(found)) == found
+    assert found["columns"] == {
+        "when": {"role": "time"},
+        "a": {"role": "target", "missing": 1, "constant": False},
+        "b": {"role": "past covariate", "missing": 0, "constant": True},
+        "c": {"role": "future covariate"},
+    }
+    assert found["time"] == {
+        "column": "when", "timezone": "naive", "freq": "h", "steps": 200,
+        "first": "2020-01-01 00:00:00", "last": "2020-01-09 07:00:00",
+    }  # fmt: skip
+    assert found["series"] == {"count": 1, "shortest": 200, "longest": 200}
+    assert {part: each["windows"] for part, each in found["parts"].items()} == {
+        "train": 140 - 20 - 10 + 1, "validation": 11, "test": 31,
+    }  # fmt: skip
+    assert found["parts"]["train"]["last"] == str(TIMES[139])
+    assert found["bytes"] == {"memory": 200 * 3 * 8, "mapped": 0, "scaled": 500 * 3 * 4}
+
+
+def test_columns_of_words_are_one_column_of_the_report(tmp_path):
+    table = pd.DataFrame({"when": TIMES, "a": np.arange(200.0), "sky": ["clear", "rain"] * 100})
+    table.loc[[3, 5], "sky"] = None
+    table.to_csv(tmp_path / "sky.csv", index=False)
+    roles = Reading(targets=("a",), past_covariates=("sky",))
+    found = report(read(str(tmp_path / "sky.csv"), roles), 10, 20, BORDERS)
+    assert found["columns"]["sky"] == {
+        "role": "past covariate", "missing": 2, "constant": False, "words": ["clear", "rain"],
+    }  # fmt: skip
+    assert "sky: past covariate, 2 values missing, one of clear, rain" in text(found)
+    assert "Missing values: 'sky' 2." in found["said"]
+
+
+def test_what_is_irregular_is_counted(tmp_path):
+    found = report(wide(tmp_path, "sort"), 10, 20, BORDERS)
+    assert found["irregular"] == {
+        "unsorted": 0, "duplicates": 0, "differing": 0, "snapped": 0, "off": 0, "gaps": 2,
+    }  # fmt: skip
+    assert found["columns"]["a"]["missing"] == 3
+
+
+def test_a_panel(tmp_path, monkeypatch):
+    found = report(panel(tmp_path), 10, 20, BORDERS)
+    assert found["series"] == {"count": 8, "shortest": 193, "longest": 200}
+    assert found["parts"]["train"]["windows"] == sum(140 - i - 29 for i in range(8))
+    assert found["columns"]["shop"] == {"role": "static"}
+    rows = sum(200 - i for i in range(8))
+    assert found["bytes"] == {"memory": rows * 8, "mapped": 0, "scaled": rows * 4}
+    monkeypatch.setattr(values_module, "IN_MEMORY", 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    mapped = report(panel(tmp_path), 10, 20, BORDERS)["bytes"]
+    assert mapped == {"memory": 0, "mapped": rows * 4, "scaled": rows * 4}
+
+
+def test_a_part_without_a_window_is_told(tmp_path):
+    found = report(wide(tmp_path), 30, 20, BORDERS)
+    assert [each["windows"] for each in found["parts"].values()] == [91, 0, 11]
+    assert advice(found) == (
+        f"{tmp_path}/sales.csv: no window of 20 + 30 steps fits into validation; use a "
+        "shorter --horizon or --lookback, or more rows."
+    )
+    assert advice(report(wide(tmp_path), 10, 20, BORDERS)) == ""
+    assert "--lookback, --split series, or" in advice(report(panel(tmp_path), 30, 20, BORDERS))
+
+
+def test_the_picture_shows_the_borders_and_a_sample(tmp_path):
+    picture = figure(panel(tmp_path), BORDERS)
+    assert len(picture.axes) == 6
+    assert [axis.get_title("left") for axis in picture.axes][0::5] == ["s0", "s7"]
+    assert "6 series, and 2 more" in picture.get_suptitle()
+    for axis in picture.axes:
+        assert len(axis.lines) == 2
+        borders = pd.to_datetime([line.get_xdata()[0] for line in axis.lines])
+        assert list(borders) == [TIMES[140], TIMES[160]]
+    picture.savefig(tmp_path / "picture.png")
+
+
+def test_series_cut_by_their_own_lengths_have_their_own_borders(tmp_path):
+    each = tuple((140 - i, 160 - i, 200) for i in range(8))
+    borders = Borders(140, 160, 200, each)
+    found = report(panel(tmp_path), 10, 20, borders)
+    assert found["split"] == "series"
+    assert found["parts"]["test"] == {"last": None, "windows": 8 * 31 + 28, "series": 8}
+    assert "validation  by length: 88 windows of 8 series" in text(found)
+    picture = figure(panel(tmp_path), borders)
+    for number, axis in enumerate(picture.axes):
+        item = int(axis.get_title("left")[1:])
+        assert item == [0, 1, 2, 4, 5, 7][number]
+        ends = pd.to_datetime([line.get_xdata()[0] for line in axis.lines])
+        assert list(ends) == [TIMES[140 - item], TIMES[160 - item]]
+
+
+def test_what_stands_out_is_told_and_marked(tmp_path):
+    values = 50 + np.random.default_rng(0).normal(0, 1, 1000)
+    table = pd.DataFrame({f"c{i}": values for i in range(9)})
+    table.insert(0, "when", pd.date_range("2020-01-01", periods=1000, freq="h"))
+    table.loc[[5, 50], "c8"] = -9999
+    table.loc[300:360, "c8"] = 51
+    table.loc[500, "c8"] = 99
+    table.loc[600:, "c8"] += 40
+    table.to_csv(tmp_path / "odd.csv", index=False)
+    own, borders = read(str(tmp_path / "odd.csv")), Borders(590, 690, 1000)
+    oddities = find_oddities(own.series, borders)
+    kinds = ["sentinel", "stuck", "outlier", "shift", "shift"]
+    assert [oddity.kind for oddity in oddities] == kinds
+    found = report(own, 10, 20, borders, oddities)
+    assert json.loads(json.dumps(found))["oddities"][2] == {
+        "kind": "outlier", "column": "c8", "count": 1, "where": "2020-01-21 20:00:00",
+        "text": oddities[2].text,
+    }  # fmt: skip
+    assert f"look here   {oddities[0].text}" in text(found)
+    picture = figure(own, borders, oddities)
+    titles = [axis.get_title("left") for axis in picture.axes]
+    assert titles == ["c0", "c1", "c3", "c4", "c6", "c8"], "what stands out is drawn"
+    low, high = picture.axes[-1].dataLim.intervaly
+    assert 40 < low < high < 110, "a mark of missing values does not flatten the curve"
+    marked = [len(axis.collections[1].get_paths()) for axis in picture.axes]
+    assert marked == [0, 0, 0, 0, 0, sum(oddity.count for oddity in oddities)]
+    picture.savefig(tmp_path / "picture.png")
+
+
+@pytest.mark.parametrize("rows", [3, POINTS, 4 * POINTS + 3])
+def test_the_picture_keeps_peaks_and_holes(tmp_path, rows):
+    values = np.zeros(rows)
+    values[1], values[2] = 9, np.nan
+    times = pd.date_range("2020-01-01", periods=rows, freq="min")
+    pd.DataFrame({"t": times, "a": values}).to_csv(tmp_path / "a.csv", index=False)
+    picture = figure(read(str(tmp_path / "a.csv")), Borders(rows - 2, rows - 1, rows))
+    (axis,) = picture.axes
+    shape, marked = axis.collections
+    assert len(marked.get_paths()) == 0
+    points = np.concatenate([path.vertices for path in shape.get_paths()])
+    assert points[:, 1].max() == 9
+    assert len(points) <= 2 * POINTS + 9
+
+
+def test_the_words_hold_what_a_reader_asks_for(tmp_path):
+    words = text(report(wide(tmp_path), horizon=10, past=20, borders=BORDERS))
+    for part in ("200 steps of h", "a: target, 1 values missing", "b: past covariate, constant",
+                 "irregular   nothing", "validation  to", "20 steps back, 10 ahead"):  # fmt: skip
+        assert part in words
+    words = text(report(wide(tmp_path, "sort"), horizon=10, past=20, borders=BORDERS))
+    assert "gaps 2" in words
+    assert "series      8, of 193 to 200 rows" in text(report(panel(tmp_path), 10, 20, BORDERS))

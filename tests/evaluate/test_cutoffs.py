@@ -1,0 +1,269 @@
+"""Rolling origins on a small series: what is known at a cut-off, and the results there."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from forecaster.base.errors import UsageError
+from forecaster.config.run_config import load
+from forecaster.datasets import Borders
+from forecaster.evaluate.cutoffs import COVERED, Cutoff, cut, roll, text
+from forecaster.evaluate.judge import find_intervals, judge
+from forecaster.evaluate.problem import Problem, find_data, make_problem
+from forecaster.record import Spread
+from forecaster.run.experiment import make_blend, train_anew
+from tests import small
+from tests.run.test_experiment_traps import TEST, TRAIN, VALIDATION, problem, values
+from tests.test_own_files import SMALL, long
+
+BLOCK = (TEST - VALIDATION) // 5
+LAST_OF_3 = 373  # the start of the last of three blocks
+
+
+def nothing(said: str) -> None:
+    pass
+
+
+def untrained(posed: Problem):
+    """Its network with initial weights, weighed with the closed forms."""
+    tried, served, _ = make_blend(posed, posed.build_model(), "cpu", nothing)
+    return tried, served
+
+
+def rolled(posed: Problem, count: int = 5):
+    made = untrained(posed)
+    return roll(posed, count, lambda at: made, "cpu", nothing, anew=False)
+
+
+@pytest.fixture(scope="module")
+def posed():
+    return problem(values())
+
+
+@pytest.fixture(scope="module")
+def rolling(posed):
+    return rolled(posed)
+
+
+class TestCut:
+    def test_one_model_is_calibrated_on_all_that_neither_trained_nor_stopped_it(self, posed):
+        for number, at in enumerate(cut(posed, 5, anew=False)):
+            start = VALIDATION + number * BLOCK
+            assert at.borders == Borders(TRAIN, start, start + BLOCK)
+            assert at.training("cpu").last == TRAIN
+            stop, rest, test = at.stopping("cpu"), at.calibrating("cpu"), at.test("cpu")
+            assert (stop.first, stop.last) == (TRAIN, posed.half)
+            assert (rest.first, rest.last) == (posed.half, start)
+            assert (test.first, test.last) == (start, start + BLOCK)
+
+    def test_a_model_trained_anew_knows_earlier_rows_alone(self, posed):
+        length = VALIDATION - TRAIN
+        for number, at in enumerate(cut(posed, 5, anew=True)):
+            start = VALIDATION + number * BLOCK
+            assert at.training("cpu").last == start - length
+            stop, rest = at.stopping("cpu"), at.calibrating("cpu")
+            assert (stop.first, stop.last) == (start - length, start - length // 2)
+            assert (rest.first, rest.last) == (start - length // 2, start)
+            assert at.schema is posed.schema, "one scaling for all"
+
+    def test_the_blocks_make_up_the_test_split(self, posed):
+        ends = [(at.borders.validation, at.borders.test) for at in cut(posed, 3, anew=False)]
+        assert ends == [(320, 346), (346, LAST_OF_3), (LAST_OF_3, 400)]
+
+    def test_more_than_fit_are_refused_with_the_arithmetic(self, posed):
+        with pytest.raises(
+            UsageError,
+            match=r"6 cut-offs are too many: each takes 13 of the 80 steps "
+            r".* window of 14 .*; 5 fit: --cutoffs 5",
+        ):
+            cut(posed, 6, anew=False)  # fmt: skip
+        with pytest.raises(UsageError, match=r"5 fit"):
+            cut(posed, 10**9, anew=True)
+
+    def test_a_block_without_values_is_refused(self):
+        data = values()
+        data[VALIDATION + BLOCK : VALIDATION + 2 * BLOCK] = np.nan
+        with pytest.raises(UsageError, match=r"5 cut-offs are too many: .*; 4 fit"):
+            cut(problem(data), 5, anew=False)
+
+    def test_without_a_calibrating_half_earlier_blocks_calibrate(self, posed):
+        short = replace(posed, borders=Borders(VALIDATION - 20, VALIDATION, TEST))
+        assert short.uncalibrated
+        first, second, *_ = cut(short, 5, anew=False)
+        assert first.uncalibrated == short.uncalibrated
+        assert not second.uncalibrated
+        assert second.stopping("cpu").last == VALIDATION
+        assert second.calibrating("cpu").first == VALIDATION
+
+    def test_series_cut_by_their_own_lengths_are_refused(self, posed):
+        each = replace(
+            posed, borders=Borders(TRAIN, VALIDATION, TEST, ((TRAIN, VALIDATION, TEST),))
+        )
+        with pytest.raises(UsageError, match=r"cut by its own length; train with --split calendar"):
+            cut(each, 5, anew=False)
+
+
+class TestRoll:
+    def test_one_cut_off_is_the_plain_evaluation(self, posed):
+        tried, served = untrained(posed)
+        intervals, words = find_intervals(posed, served, "cpu")
+        plain = judge(posed, served, "cpu", intervals, tried).record.to_dict()
+        report = rolled(posed, 1).record.to_dict()
+        (only,) = report["each"]
+        assert (only["mse"], only["mae"], only["windows"]) == (
+            plain["mse"], plain["mae"], plain["windows"]
+        )  # fmt: skip
+        assert only["coverage"] == plain["intervals"][COVERED]["coverage"]
+        assert only["intervals"] == words
+        assert report["mse"] == {"mean": plain["mse"], "sd": None}
+        assert report["network"]["mse"]["mean"] == plain["network"]["mse"]
+        best = plain["best_floor"]
+        assert report["best_floor"] == best
+        assert report["paired_low"] == pytest.approx(plain["floors"][best]["paired_low"])
+        better = report["better_in"]
+        assert report["verdict"] == (
+            f"{plain['verdict']} Based on 1 cut-off; better in {better} of them."
+        )
+
+    def test_each_window_has_the_error_of_the_plain_evaluation(self, posed, rolling):
+        tried, served = untrained(posed)
+        plain = judge(posed, served, "cpu", None, tried)
+        windows = BLOCK - 14 + 1
+        for number, found in enumerate(rolling.found):
+            own = slice(number * BLOCK, number * BLOCK + windows)
+            np.testing.assert_allclose(found.model.by_window, plain.model.by_window[own], rtol=1e-4)
+            assert found.model.mse == pytest.approx(found.model.by_window.mean())
+
+    def test_mean_and_spread_over_cut_offs(self, rolling):
+        report = rolling.record.to_dict()
+        mse = [own["mse"] for own in report["each"]]
+        assert report["mse"]["mean"] == pytest.approx(np.mean(mse))
+        assert report["mse"]["sd"] == pytest.approx(np.std(mse, ddof=1))
+        assert rolling.whole.model.mse == pytest.approx(np.mean(mse)), "blocks of equal length"
+        best = report["best_floor"]
+        better = sum(own["mse"] < own["floors"][best]["mse"] for own in report["each"])
+        assert report["better_in"] == report["floors"][best]["better_in"] == better
+        assert f"Based on 5 cut-offs; better in {better} of them." in report["verdict"]
+        assert min(f["mse"]["mean"] for f in report["floors"].values()) == pytest.approx(
+            report["floors"][best]["mse"]["mean"]
+        )
+
+    def test_blocks_of_unequal_windows_count_by_their_windows_together(self, posed):
+        rolling = rolled(posed, 3)
+        counts = [found.model.windows for found in rolling.found]
+        assert len(set(counts)) > 1
+        errors = [found.model.mse for found in rolling.found]
+        assert rolling.whole.model.mse == pytest.approx(np.average(errors, weights=counts))
+        starts = [at.borders.validation for at in rolling.cuts]
+        steps = [start + i for start, n in zip(starts, counts, strict=True) for i in range(n)]
+        assert rolling.whole.model.steps.tolist() == steps
+
+    def test_missing_values_count_nowhere(self):
+        data = values()
+        data[VALIDATION + 5 : TEST : 7, 1] = np.nan
+        rolling = rolled(problem(data))
+        observed = [found.model.observed for found in rolling.found]
+        assert rolling.whole.model.observed.tolist() == sum(observed).tolist()
+        sums = sum(f.model.squared * f.model.observed for f in rolling.found).sum()
+        assert rolling.whole.model.mse == pytest.approx(sums / sum(observed).sum())
+
+    def test_a_panel_is_cut_at_steps_of_its_grid(self, tmp_path):
+        with small.at_home(tmp_path):
+            long().to_csv("shops.csv", index=False)
+            flags = {"data": "shops.csv", "id": "shop", "target": "sold", "split": "calendar"}
+            loaded = load(None, list(SMALL), {**flags, "horizon": 5}, {})
+            posed = make_problem(*find_data(loaded, nothing))
+        with pytest.raises(UsageError, match=r"9 cut-offs are too many: .*; 8 fit"):
+            cut(posed, 9, anew=False)
+        rolling = rolled(posed, 2)
+        report = rolling.record.to_dict()
+        json.dumps(report, allow_nan=False)
+        assert [own["windows"] for own in report["each"]] == [
+            len(at.test("cpu")) for at in rolling.cuts
+        ]
+        assert rolling.whole.model.steps.min() == posed.borders.validation
+
+
+class TestTraps:
+    """No row from a cut-off on affects results before it."""
+
+    @staticmethod
+    def found(data: np.ndarray, *, anew: bool):
+        """The bytes of the blend and of its intervals, and the results at three cut-offs."""
+        posed, weights, offsets = problem(data), [], []
+        fixed = untrained(posed)
+
+        def make(at: Problem):
+            tried, served = train_anew(at, "cpu", nothing) if anew else fixed
+            tensors = [served.weights, *(t for part in tried for t in part.state_dict().values())]
+            weights.append([t.detach().numpy().tobytes() for t in tensors])
+            offsets.append(find_intervals(at, served, "cpu")[0].offsets.tobytes())
+            return tried, served
+
+        report = roll(posed, 3, make, "cpu", nothing, anew=anew).record.to_dict()
+        return weights, offsets, report["each"]
+
+    @pytest.mark.parametrize("anew", [False, True])
+    def test_noise_in_a_block_changes_nothing_before_it(self, anew):
+        data, noisy = values(), values()
+        noisy[LAST_OF_3:] += np.random.default_rng(1).normal(0, 5, noisy[LAST_OF_3:].shape)
+        *made, each = self.found(data, anew=anew)
+        *others, changed = self.found(noisy, anew=anew)
+        assert others == made, "weights and intervals are older than the noise"
+        assert changed[:2] == each[:2]
+        assert changed[2]["mse"] > each[2]["mse"]
+
+    @pytest.mark.parametrize("anew", [False, True])
+    def test_noise_in_an_earlier_block_does_count(self, anew):
+        data, noisy = values(), values()
+        block = slice(VALIDATION, LAST_OF_3 - BLOCK)
+        noisy[block] += np.random.default_rng(1).normal(0, 5, noisy[block].shape)
+        weights, offsets, each = self.found(data, anew=anew)
+        others, wider, changed = self.found(noisy, anew=anew)
+        assert (others[2] != weights[2]) is anew
+        assert wider[2] != offsets[2]
+        assert changed[2]["coverage"] > each[2]["coverage"], "wider intervals"
+
+    def test_training_anew_at_the_first_cut_off_is_the_run_itself(self, posed):
+        (first,) = cut(posed, 1, anew=True)
+        assert isinstance(first, Cutoff)
+        torch.manual_seed(7)
+        _, one = train_anew(posed, "cpu", nothing)
+        _, other = train_anew(first, "cpu", nothing)
+        assert one.names == other.names
+        batch = posed.test("cpu").batch(torch.arange(4))
+        with torch.inference_mode():
+            assert torch.equal(one(*batch.inputs), other(*batch.inputs))
+
+
+class TestShown:
+    def test_the_terminal_has_every_cut_off_and_forecast(self, rolling):
+        report = rolling.record.to_dict()
+        said = text(rolling.record)
+        assert said.splitlines()[0].startswith("5 cut-offs of the test split, one model, calibr")
+        assert "2020-01-14 08:00  2020-01-14 23:00        3" in said
+        assert said.splitlines()[-1] == report["verdict"]
+        for name, floor in report["floors"].items():
+            (line,) = [line for line in said.splitlines() if line.startswith(f"{name}  ")]
+            assert f"{floor['mse']['mean']:.4f} ± {floor['mse']['sd']:.4f}" in line
+            assert line.endswith(f"{floor['better_in']} of 5")
+        assert f"cover {report['coverage']['mean']:.1%} ± " in said
+
+    def test_without_network_and_intervals(self, posed):
+        tried, served = untrained(posed)
+        no = replace(posed, config=posed.config.model_copy(
+            update={"intervals": posed.config.intervals.model_copy(update={"calibrate": False})}
+        ))  # fmt: skip
+        tried = [part for part in tried if part.name != "network"]
+        kept = [i for i, name in enumerate(served.names) if name != "network"]
+        weights = served.weights[kept] / served.weights[kept].sum(dim=0)
+        alone = type(served)(
+            served.task, {served.names[i]: served.members[i] for i in kept}, weights
+        )
+        report = roll(no, 2, lambda at: (tried, alone), "cpu", nothing, anew=False).record
+        assert report.network is None
+        assert report.coverage == Spread(mean=None, sd=None)
+        assert "intervals cover" not in text(report)

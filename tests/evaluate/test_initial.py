@@ -1,0 +1,99 @@
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster.config.run_config import load
+from forecaster.evaluate import score
+from forecaster.evaluate.initial import STARTS, untrained_error
+from forecaster.evaluate.judge import forecast_with
+from forecaster.evaluate.problem import Problem, find_data, make_problem
+from tests import shapes, small
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path):
+    with small.at_home(tmp_path) as folder:
+        yield folder
+
+
+def problem(table: pd.DataFrame, *sets: str, horizon: int = 12) -> Problem:
+    table.to_csv("own.csv", index=False)
+    loaded = load(None, list(sets), {"data": "own.csv", "horizon": horizon}, {})
+    return make_problem(*find_data(loaded, lambda _: None))
+
+
+def start(table: pd.DataFrame, *sets: str, horizon: int = 12) -> tuple[str, bool, bool]:
+    options = problem(table, *sets, horizon=horizon).config.model.options
+    return options["centre"], options["changes"], options["shrink"]
+
+
+def noise() -> pd.DataFrame:
+    """Weeks of daily values around a constant level."""
+    days = np.arange(400)
+    values = np.sin(days * 2 * np.pi / 7) + np.random.default_rng(0).normal(0, 1, 400)
+    return pd.DataFrame({"when": pd.date_range("2020", periods=400), "value": values})
+
+
+def test_what_grows_starts_at_its_changes_and_what_stays_at_its_mean():
+    assert start(shapes.monthly()) == ("cycle", True, False)
+    assert start(shapes.weekly(), horizon=26) == ("last", True, False)
+    assert start(noise()) == ("cycle", False, True)
+
+
+def test_what_is_named_is_kept():
+    assert start(shapes.monthly(), "model.changes=false") == ("cycle", False, False)
+    assert start(shapes.monthly(), "model.centre=last") == ("last", True, False)
+    assert start(noise(), "model.shrink=false") == ("cycle", False, False)
+    assert start(noise(), "model.normalise=none") == ("cycle", False, True)
+    whole = ("model.centre=window", "model.changes=false", "model.shrink=true")
+    assert start(shapes.monthly(), *whole) == ("window", False, True)
+
+
+def test_a_card_keeps_what_its_recipe_says():
+    loaded = load(None, [], {"data": "small", "horizon": 5}, {})
+    options = make_problem(*find_data(loaded, lambda _: None)).config.model.options
+    assert (options["centre"], options["changes"], options["shrink"]) == ("cycle", False, True)
+
+
+def test_the_training_rows_alone_decide():
+    table = shapes.daily()
+    first = problem(table)
+    turned = table.copy()
+    rest = slice(first.borders.train, None)
+    turned.loc[turned.index[rest], "value"] = turned["value"][rest][::-1].to_numpy() ** 2
+    assert problem(turned).config.model == first.config.model
+    grown = shapes.monthly()
+    half = grown.assign(value=np.where(np.arange(144) < 100, noise()["value"][:144] + 9, 9e9))
+    assert start(half)[1] is False
+
+
+def test_the_error_is_that_of_the_training_windows():
+    own = problem(shapes.monthly())
+    task, windows = own.schema.task(*own.config.window.lengths()), own.training("cpu")
+    errors = []
+    for chosen in STARTS:
+        model = own.config.model.model_copy(update=chosen)
+        config = own.config.model_copy(update={"model": model})
+        errors.append(untrained_error(config, task, windows))
+        wanted = score(forecast_with(replace(own, config=config).build_model().eval()), windows)
+        assert errors[-1] == pytest.approx(wanted.mse, rel=1e-5)
+    assert errors[1] == min(errors)
+
+
+def test_what_is_known_without_training_is_counted():
+    own = problem(shapes.monthly(), "model.prior=true", "window.past=18")  # one and a half cycles
+    task, windows = own.schema.task(*own.config.window.lengths()), own.training("cpu")
+    model = own.build_model().eval()
+    without = score(forecast_with(model), windows).mse
+    model.prepare(windows.rows())
+    wanted = score(forecast_with(model), windows).mse
+    assert wanted != pytest.approx(without, rel=1e-4)
+    assert untrained_error(own.config, task, windows) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_missing_values_have_no_error():
+    table = shapes.monthly()
+    table.loc[40:45, "value"] = np.nan
+    assert start(table)[1:] == (True, False)

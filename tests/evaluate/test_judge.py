@@ -1,0 +1,68 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forecaster.config.run_config import load
+from forecaster.evaluate import score
+from forecaster.evaluate.judge import find_intervals, forecast_with, validate
+from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.train.run import fit
+from tests import small
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory):
+    """A separate working directory, where the data set `small` is known."""
+    with small.at_home(tmp_path_factory.mktemp("home")) as folder:
+        yield folder
+
+
+def resolve(*sets, **flags):
+    return load("small.yaml", sets, flags, {})
+
+
+def test_one_window_backs_the_median_alone():
+    problem = make_problem(*find_data(resolve(horizon=30), print))
+    assert problem.uncalibrated == ""
+    found, words = find_intervals(problem, problem.build_model().eval(), "cpu")
+    assert found.levels == (0.5,)
+    assert "the 1 validation windows" in words
+    problem = make_problem(*find_data(resolve("intervals.levels=[0.1, 0.9]", horizon=30), print))
+    found, words = find_intervals(problem, problem.build_model().eval(), "cpu")
+    assert (found, words) == (None, "none: 1 windows are too few to calibrate any level")
+
+
+def test_the_test_rows_leave_the_calibration_as_it_is():
+    """Every byte of it, and of the weights before it, stays."""
+
+    def calibrated(noise):
+        problem = make_problem(*find_data(resolve(), print))
+        values = problem.series.values.copy()
+        values[small.VALIDATION :] += noise
+        problem = replace(problem, series=replace(problem.series, values=values))
+        model = problem.build_model()
+        fit(
+            model, problem.training("cpu"), problem.stopping("cpu"), problem.config.train,
+            device="cpu", seed=0,
+        )  # fmt: skip
+        found, _ = find_intervals(problem, model, "cpu")
+        return found.offsets.tobytes(), found.scale.tobytes()
+
+    assert calibrated(0.0) == calibrated(1000.0)
+
+
+@pytest.mark.parametrize("loss", ["mse", "pinball"])
+def test_one_pass_over_validation_scores_and_calibrates(loss):
+    problem = make_problem(*find_data(resolve(f"train.loss={loss}"), print))
+    model = problem.build_model().eval()
+    windows, asked = problem.validation("cpu"), []
+    hook = model.register_forward_hook(lambda module, inputs, output: asked.append(len(output)))
+    found, (intervals, words) = validate(problem, model, "cpu")
+    hook.remove()
+    assert sum(asked) == len(windows)
+    own, own_words = find_intervals(problem, model, "cpu")
+    assert words == own_words
+    np.testing.assert_allclose(intervals.offsets, own.offsets, rtol=1e-5)
+    np.testing.assert_allclose(intervals.scale, own.scale, rtol=1e-5)
+    assert found.mse == pytest.approx(score(forecast_with(model), windows).mse, rel=1e-6)

@@ -1,0 +1,131 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from forecaster.base import installation
+from forecaster.base.errors import UnavailableError, UsageError
+from forecaster.config.run_config import load
+from forecaster.datasets import reader
+from forecaster.evaluate import problem
+from forecaster.evaluate.problem import find_data, make_problem
+from tests import small
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory):
+    """A separate working directory, where the data set `small` is known."""
+    with small.at_home(tmp_path_factory.mktemp("home")) as folder:
+        yield folder
+
+
+def resolve(*sets, **flags):
+    return load("small.yaml", sets, flags, {})
+
+
+class TestFindData:
+    """Which data a run uses when the wanted ones cannot be found."""
+
+    @pytest.fixture(autouse=True)
+    def cards(self, monkeypatch):
+        """The real cards; of their data only vic_elec is available."""
+        real = Path(problem.__file__).parents[2] / "data" / "cards"
+        monkeypatch.setattr(installation, "cards", lambda: real)
+        read = reader.read_card
+
+        def fail(card, path=None, *chosen):
+            if card.name == "vic_elec" and path is None:
+                return read(card, path, *chosen)
+            raise UnavailableError(f"{card.name} cannot be found. What helps: several.")
+
+        monkeypatch.setattr(reader, "read_card", fail)
+
+    def find(self, *sets, file="default", **flags):
+        said = []
+        return *find_data(load(file, sets, flags, {}), said.append), "\n".join(said)
+
+    def test_the_default_gives_way_and_says_so(self):
+        config, dataset, said = self.find(attn="full")
+        assert config.data.name == dataset.name == "vic_elec"
+        assert dataset.columns == ("Demand", "Temperature")
+        assert "ETTh1 cannot be found. What helps: several." in said
+        assert "This run uses vic_elec instead of ETTh1" in said
+        assert "default.yaml allows it" in said
+
+    @pytest.mark.parametrize(
+        "how",
+        [
+            {"data": "ETTh1"},
+            {"sets": ["data.name=ETTh1"]},
+            {"sets": ["data.path=my.csv"]},
+            {"sets": ["data.otherwise=null"]},
+            {"file": "informer"},
+        ],
+        ids=str,
+    )
+    def test_what_the_user_named_never_does(self, how):
+        with pytest.raises(UnavailableError, match=r"ETTh1 cannot be found"):
+            self.find(*how.pop("sets", []), **how)
+
+    def test_names_are_spelt_as_on_the_card(self):
+        config, _, said = self.find(data="VIC-ELEC")
+        assert config.data.name == "vic_elec"
+        assert said == ""
+
+
+class TestMakeProblem:
+    def make(self, *sets, **flags):
+        return make_problem(*find_data(resolve(*sets, **flags), print))
+
+    def test_cycles_become_steps_and_the_start_half_of_them(self):
+        window = self.make().config.window
+        assert (window.past, window.start, window.horizon) == (36, 18, 5)
+        window = self.make("window.start=7", lookback=25).config.window
+        assert (window.past, window.start) == (25, 7)
+        assert self.make(lookback=1).config.window.start == 1
+
+    def test_a_start_longer_than_the_look_back_is_not_cut_in_silence(self):
+        with pytest.raises(UsageError, match=r"window.start=30 .* has only 24 .*window.start=12"):
+            self.make("window.start=30", lookback=24)
+
+    @pytest.mark.parametrize(
+        ("features", "target", "columns", "targets", "name"),
+        [
+            (None, None, "abc", "abc", "M-all"),
+            ("M", None, "abc", "abc", "M-all"),
+            ("S", None, "b", "b", "S-b"),
+            ("S", "c", "c", "c", "S-c"),
+            ("MS", None, "abc", "b", "MS-b"),
+            ("MS", "a", "abc", "a", "MS-a"),
+            (None, "c", "abc", "c", "MS-c"),
+        ],
+    )
+    def test_features_and_targets(self, features, target, columns, targets, name):
+        made = self.make(features=features, target=target)
+        assert made.schema.columns == tuple(columns)
+        assert made.schema.targets == tuple(targets)
+        assert made.name == f"forecaster-small-{name}-5"
+        assert made.test("cpu").batch(torch.tensor([0])).target.shape == (1, 5, len(targets))
+        assert made.digest == self.make().digest, "the data are the same"
+
+    def test_an_unknown_target(self):
+        with pytest.raises(UsageError, match=r"small has no column 'OT'\. It has a, b, c"):
+            self.make(target="OT")
+
+    def test_the_scaler_knows_the_training_rows_alone(self):
+        made = self.make()
+        train = made.series.values[: small.TRAIN]
+        np.testing.assert_allclose(made.schema.scaler.mean, train.mean(axis=0))
+        np.testing.assert_allclose(made.schema.scaler.std, train.std(axis=0))
+        everything = made.refitted()
+        np.testing.assert_allclose(everything.schema.scaler.mean, made.series.values.mean(0))
+        assert len(everything.training("cpu")) == small.ROWS - 36 - 5 + 1
+
+    def test_the_model_is_a_function_of_configuration_and_seed(self):
+        before = torch.get_rng_state()
+        one, two, other = self.make(), self.make(), self.make(seed=1)
+        weights = [made.build_model().state_dict() for made in (one, two, other)]
+        assert torch.equal(before, torch.get_rng_state())
+        assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+        assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])

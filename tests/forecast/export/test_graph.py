@@ -1,0 +1,156 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from forecaster.base.errors import DataError, UnavailableError
+from forecaster.forecast.export import graph
+from forecaster.forecast.export.description import DESCRIPTION, read
+from forecaster.forecast.intervals import Conditions, Intervals
+from forecaster.forecast.predictor import Predictor
+from forecaster.parts.base import filled
+from tests.bundles import LEVELS, blended, unsaved
+from tests.forecast.export import eager
+from tests.service.toy import KINDS, make_bundle
+
+
+@pytest.fixture
+def _eager(monkeypatch):
+    monkeypatch.setitem(graph.WRITERS, "torch-export", eager.write)
+
+
+@pytest.mark.usefixtures("_eager")
+class TestExport:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_the_graph_forecasts_what_the_bundle_does(self, kind, tmp_path):
+        bundle = make_bundle(tmp_path / "bundle", **KINDS[kind])
+        forecaster = Predictor(bundle, "cpu")
+        found = graph.export(forecaster, "torch-export", tmp_path / "out")
+        assert found.parity < 1e-6
+        assert read(tmp_path / "out", "torch-export") == (found, b"a model")
+        assert set(found.inputs) == {"history", "known", "levels"} | (
+            {"mean", "std"} if bundle.schema.items else set()
+        )
+
+    def test_of_quantiles_of_its_own_and_without_any(self, tmp_path):
+        for name, bundle in {"head": unsaved(loss="pinball"), "none": unsaved()}.items():
+            found = graph.export(Predictor(bundle, "cpu"), "torch-export", tmp_path / name)
+            assert "levels" not in found.inputs
+            assert [*found.outputs] == ["forecast"]
+            assert found.kind == ("median" if name == "head" else "mean")
+
+    def test_what_forecasts_something_else_is_not_kept(self, tmp_path, monkeypatch):
+        def off(served, description):
+            model, run = eager.write(served, description)
+            return model, lambda *given: [run(*given)[0] + 1e-3, *run(*given)[1:]]
+
+        monkeypatch.setitem(graph.WRITERS, "torch-export", off)
+        with pytest.raises(UnavailableError, match=r"by up to .* nothing was kept"):
+            graph.export(Predictor(unsaved(), "cpu"), "torch-export", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+    def test_nor_what_is_not_a_number(self, tmp_path, monkeypatch):
+        def off(served, description):
+            model, run = eager.write(served, description)
+            return model, lambda *given: [run(*given)[0] * np.nan, *run(*given)[1:]]
+
+        monkeypatch.setitem(graph.WRITERS, "torch-export", off)
+        with pytest.raises((UnavailableError, DataError), match=r"else: up to nan|not finite"):
+            graph.export(Predictor(unsaved(), "cpu"), "torch-export", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+    def test_why_it_cannot_be(self, tmp_path, monkeypatch):
+        def fail(*given):
+            raise RuntimeError("no such operator\nand more")
+
+        monkeypatch.setitem(graph.WRITERS, "torch-export", fail)
+        with pytest.raises(UnavailableError, match=r"exported to torch-export: no such operator\."):
+            graph.export(Predictor(unsaved(), "cpu"), "torch-export", tmp_path / "out")
+
+    def test_what_is_not_installed_is_named(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "onnx", None)
+        graph.needed("torch-export")
+        with pytest.raises(
+            UnavailableError, match=r"needs onnx: .* 'attention-forecaster\[onnx\]'"
+        ):
+            graph.needed("onnx")
+
+
+class TestQuantiles:
+    @pytest.mark.parametrize("weights", [(), (24.0,)])
+    @pytest.mark.parametrize("paths", [1, 3])
+    @pytest.mark.parametrize("steps", [12, 5])
+    def test_they_are_those_of_the_intervals(self, steps, paths, weights):
+        random = np.random.default_rng(0)
+        usual, phases = np.array([0.7, 0.0]), 1 + random.random((3, 2))
+        conditions = Conditions(4, weights, usual, phases)
+        offsets = random.normal(size=(6, 2, 3))
+        intervals = Intervals(LEVELS, offsets, np.ones((6, 2)), 9, conditions)
+        found = random.normal(size=(5, 6, 2, paths))
+        point = found[..., paths // 2]
+        past, known = random.normal(size=(5, steps, 2)), random.random((5, 6, 2)) - 0.5
+        seen = random.random(past.shape) < 0.8
+        seen[0, :, 0] = False
+        at = (0.1, 0.3, 0.5, 0.85, 0.9)
+        expected = intervals.quantiles(found, at, intervals.widths(past * seen, known, seen))
+        given = (found, point, past * seen, known, seen, np.array(at))
+        actual = graph.Quantiles(intervals)(*map(torch.tensor, given))
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+    def test_of_a_single_level_and_of_those_that_are_backed(self):
+        offsets = np.array([[[-np.inf, 0.5, np.inf]]])
+        intervals = Intervals(LEVELS, offsets, np.ones((1, 1)), 9)
+        spread = graph.Quantiles(intervals)
+        path = torch.ones(2, 1, 1, 1).double()
+        given = (path, path[..., 0], *[torch.ones(2, 1, 1)] * 2, torch.ones(2, 1, 1) > 0)
+        assert spread(*given, torch.tensor([0.5]).double()).tolist() == [[[[1.0]]]] * 2
+
+
+def test_filling_is_the_same_while_exporting(monkeypatch):
+    draw = torch.Generator().manual_seed(0)
+    values, seen = torch.randn(4, 3, 23, generator=draw), torch.rand(4, 3, 23, generator=draw) < 0.4
+    seen[0, 0] = False
+    usual = [filled(values * seen, seen, season) for season in (1, 5)]
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
+    assert all(
+        torch.equal(filled(values * seen, seen, season), found)
+        for season, found in zip((1, 5), usual, strict=True)
+    )
+
+
+# In a process of its own, because the tracer cannot see through the checks of shapes in tests.
+PROGRAM = """
+import sys
+from pathlib import Path
+
+from forecaster.forecast.export import graph
+from forecaster.forecast.predictor import Predictor
+
+for folder in map(Path, sys.argv[1:]):
+    for form in graph.WRITERS:
+        found = graph.export(Predictor.load(folder, "cpu"), form, folder / form)
+        print(folder.name, form, found.parity < 1e-6)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_both_forms(tmp_path):
+    for kind in ("plain", "wide, past", "all"):  # the others run in Python, above
+        options = KINDS[kind]
+        make_bundle(tmp_path / kind.replace(", ", "-").replace(" ", "-"), **options)
+    for kind in ("ahead", "words"):  # all columns are targets, and one of three
+        make_bundle(tmp_path / f"own-{kind}", model="tokens", **KINDS[kind])
+    parts = {"network": 0.5, "cycle": 0.3, "last": 0.2}
+    blended(unsaved(calibrated=True), **parts).save(tmp_path / "blend")
+    blended(unsaved(loss="pinball"), cycle=1.0).save(tmp_path / "no-network")
+    folders = sorted(tmp_path.iterdir())
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, folders)], capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    wanted = [f"{each.name} {form} True" for each in folders for form in graph.WRITERS]
+    assert run.stdout.splitlines() == wanted, run.stderr
+    assert all((each / "onnx" / DESCRIPTION).is_file() for each in folders)

@@ -1,0 +1,126 @@
+import json
+import subprocess
+import sys
+from io import StringIO
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster.base.errors import DataError, UnavailableError, UsageError
+from forecaster.forecast.export import graph, runtime
+from forecaster.forecast.predictor import Predictor
+from tests.bundles import COLUMNS, blended, unsaved, warning
+from tests.forecast.export import eager
+from tests.forecast.test_predictor import history
+
+PROGRAM = """
+import sys
+
+import pandas as pd
+
+from forecaster.forecast.export.runtime import load
+
+model, csv = sys.argv[1:]
+said = []
+frame = load(model, threads=1).predict(csv, levels=[0.1, 0.3, 0.9], say=said.append)
+assert "torch" not in sys.modules
+print(frame.to_csv(index=False), end="")
+print(*said, sep="\\n", file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A bundle, its export and a history that has gaps."""
+    folder = tmp_path_factory.mktemp("export")
+    parts = {"network": 0.5, "cycle": 0.3, "last": 0.2}
+    warning(blended(unsaved("informer", calibrated=True), **parts)).save(folder / "bundle")
+    frame = history(rows=30)
+    frame.loc[20:22, "wind"] = np.nan
+    frame.to_csv(folder / "history.csv", index=False)
+    export = (
+        "import sys; from pathlib import Path; from forecaster.forecast.export import graph; "
+        "from forecaster.forecast.predictor import Predictor; "
+        "graph.export(Predictor.load(sys.argv[1], 'cpu'), 'onnx', Path(sys.argv[2]))"
+    )
+    paths = [str(folder / name) for name in ("bundle", "onnx")]
+    subprocess.run([sys.executable, "-c", export, *paths], check=True, capture_output=True)
+    return folder
+
+
+def test_it_answers_what_the_bundle_does_without_torch(made):
+    paths = [str(made / name) for name in ("onnx", "history.csv")]
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *paths], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    said = []
+    forecaster = Predictor.load(made / "bundle", "cpu")
+    ours = forecaster.predict(
+        made / "history.csv", levels=[0.1, 0.3, 0.9], say=said.append, policy=None
+    )
+    theirs = pd.read_csv(StringIO(run.stdout), parse_dates=["time"])
+    assert list(theirs.columns) == list(ours.columns)
+    assert list(theirs["time"]) == list(ours["time"])
+    scale = forecaster.schema.target_scaler.std.repeat(4)
+    off = np.abs(theirs.iloc[:, 1:].to_numpy() - ours.iloc[:, 1:].to_numpy()) / scale
+    assert off.max() < 1e-5
+    assert run.stderr.splitlines() == [str(each) for each in said]
+    assert len(said) >= 3
+
+
+def test_any_number_of_histories_and_of_levels(made):
+    ours, theirs = Predictor.load(made / "bundle", "cpu"), runtime.load(made / "onnx", 1)
+    for count in (1, 2, 7):
+        values = np.random.default_rng(0).normal(size=(count, 12, 3))
+        starts = pd.date_range("2026-01-01", periods=count, freq="h")
+        for levels in ((), (0.5,), (0.1, 0.2, 0.3, 0.4, 0.6)):
+            pairs = zip(
+                ours.forecast_quantiles(values, starts, levels),
+                theirs.forecast_quantiles(values, starts, levels),
+                strict=True,
+            )
+            for mine, other in pairs:
+                np.testing.assert_allclose(other, mine, rtol=1e-5, atol=1e-4)
+
+
+def test_the_graph_tells_nothing_of_the_machine_that_made_it(made):
+    assert b"forecaster/" not in (made / "onnx" / "model.onnx").read_bytes()
+    assert str(made) not in (made / "onnx" / "model.json").read_text()
+
+
+@pytest.fixture
+def exported(tmp_path, monkeypatch):
+    forecaster = Predictor(blended(unsaved(calibrated=True), network=0.5, last=0.5), "cpu")
+    monkeypatch.setitem(graph.WRITERS, "onnx", eager.write)
+    description = graph.export(forecaster, "onnx", tmp_path / "out")
+    return runtime.Exported(description, eager.write(graph.Served(forecaster), description)[1])
+
+
+def test_what_it_cannot_do_is_refused(exported):
+    with pytest.raises(UsageError, match=r"from 0\.1 to 0\.9, got 0\.99"):
+        exported.predict(history(), levels=[0.99])
+    with pytest.raises(DataError, match=r"has 5 rows, the model needs 12: give at least 12 rows$"):
+        exported.predict(history(rows=5), short_history="drop")
+    with pytest.raises(DataError, match="'wind' not found"):
+        exported.predict(history().drop(columns="wind"))
+
+
+def test_its_example_is_one(exported):
+    assert exported.predict(exported.example).columns.tolist() == ["time", *COLUMNS]
+    assert np.isfinite(exported.golden(range(8))).all()
+
+
+def test_without_the_runtime_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(
+        UnavailableError, match=r"needs onnxruntime: .* 'attention-forecaster\[onnx\]'"
+    ):
+        runtime.session(b"")
+
+
+def test_a_description_is_plain(made):
+    told = json.loads((made / "onnx" / "model.json").read_text())
+    assert told["parity"] < 1e-5
+    assert [part["name"] for part in told["made_of"]] == ["network", "cycle mean", "last value"]

@@ -1,0 +1,255 @@
+"""Many files: each is forecast once, completely or not at all, and a stop can be continued."""
+
+import json
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from forecaster.base.errors import DataError, StorageError, UnavailableError, UsageError
+from forecaster.base.workers import FailedError
+from forecaster.cli.output import write
+from forecaster.forecast.batch import (
+    LOG,
+    Done,
+    Part,
+    Shared,
+    Work,
+    draft_apart,
+    forecast_all,
+    parts,
+)
+from tests.bundles import unsaved
+from tests.forecast.test_predictor import history
+
+OUT = Path("out")
+REQUEST = {"model": "sha256:a", "horizon": 2}
+
+
+def panel(file: Path, *names: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    table = pd.DataFrame({"id": names, "time": "2026-01-01", "load": [1.5] * len(names)})
+    write(table, file)
+    return file
+
+
+class Forecaster:
+    """Returns what it reads; counts, and stops at a file on request."""
+
+    def __init__(self, stop: str = "") -> None:
+        self.asked: list[str] = []
+        self.stop = stop
+
+    def __call__(self, file: Path, where: str, say) -> pd.DataFrame:
+        self.asked.append(file.name)
+        if self.stop and file.name == self.stop:
+            raise KeyboardInterrupt
+        return pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file, dtype=str)
+
+
+def run(forecast=None, files=None, output="out", request=REQUEST, say=lambda text: None):
+    files = parts("in", OUT) if files is None else files
+    forecast = forecast or Forecaster()
+    work = Work(write, Path(output), "time")
+
+    def each(missing):
+        return ((part, work.draft(forecast, part)) for part in missing)
+
+    return forecast_all(each, files, Path(output), "time", request, say)
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place, name in enumerate("abc"):
+        panel(Path("in") / f"{name}.parquet", f"{name}-0", f"{name}-{place + 1}")
+
+
+class TestParts:
+    def test_of_a_folder_and_of_a_pattern(self):
+        panel(Path("in/year=2026/d.csv"), "d")
+        Path("in/notes.txt").write_text("none")
+        assert [each.name for each in parts("in", OUT)] == [
+            "a.parquet", "b.parquet", "c.parquet", "year=2026/d.csv",
+        ]  # fmt: skip
+        assert [each.name for each in parts("in/*.parquet", OUT)] == [
+            "a.parquet", "b.parquet", "c.parquet",
+        ]  # fmt: skip
+        assert parts("in/**/d.csv", OUT)[0] == Part(Path("in/year=2026/d.csv"), "year=2026/d.csv")
+        assert parts("in/b.parquet", OUT)[0].name == "b.parquet"
+
+    def test_an_ending_may_have_capitals(self):
+        panel(Path("in/D.csv"), "d").rename("in/D.CSV")
+        assert parts("in/*.CSV", OUT) == [Part(Path("in/D.CSV"), "D.csv")]
+        assert run() == Done(written=4, kept=0, rows=7)
+
+    def test_an_output_inside_the_input_is_no_input(self):
+        files = parts("in", Path("in/out"))
+        assert run(files=files, output="in/out").written == 3
+        assert parts("in", Path("in/out")) == files
+
+    def test_none(self):
+        with pytest.raises(UnavailableError, match=r"in/\*.xyz matches no data file \(.csv, "):
+            parts("in/*.xyz", OUT)
+
+    def test_two_that_would_be_one(self):
+        panel(Path("in/a.feather.csv"), "x").rename("in/a.tsv")
+        panel(Path("in/a.csv"), "x")
+        with pytest.raises(UsageError, match=r"in/a.csv and of in/a.tsv would both be .* a.csv"):
+            parts("in", OUT)
+
+
+def test_each_file_gets_its_own():
+    panel(Path("in/year=2026/d.csv"), "d")
+    assert run() == Done(written=4, kept=0, rows=7)
+    made = sorted(str(file.relative_to("out")) for file in Path("out").rglob("*.*"))
+    assert made == ["a.parquet", "b.parquet", "c.parquet", LOG, "year=2026/d.csv"]
+    pd.testing.assert_frame_equal(pd.read_parquet("out/b.parquet"), pd.read_parquet("in/b.parquet"))
+
+
+def test_it_goes_on_where_it_was_stopped():
+    with pytest.raises(KeyboardInterrupt):
+        run(Forecaster(stop="b.parquet"))
+    log = Path("out") / LOG
+    log.write_bytes(log.read_bytes() + b'\n{"file": "b.par')  # killed while it wrote
+    Path("out/.b.parquet").write_text("half")
+    going_on = Forecaster()
+    assert run(going_on) == Done(written=2, kept=1, rows=4)
+    assert going_on.asked == ["b.parquet", "c.parquet"]
+    assert not Path("out/.b.parquet").exists()
+    assert run(going_on) == Done(written=0, kept=3, rows=0)
+
+
+def test_what_changed_or_went_is_forecast_again():
+    run()
+    panel(Path("in/a.parquet"), "a-0", "a-1", "a-2")
+    os.utime("in/b.parquet", ns=(1, 1))
+    Path("out/c.parquet").unlink()
+    again = Forecaster()
+    assert run(again).written == 3
+    assert len(pd.read_parquet("out/a.parquet")) == 3
+    assert run(again).written == 0
+
+
+def test_another_request_is_not_mixed_in():
+    run()
+    with pytest.raises(UsageError, match=r"another request: horizon: 2 there, 3 here\."):
+        run(request=REQUEST | {"horizon": 3})
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_series_in_two_files(before):
+    said: list[str] = []
+    if before:
+        run()
+    panel(Path("in/d.parquet"), "d-0", "b-0")
+    with pytest.raises(DataError, match=r"1 of 4 files could not be forecast, the first is d\."):
+        run(say=said.append)
+    assert said == [
+        "in/d.parquet: series 'b-0' is in two files, whose forecasts are b.parquet and "
+        "d.parquet: put all rows of a series into one file"
+    ]
+    assert not Path("out/d.parquet").exists()
+
+
+@pytest.mark.parametrize("kind", [DataError, UsageError])
+@pytest.mark.parametrize("words", ["no column 'load'", "in/a.parquet: no column 'load'"])
+def test_a_bad_file_is_named_and_costs_no_other(kind, words):
+    class Bad(Forecaster):
+        def __call__(self, file, where, say):
+            if file.name == "a.parquet":
+                raise kind(words)
+            return super().__call__(file, where, say)
+
+    said: list[str] = []
+    with pytest.raises(DataError, match=r"1 of 3 files .* the others are in out\."):
+        run(Bad(), say=said.append)
+    assert said == ["in/a.parquet: no column 'load'"]
+    assert run() == Done(written=1, kept=2, rows=2)
+
+
+def test_what_is_said_of_all_is_told_once():
+    class Saying(Forecaster):
+        def __call__(self, file, where, say):
+            say("it is old")
+            say(f"{file.name} is short")
+            return super().__call__(file, where, say)
+
+    said: list[str] = []
+    run(Saying(), say=said.append)
+    assert said == [
+        "in/a.parquet: it is old", "in/a.parquet: a.parquet is short",
+        "in/b.parquet: b.parquet is short", "in/c.parquet: c.parquet is short",
+    ]  # fmt: skip
+
+
+class TestElsewhere:
+    """What `--ray` needs from this module, without a cluster."""
+
+    def test_a_process_that_is_lost_costs_no_other_file(self):
+        work, said = Work(write, Path("out"), "time"), []
+
+        def each(missing):
+            first, *others = missing
+            yield from ((part, work.draft(Forecaster(), part)) for part in reversed(others))
+            yield first, FailedError("was lost: out of memory")
+
+        with pytest.raises(DataError, match=r"1 of 3 files .* the first is a\.parquet"):
+            forecast_all(each, parts("in", OUT), OUT, "time", REQUEST, said.append)
+        assert said == ["in/a.parquet: its process was lost: out of memory"]
+        assert run() == Done(written=1, kept=2, rows=2)
+
+    def test_a_disk_that_is_full_there_ends_it(self):
+        def each(missing):
+            yield missing[0], StorageError("no space left")
+
+        with pytest.raises(StorageError, match=r"no space left"):
+            forecast_all(each, parts("in", OUT), OUT, "time", REQUEST)
+
+    def test_a_folder_that_only_the_other_machine_has(self):
+        files = parts("in", OUT)
+        elsewhere = Work(write, Path("elsewhere"), "time")
+
+        def each(missing):
+            return ((part, elsewhere.draft(Forecaster(), part)) for part in missing)
+
+        with pytest.raises(StorageError, match=r"the folder must be the same one on all"):
+            forecast_all(each, files, OUT, "time", REQUEST)
+
+    def test_it_finds_files_from_the_folder_of_the_command(self, tmp_path, monkeypatch):
+        history().to_csv("x.csv", index=False)
+        bundle = unsaved()
+        work = Work(write, Path("out"), "time", {"horizon": 2}, here=tmp_path)
+        monkeypatch.chdir("/")
+        draft = draft_apart(Shared(work, bundle, "cpu"), Part(Path("x.csv"), "x.csv"))
+        assert (draft.rows, draft.refused) == (2, "")
+        assert (tmp_path / "out" / ".x.csv").is_file()
+        draft = draft_apart(Shared(work, bundle, "cpu"), Part(Path("in/a.parquet"), "a.parquet"))
+        assert draft.refused.startswith(f"{tmp_path}/in/a.parquet: columns 'wind', ")
+
+
+def test_ids_of_a_csv_stay_as_they_are_written():
+    for name in ("001", "1"):
+        panel(Path(f"in/{name}.csv"), name)
+    assert run(files=parts("in/*.csv", OUT)).written == 2
+    assert run(files=parts("in/*.csv", OUT)) == Done(written=0, kept=2, rows=0)
+
+
+def test_files_of_one_series_have_no_ids():
+    for name in "xy":
+        write(pd.DataFrame({"time": ["2026-01-01"], "load": [1.0]}), Path(f"{name}.csv"))
+    assert run(files=parts("[xy].csv", OUT)) == Done(written=2, kept=0, rows=2)
+
+
+def test_an_output_that_is_no_folder():
+    Path("out").write_text("a file")
+    with pytest.raises(StorageError, match="out cannot be used as a folder"):
+        run()
+
+
+def test_the_log_is_plain(tmp_path):
+    run()
+    request, *lines = map(json.loads, (Path("out") / LOG).read_text().split("\n")[1:])
+    assert request == REQUEST
+    assert [line["file"] for line in lines] == ["a.parquet", "b.parquet", "c.parquet"]

@@ -1,0 +1,139 @@
+"""Made-up histories: seeded, of all sorts, and always with the same forecast."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forecaster.base.errors import BundleError
+from forecaster.forecast import golden
+from forecaster.forecast.golden import apart, batches, count, has_gaps, histories, steadiest
+from forecaster.forecast.predictor import Predictor, keep
+from tests.bundles import unsaved
+from tests.service.toy import HORIZON, ITEMS, KINDS, PAST, make_bundle
+
+EVERY = range(24)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_they_follow_from_the_schema(kind, tmp_path):
+    schema = make_bundle(tmp_path, model="tokens", **KINDS[kind]).schema
+    one, two = (histories(schema, PAST, HORIZON, EVERY) for _ in range(2))
+    assert one["history"].shape == (24, PAST, len(schema.columns))
+    np.testing.assert_array_equal(one["history"], two["history"])
+    some = histories(schema, PAST, HORIZON, [7, 2])
+    np.testing.assert_array_equal(some["history"], one["history"][[7, 2]])
+    missing = np.isnan(one["history"])
+    assert missing.any(axis=(1, 2)).tolist() == [has_gaps(number) for number in EVERY]
+    assert not missing.all(axis=1).any(), "each column has a value"
+    assert len(set(one["starts"])) == 24
+    assert len({start.month for start in one["starts"]}) == 12
+    assert len({start.hour for start in one["starts"]}) > 8
+
+
+def test_words_series_and_attributes_are_what_the_model_knows(tmp_path):
+    schema = make_bundle(tmp_path / "words", **KINDS["words"]).schema
+    found = histories(schema, PAST, HORIZON, EVERY)
+    mood, sky = found["history"][..., 1:], found["covariates"][..., :2]
+    np.testing.assert_array_equal(np.nansum(mood, axis=2)[~np.isnan(mood).any(axis=2)], 1)
+    np.testing.assert_array_equal(sky.sum(axis=2), 1)
+    assert set(np.unique(sky)) == {0, 1}
+    schema = make_bundle(tmp_path / "all", **KINDS["all"]).schema
+    found = histories(schema, PAST, HORIZON, EVERY)
+    assert set(found["items"]) == {*ITEMS, None}
+    assert set(found["static"]["kind"]) == {"in", "out"}
+    assert np.isfinite(found["static"]["size"]).all()
+
+
+def test_levels_and_scales_differ_more_than_those_of_a_training():
+    schema = unsaved().schema
+    scaled = schema.scaler.transform(histories(schema, 96, 24, EVERY)["history"])
+    level, scale = np.nanmean(scaled, axis=1), np.nanstd(scaled, axis=1)
+    assert level.min() < -1.5
+    assert level.max() > 1.5
+    assert scale.min() < 0.6
+    assert scale.max() > 2
+
+
+def test_those_of_a_batch_have_gaps_or_none():
+    places = list(batches([0, 3, 4, 5, 6, 7, 8]))
+    assert places == [[0, 2, 3, 4], [6], [1, 5]]
+
+
+def test_wide_and_long_forecasts_keep_fewer():
+    assert count(96, 7, 9) == count(336, 1, 0) == 16
+    assert count(96, 321, 9) == 6
+    assert count(720, 862, 9) == 4
+
+
+def test_what_rounding_moves_far_is_left_out():
+    moved = np.array([1e-7, 1.0, 2e-7, 1e-6, 0.5, 0.0])
+    assert steadiest(moved, 3).tolist() == [0, 2, 3]
+    assert steadiest(moved, 5).tolist() == [0, 2, 3, 4, 5]
+
+
+def test_the_distance_is_that_of_the_worst_column_or_quantile():
+    kept = np.zeros((2, 4, 3, 2), np.float32)
+    made = kept.copy()
+    made[1, :, 2, 1] = [0.3, -0.3, 0.3, 0.3]
+    made[1, 0, 0, 0] = 0.5
+    np.testing.assert_allclose(apart(made, kept), [0, 0.3])
+    made[0, 0, 0, 0] = np.nan
+    assert np.isnan(apart(made, kept)[0])
+
+
+class TestCheck:
+    def moved(self, tmp_path, by):
+        bundle = keep(unsaved(), tmp_path)
+        forecast = bundle.golden.forecast + np.float32(by)
+        return Predictor(replace(bundle, golden=replace(bundle.golden, forecast=forecast)), "cpu")
+
+    def test_it_passes_what_is_near_enough_for_the_device(self, tmp_path):
+        self.moved(tmp_path, 0).check()
+        self.moved(tmp_path, 5e-5).check()
+        forecaster = self.moved(tmp_path, 5e-4)
+        with pytest.raises(BundleError, match=r"up to 0\.0005 .* expected at most 0\.0001\. Fetch"):
+            forecaster.check()
+        forecaster.device = "cuda"
+        forecaster.check()
+
+    def test_what_is_no_number_is_refused(self, tmp_path):
+        with pytest.raises(BundleError, match="up to nan standard deviations"):
+            self.moved(tmp_path, np.nan).check()
+
+    def test_a_model_that_gives_no_numbers_is_refused(self, tmp_path):
+        bundle = keep(unsaved(), tmp_path)
+        weights = {
+            name: tensor * np.nan if tensor.is_floating_point() else tensor
+            for name, tensor in bundle.weights.items()
+        }
+        with pytest.raises(BundleError, match=r"forecast has values that are not finite.*expected"):
+            Predictor(replace(bundle, weights=weights), "cpu").check()
+
+    def test_loading_checks(self, tmp_path):
+        bundle = keep(unsaved(), tmp_path)
+        weights = {
+            name: tensor * 1.5 if tensor.is_floating_point() else tensor
+            for name, tensor in bundle.weights.items()
+        }
+        replace(bundle, weights=weights).save(tmp_path)
+        with pytest.raises(BundleError, match="does not reproduce the forecasts"):
+            Predictor.load(tmp_path, "cpu")
+
+    def test_one_that_was_saved_without_any_passes(self, tmp_path):
+        unsaved().save(tmp_path)
+        Predictor.load(tmp_path, "cpu")
+
+
+def test_a_history_that_is_not_steady_is_not_kept(tmp_path, monkeypatch):
+    whole = Predictor.golden
+
+    def nervous(self, which, noise=0.0):
+        made = whole(self, which, noise)
+        made[2] += noise * 1e5
+        return made
+
+    monkeypatch.setattr(Predictor, "golden", nervous)
+    kept = keep(unsaved(), tmp_path).golden.which.tolist()
+    assert kept == [0, 1, *range(3, 17)]
+    assert golden.KEPT == 16

@@ -1,0 +1,220 @@
+import warnings
+from dataclasses import replace
+
+import crepes
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forecaster.base.errors import UsageError
+from forecaster.datasets import calendar_features, phase_weights
+from forecaster.forecast.intervals import (
+    LEAST,
+    Conditions,
+    Intervals,
+    between,
+    conformal_offsets,
+    deviation,
+)
+
+LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
+
+
+ONE = np.ones((1, 1, 1))
+
+
+def made(offsets, nominal=LEVELS[2:7:2], windows=50):
+    """Intervals of one step and one column."""
+    return Intervals(nominal, np.array(offsets, dtype=float)[None, None], np.ones((1, 1)), windows)
+
+
+class TestOffsets:
+    @pytest.mark.parametrize("n", [10, 39, 57, 400])
+    def test_they_are_those_of_crepes_at_every_step_and_column(self, n):
+        errors = np.random.default_rng(n).gumbel(size=(n, 3, 2))
+        got = conformal_offsets(errors[..., None], LEVELS)
+        low, high = [100 * x for x in LEVELS if x < 0.5], [100 * x for x in LEVELS if x > 0.5]
+        for step in range(3):
+            for column in range(2):
+                system = crepes.ConformalPredictiveSystem().fit(errors[:, step, column])
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # numpy warns where our result is infinite
+                    lower = system.predict_percentiles(np.zeros(1), lower_percentiles=low)
+                    upper = system.predict_percentiles(np.zeros(1), higher_percentiles=high)
+                wanted = [*lower[0], np.median(errors[:, step, column]), *upper[0]]
+                np.testing.assert_array_equal(got[step, column], wanted)
+
+    def test_each_level_of_a_head_has_errors_of_its_own(self):
+        errors = np.random.default_rng(0).normal(size=(60, 2, 1, 3))
+        together = conformal_offsets(errors, (0.1, 0.5, 0.9))
+        for q, level in enumerate((0.1, 0.5, 0.9)):
+            alone = conformal_offsets(errors[..., [q]], (level,))
+            np.testing.assert_array_equal(together[..., [q]], alone)
+
+    def test_exactly_enough_errors_back_a_level(self):
+        """9 of 10 places lie below the last of nine errors; 0.7 * 10 counts as 7."""
+        errors = np.arange(1.0, 10.0)[:, None]
+        assert conformal_offsets(errors, (0.1, 0.7, 0.9)).tolist() == [1, 7, 9]
+        assert conformal_offsets(errors, (0.09, 0.91)).tolist() == [-np.inf, np.inf]
+        assert conformal_offsets(errors[:1], (0.5,)).tolist() == [1]
+
+    def test_missing_errors_do_not_count(self):
+        errors = np.random.default_rng(0).normal(size=(60, 3, 2, 1))
+        errors[np.random.default_rng(1).random(errors.shape) < 0.4] = np.nan
+        errors[5:, 0, 0], errors[:, 0, 1] = np.nan, np.nan
+        got = conformal_offsets(errors, LEVELS)
+        for step, column in np.ndindex(3, 2):
+            own = errors[:, step, column]
+            own = own[~np.isnan(own[:, 0])]
+            if len(own):
+                np.testing.assert_array_equal(got[step, column], conformal_offsets(own, LEVELS))
+        assert np.isinf(got[0, 1]).all()
+
+    @pytest.mark.parametrize(
+        ("n", "low", "high"), [(19, 0.1, 0.9), (20, 0.1, 0.9), (99, 0.25, 0.75)]
+    )
+    def test_coverage_of_exchangeable_errors_is_exact(self, n, low, high):
+        """A new error lies in the interval with probability (upper - lower place) / (n + 1)."""
+        draws, random = 20_000, np.random.default_rng(0)
+        errors = random.exponential(size=(n + 1, draws))
+        offsets = conformal_offsets(errors[:n, :, None], (low, high))
+        inside = (offsets[:, 0] <= errors[n]) & (errors[n] <= offsets[:, 1])
+        places = np.ceil(round(high * (n + 1), 9)) - np.floor(round(low * (n + 1), 9))
+        wanted = places / (n + 1)
+        assert wanted >= high - low
+        assert inside.mean() == pytest.approx(
+            wanted, abs=4 * (wanted * (1 - wanted) / draws) ** 0.5
+        )
+
+
+class TestIntervals:
+    def test_levels_that_too_few_windows_back_are_left_out(self):
+        own = made([-np.inf, 0.5, 3])
+        assert own.levels == (0.5, 0.9)
+        np.testing.assert_array_equal(
+            own.quantiles(np.full((4, 1, 1, 1), 10.0), (0.9, 0.5), ONE)[0, 0], [[13, 10]]
+        )
+        head = np.array([7.0, 10.0, 12.0]).reshape(1, 1, 3)
+        np.testing.assert_array_equal(own.quantiles(head, (0.5, 0.9), ONE[0])[0, 0], [10, 15])
+
+    def test_between_levels_it_is_linear_and_at_them_exact(self):
+        random = np.random.default_rng(0)
+        quantiles = np.sort(random.normal(size=(5, 2, 9)), axis=-1)
+        middle = quantiles[..., 4]
+        np.testing.assert_array_equal(between(quantiles, LEVELS, LEVELS, middle), quantiles)
+        got = between(quantiles, LEVELS, (0.3,), middle)[..., 0]
+        np.testing.assert_allclose(got, quantiles[..., 3] * 0.8 + middle * 0.2)
+        assert between(quantiles, LEVELS, (), middle).shape == (5, 2, 0)
+
+    @settings(max_examples=200, deadline=None)
+    @given(
+        own=st.sets(st.integers(1, 99), min_size=1, max_size=6),
+        asked=st.lists(st.floats(0, 1), max_size=5),
+        head=st.booleans(),
+        seed=st.integers(0, 2**32 - 1),
+    )
+    def test_they_contain_the_forecast_and_rise_whatever_was_calibrated(
+        self, own, asked, head, seed
+    ):
+        """Also if all errors of the calibrating windows had one sign, and between levels."""
+        nominal = tuple(sorted(level / 100 for level in own | ({50} if head else set())))
+        random = np.random.default_rng(seed)
+        offsets = random.normal(random.normal(scale=3), size=(2, 3, len(nominal)))
+        intervals = Intervals(nominal, offsets, np.ones((2, 3)), 50)
+        paths = random.normal(size=(4, 2, 3, len(nominal) if head else 1))
+        low, high = nominal[0], nominal[-1]
+        levels = np.sort(np.clip([*asked, *nominal], low, high))
+        got = intervals.quantiles(paths, levels, random.exponential(size=(4, 2, 3)))
+        point = paths[..., [nominal.index(0.5) if head else 0]]
+        assert (got[..., levels < 0.5] <= point).all()
+        assert (got[..., levels == 0.5] == point).all()
+        assert (got[..., levels > 0.5] >= point).all()
+        assert (np.diff(got, axis=-1) >= -1e-12).all()
+
+    def test_quantiles_that_cross_are_sorted(self):
+        head = np.array([1.0, 2.0, 3.0]).reshape(1, 1, 3)
+        crossing = made([5, 0, -5])
+        assert crossing.quantiles(head, crossing.levels, ONE[0])[0, 0].tolist() == [-2, 2, 6]
+
+    def test_another_scaler_changes_nothing_in_units(self):
+        own = made([-1, 0, 2]).rescaled(np.array([0.5]))
+        assert own.offsets.tolist() == [[[-0.5, 0, 1]]]
+        assert own.scale.tolist() == [[0.5]]
+        panel = made([-1, 0, 2]).rescaled(np.array([[0.5], [2], [9]]))
+        assert panel.offsets.tolist() == [[[-2, 0, 4]]]
+        told = Conditions(24, (), np.array([3.0]), np.ones((1, 1)))
+        scaled = replace(made([-1, 0, 2]), conditions=told).rescaled(np.array([0.5]))
+        assert scaled.conditions.usual.tolist() == [1.5]
+
+    @pytest.mark.parametrize("level", [0.09, 0.91, 0.0, 1.5, np.nan])
+    def test_outside_its_range_nothing_is_made_up(self, level):
+        with pytest.raises(UsageError, match=rf"from 0\.1 to 0\.9, got {level:g}"):
+            made([-1, 0, 1]).check((0.5, level))
+
+    def test_a_head_as_it_is(self):
+        own = Intervals.uncalibrated((0.1, 0.5), 4, 2)
+        paths = np.random.default_rng(0).normal(size=(3, 4, 2, 2))
+        assert own.windows == 0
+        paths[..., 0] = paths[..., 1] - np.abs(paths[..., 0])
+        np.testing.assert_array_equal(own.quantiles(paths, own.levels, ONE), paths)
+
+
+class TestConditions:
+    def test_deviation_is_that_of_the_newest_values_from_the_mean_cycle(self):
+        """10 values with a season of 4: the last 8 are complete cycles, the newest 4 count."""
+        past = np.random.default_rng(0).normal(size=(3, 10, 2))
+        cycle = (past[:, 2:6] + past[:, 6:]) / 2
+        wanted = np.sqrt(np.square(past[:, 6:] - cycle).mean(axis=1))
+        np.testing.assert_allclose(deviation(past, 4), wanted)
+
+    def test_without_two_cycles_it_is_that_from_the_mean(self):
+        past = np.random.default_rng(0).normal(size=(3, 7, 2))
+        wanted = np.sqrt(np.square(past - past.mean(axis=1, keepdims=True))[:, 3:].mean(axis=1))
+        np.testing.assert_allclose(deviation(past, 4), wanted)
+
+    def test_a_long_look_back_counts_a_quarter(self):
+        past = np.random.default_rng(0).normal(size=(3, 40, 2))
+        wanted = np.sqrt(np.square(past - past.mean(axis=1, keepdims=True))[:, 30:].mean(axis=1))
+        np.testing.assert_allclose(deviation(past, 1), wanted)
+
+    def test_missing_values_do_not_count(self):
+        random = np.random.default_rng(0)
+        past, observed = random.normal(size=(2, 12, 1)), random.random((2, 12, 1)) < 0.7
+        observed[1] = False
+        there = np.where(observed, past, np.nan)[0, :, 0].reshape(3, 4)
+        squares = np.square(there - np.nanmean(there, axis=0))[-1]
+        got = deviation(np.where(observed, past, 9.0), 4, observed)
+        np.testing.assert_allclose(got[0, 0], np.sqrt(np.nanmean(squares)))
+        assert np.isnan(got[1, 0])
+
+    def test_widths_follow_the_square_root_of_it_and_the_hour(self):
+        hour = np.array([22, 23, 0, 1])
+        phases = np.ones((24, 1))
+        phases[23], phases[1] = 2, 0.5
+        told = Conditions(24, phase_weights("h", 24), np.array([1.0]), phases)
+        times = pd.date_range("2026-01-01 22:00", periods=4, freq="h")
+        assert times.hour.tolist() == hour.tolist()
+        known = np.tile(calendar_features(times, "h"), (3, 1, 1))
+        wave = np.sin(np.arange(48))[:, None] + np.repeat([[1.0], [-1.0]], 24, axis=0)
+        past = np.stack([wave, 4 * wave, 0 * wave])
+        one, four, none = told.widths(past, known)[..., 0]
+        np.testing.assert_allclose(one / one[0], [1, 2, 1, 0.5])
+        np.testing.assert_allclose(four, 2 * one)
+        np.testing.assert_allclose(none, np.sqrt(LEAST) * np.array([1, 2, 1, 0.5]))
+
+    def test_a_history_that_says_nothing_has_the_usual_width(self):
+        told = Conditions(1, (), np.array([1.0, 0.0]), np.ones((1, 2)))
+        past = np.random.default_rng(0).normal(size=(1, 8, 2))
+        seen = np.zeros((1, 8, 2), dtype=bool)
+        np.testing.assert_array_equal(told.widths(past, np.zeros((1, 3, 0)), seen), 1)
+        assert (told.widths(past, np.zeros((1, 3, 0)))[..., 1] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("levels", "share"),
+    [((0.05, 0.5, 0.95), 0.8), ((0.2, 0.5, 0.9), 0.6), ((0.5, 0.9), None), ((), None)],
+)
+def test_the_widest_interval_that_there_is(levels: tuple[float, ...], share: float | None) -> None:
+    assert Intervals.uncalibrated(levels, 2, 1).widest(0.8) == share

@@ -1,0 +1,242 @@
+import subprocess
+import sys
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster.attention import ATTENTIONS, AttentionChoice, AttentionPlan, Place
+from forecaster.base.errors import DeviceLostError
+from forecaster.forecast import on_device
+from forecaster.forecast.on_device import Runner
+from forecaster.model import Informer, QuantileSpread, Task, TokenInformer
+from forecaster.model.base import ForecastModel
+
+TASK = Task(
+    columns=3, targets=(0, 2), past=24, start=12, horizon=6, calendar=2, season=6, covariates=1
+)
+
+
+def make_model(name: str = "prob", skeleton: str = "tokens") -> ForecastModel:
+    torch.manual_seed(0)
+    choice = AttentionChoice(name, {"factor": 1} if name == "prob" else {})
+    if skeleton == "tokens":
+        model: ForecastModel = TokenInformer(
+            TASK, AttentionPlan(choice, choice), width=8, parts=3, calendar=True
+        )
+    else:
+        model = Informer(TASK, AttentionPlan(choice, choice), width=8, heads=2, feed_forward=8)
+    model.spread = QuantileSpread((0.1, 0.5, 0.9), TASK.horizon, len(TASK.targets))
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    return model.eval()
+
+
+def batch(count: int, masked: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    draw = np.random.default_rng(count)
+    past = draw.normal(size=(count, 24, 3)).astype(np.float32)
+    known = draw.normal(size=(count, 30, 3)).astype(np.float32)
+    return past, known, draw.random(past.shape) > 0.2 if masked else None
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_on_a_processor_it_is_the_model_itself(masked: bool) -> None:
+    model = make_model()
+    past, known, observed = batch(3, masked)
+    found = Runner(model, "cpu")(past, known, observed)
+    there = torch.from_numpy(known)
+    mask = None if observed is None else torch.from_numpy(observed)
+    with torch.inference_mode():
+        wanted = model.quantiles(torch.from_numpy(past), there[:, :24], there[:, 24:], mask)
+    assert found.shape == (3, 6, 2, 3)
+    np.testing.assert_array_equal(found, wanted.numpy())
+
+
+class TestStalls:
+    """What an attention states about waiting for values is true."""
+
+    @pytest.mark.parametrize("length", [97, 1500])
+    @pytest.mark.parametrize("masked", [False, True])
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("name", ATTENTIONS)
+    def test_it_is_stated_where_an_attention_reads_values(
+        self, name: str, causal: bool, masked: bool, length: int,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        """A tensor on "meta" takes the path of a GPU and has no values that could be read."""
+        _allow_meta(monkeypatch)
+        module = AttentionChoice(name).build(Place(32, 4, length, length)).eval().to("meta")
+        x = torch.empty(3, length, 32, device="meta")
+        mask = torch.empty(3, length, dtype=torch.bool, device="meta") if masked else None
+        stalls = ATTENTIONS[name].about.stalls
+        looks = pytest.raises(RuntimeError, match="meta") if stalls else nullcontext()
+        with torch.inference_mode(), looks, NothingSent():
+            module(x, causal=causal, key_mask=mask)
+
+    @pytest.mark.parametrize("length", [97, 1500])
+    def test_heads_of_different_patterns_do_not(
+        self, length: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        _allow_meta(monkeypatch)
+        choice = AttentionChoice("fixed", {"distinct_heads": True})
+        module = choice.build(Place(32, 4, length, length)).eval().to("meta")
+        with torch.inference_mode(), NothingSent():
+            module(torch.empty(3, length, 32, device="meta"))
+
+    @pytest.mark.parametrize("masked", [False, True])
+    @pytest.mark.parametrize("skeleton", ["informer", "tokens"])
+    def test_a_whole_model_does_not(
+        self, skeleton: str, masked: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        _allow_meta(monkeypatch)
+        model = make_model("full", skeleton).to("meta")
+        inputs = [torch.from_numpy(x).to("meta") for x in batch(2, masked) if x is not None]
+        past, known, *mask = inputs
+        with torch.inference_mode(), NothingSent():
+            model.quantiles(past, known[:, :24], known[:, 24:], *mask)
+
+
+class NothingSent(torch.overrides.TorchFunctionMode):
+    """Refuses copies from Python to the device, for which the host would wait."""
+
+    def __torch_function__(self, function, types, arguments=(), options=None):  # type: ignore
+        result = function(*arguments, **(options or {}))
+        name, sent = getattr(function, "__name__", ""), False
+        if isinstance(result, Tensor) and result.device.type == "meta":
+            sent = any(isinstance(each, Tensor) and each.is_cpu for each in arguments)
+        if name in ("tensor", "as_tensor", "new_tensor"):
+            data = arguments[1 if name == "new_tensor" else 0]
+            sent = result.device.type == "meta" and not isinstance(data, Tensor)
+        elif name in ("__getitem__", "__setitem__") and arguments[0].device.type == "meta":
+            places = arguments[1] if isinstance(arguments[1], tuple) else arguments[1:2]
+            sent = any(
+                isinstance(place, list) or (isinstance(place, Tensor) and place.is_cpu)
+                for place in places
+            )
+        assert not sent, f"{name} of {arguments} copies to the device"
+        return result
+
+
+def _allow_meta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allow "meta", which torch.autocast does not know."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        "error",
+        [
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+            torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be ..."),
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
+        ],
+    )
+    def test_where_memory_is_short_the_caller_is_told(
+        self, monkeypatch: pytest.MonkeyPatch, error: Exception
+    ) -> None:
+        run = failing(error, monkeypatch)
+        with pytest.raises(torch.OutOfMemoryError):
+            run(*batch(4, False))
+
+    @pytest.mark.parametrize("kind", [RuntimeError, torch.AcceleratorError])
+    @pytest.mark.parametrize("works", [False, True])
+    def test_a_device_is_lost_where_nothing_works_any_more(
+        self, monkeypatch: pytest.MonkeyPatch, works: bool, kind: type[Exception]
+    ) -> None:
+        what = "CUDA error: an illegal memory access was encountered"
+        run = failing(kind(f"{what}\nFor debugging ..."), monkeypatch)
+        monkeypatch.setattr(on_device, "works", lambda device: works)
+        with pytest.raises(kind if works else DeviceLostError) as caught:
+            run(*batch(1, False))
+        if not works:
+            assert str(caught.value) == f"the GPU is lost: {what}"
+
+    @pytest.mark.parametrize(
+        ("error", "works"),
+        [(None, True), (torch.OutOfMemoryError("full"), True), (RuntimeError("gone"), False)],
+    )
+    def test_whether_it_works(
+        self, monkeypatch: pytest.MonkeyPatch, error: Exception | None, works: bool
+    ) -> None:
+        if error is not None:
+
+            def fail(*_: object, **__: object) -> Tensor:
+                raise error
+
+            monkeypatch.setattr(torch, "ones", fail)
+        assert on_device.works("cpu") is works
+
+
+def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> Runner:
+    """A runner whose model raises an error."""
+
+    def fail(*_: Tensor) -> Tensor:
+        raise error
+
+    model = make_model()
+    monkeypatch.setattr(model, "quantiles", fail)
+    return Runner(model, "cpu")
+
+
+@pytest.mark.gpu
+class TestOnAGpu:
+    @pytest.mark.parametrize("skeleton", ["informer", "tokens"])
+    @pytest.mark.parametrize("name", ATTENTIONS)
+    def test_it_answers_as_a_processor(self, name: str, skeleton: str) -> None:
+        here = Runner(make_model(name, skeleton), "cpu")
+        there = Runner(make_model(name, skeleton).to("cuda"), "cuda")
+        for count, masked in ((3, False), (3, True), (1, False), (4, False), (300, True)):
+            arrays = batch(count, masked)
+            found = there(*arrays)
+            np.testing.assert_allclose(found, here(*arrays), rtol=1e-4, atol=1e-4)
+            np.testing.assert_array_equal(found, there(*arrays))
+
+    @pytest.mark.parametrize("name", ["prob", "topk"])
+    def test_an_answer_does_not_depend_on_its_batch(self, name: str) -> None:
+        run = Runner(make_model(name, "informer").to("cuda"), "cuda")
+        past, known, _ = batch(37, False)
+        together = run(past, known, None)
+        alone = [run(past[i : i + 1], known[i : i + 1], None) for i in range(37)]
+        np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-5, atol=1e-5)
+
+    def test_what_breaks_the_device_is_told_from_other_failures(self) -> None:
+        """In a separate process, which has no GPU afterwards."""
+        done = subprocess.run(
+            [sys.executable, "-c", BREAK], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.startswith("ValueError\nthe GPU is lost: ")
+
+
+BREAK = """
+import os
+
+import torch
+
+from forecaster.base.errors import DeviceLostError
+from tests.forecast.test_on_device import Runner, batch, make_model
+
+model = make_model().to("cuda")
+run, quantiles = Runner(model, "cuda"), model.quantiles
+
+def wrong(*_):
+    raise ValueError("wrong")
+
+def broken(past, *others):
+    return past.flatten()[torch.full((1,), 10**9, device="cuda")]
+
+model.quantiles = wrong
+try:
+    run(*batch(1, False))
+except ValueError:
+    print("ValueError")
+model.quantiles = quantiles
+assert run(*batch(1, False)).shape == (1, 6, 2, 3)
+model.quantiles = broken
+try:
+    run(*batch(2, False))
+except DeviceLostError as error:
+    print(error, flush=True)
+os._exit(0)  # as the service ends: what torch would clean up is lost
+"""

@@ -1,0 +1,551 @@
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from forecaster.base import machine
+from forecaster.base.errors import (
+    BundleError,
+    DataError,
+    ForecasterError,
+    StorageError,
+    UnavailableError,
+    UsageError,
+)
+from forecaster.config.run_config import load
+from forecaster.datasets import load_card, locate, phase_weights
+from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.forecast.bundle import Bundle
+from forecaster.forecast.intervals import Conditions, Intervals
+from forecaster.forecast.notices import NoticeCode
+from forecaster.forecast.predictor import Predictor, keep, load_bundle
+from forecaster.record import Record
+from tests.bundles import COLUMNS, SEASON, blended, unsaved, warning
+from tests.service.toy import AHEAD, KINDS, make_bundle
+
+CYCLE = np.array([[10.0, -3.5, 400.0], [20.0, 0.25, 300.0], [15.0, 7.0, 100.0], [5.0, 1.0, 250.0]])
+
+
+def history(rows=16, freq="h", start="2026-03-01", tz=None):
+    """A pure cycle of four steps in three columns."""
+    times = pd.date_range(start, periods=rows, freq=freq, tz=tz)
+    values = CYCLE[np.arange(rows) % SEASON]
+    return pd.DataFrame({"time": times, **dict(zip(COLUMNS, values.T, strict=True))})
+
+
+@pytest.fixture(scope="module")
+def forecaster():
+    return Predictor(unsaved(), "cpu")
+
+
+class TestPredict:
+    def test_a_cycle_goes_on_in_units_from_the_step_after_the_last(self, forecaster):
+        frame = history(rows=17)
+        ahead = forecaster.predict(frame)
+        assert list(ahead.columns) == ["time", *COLUMNS]
+        expected = pd.date_range("2026-03-01 17:00", periods=6, freq="h")
+        assert list(ahead["time"]) == list(expected)
+        np.testing.assert_allclose(
+            ahead[list(COLUMNS)], CYCLE[np.arange(17, 23) % SEASON], rtol=1e-5, atol=1e-4
+        )
+
+    @pytest.mark.parametrize(
+        ("freq", "stamps"),
+        [
+            ("30min", ["2026-03-01 08:00", "2026-03-01 08:30"]),
+            ("D", ["2026-03-17", "2026-03-18"]),
+            ("MS", ["2027-07-01", "2027-08-01"]),
+        ],
+    )
+    def test_other_time_steps(self, freq, stamps):
+        ahead = Predictor(unsaved(freq=freq), "cpu").predict(history(freq=freq), horizon=2)
+        assert list(ahead["time"]) == [pd.Timestamp(stamp) for stamp in stamps]
+        np.testing.assert_allclose(ahead["load"], CYCLE[:2, 0], rtol=1e-5)
+
+    def test_the_targets_alone_come_out(self):
+        some = Predictor(unsaved(targets=("Zürich °C",)), "cpu").predict(history())
+        assert list(some.columns) == ["time", "Zürich °C"]
+        np.testing.assert_allclose(some["Zürich °C"], CYCLE[[0, 1, 2, 3, 0, 1], 2], rtol=1e-5)
+
+    def test_columns_in_any_order_and_others_beside_them(self, forecaster):
+        frame = history()
+        turned = frame[["Zürich °C", "load", "time", "wind"]].assign(note="none", extra=np.nan)
+        assert forecaster.predict(turned).equals(forecaster.predict(frame))
+
+    def test_the_stamps_may_be_the_index_or_text(self, forecaster):
+        frame = history()
+        expected = forecaster.predict(frame)
+        assert forecaster.predict(frame.set_index("time")).equals(expected)
+        assert forecaster.predict(frame.set_index("time").rename_axis("other")).equals(expected)
+        assert forecaster.predict(frame.assign(time=frame["time"].astype(str))).equals(expected)
+
+    def test_only_the_newest_rows_are_used(self):
+        forecaster = Predictor(unsaved("informer"), "cpu")
+        long = history(rows=40)
+        short = long.tail(forecaster.bundle.past)
+        before = long.copy()
+        assert forecaster.predict(long).equals(forecaster.predict(short))
+        assert long.equals(before), "the caller's frame stays as it was"
+
+    def test_a_shorter_horizon_is_the_beginning_of_the_whole(self, forecaster):
+        whole = forecaster.predict(history())
+        assert forecaster.predict(history(), horizon=2).equals(whole.head(2))
+
+    def test_a_model_of_utc_answers_in_utc(self):
+        forecaster = Predictor(unsaved(timezone="UTC"), "cpu")
+        ahead = forecaster.predict(history())
+        assert str(ahead["time"].dt.tz) == "UTC"
+        assert ahead["time"][0] == pd.Timestamp("2026-03-01 16:00", tz="UTC")
+        there = history(start="2026-03-01 01:00", tz="Europe/Berlin")
+        assert forecaster.predict(there).equals(ahead)
+
+    def test_untouched_by_the_random_numbers_of_others(self):
+        forecaster = Predictor(unsaved("informer"), "cpu")
+        torch.manual_seed(1)
+        one = forecaster.predict(history())
+        torch.manual_seed(2)
+        assert forecaster.predict(history()).equals(one)
+
+    def test_a_short_history_by_the_parts_that_need_no_more(self):
+        forecaster = Predictor(blended(unsaved(), network=0.4, cycle=0.4, last=0.2), "cpu")
+        assert (forecaster.needs, forecaster.least) == (12, 1)
+        with pytest.raises(DataError, match=r"has 9 rows, the model needs 12.*short_history=drop"):
+            forecaster.predict(history().tail(9))
+        said = []
+        ahead = forecaster.predict(history().tail(9), short_history="drop", say=said.append)
+        alone = Predictor(blended(unsaved(), cycle=2 / 3, last=1 / 3), "cpu")
+        assert (alone.needs, alone.least) == (8, 1)
+        pd.testing.assert_frame_equal(ahead, alone.predict(history().tail(9)))
+        (notice,) = said
+        assert notice.code is NoticeCode.SHORT_HISTORY
+        assert notice == (
+            "the history has 9 of the 12 rows that the model needs: forecast by "
+            "67 % cycle mean + 33 % last value alone"
+        )
+        pd.testing.assert_frame_equal(
+            forecaster.predict(history(), short_history="drop"), forecaster.predict(history())
+        )
+
+    def test_rows_that_no_part_reads_may_be_away(self):
+        """Their presence changes neither the forecast nor the notices."""
+        bundle = blended(warning(unsaved(calibrated=True)), cycle=0.5, last=0.5)
+        forecaster = Predictor(bundle, "cpu")
+        said = [], []
+        whole, short = (
+            forecaster.predict(frame, levels=(0.1,), say=own.append)
+            for frame, own in zip((history(), history().tail(8)), said, strict=True)
+        )
+        pd.testing.assert_frame_equal(whole, short)
+        assert [each.code for each in said[0]] == [each.code for each in said[1]]
+        assert "missing" not in "".join(said[1])
+
+    def test_a_learned_spread_stays_about_what_is_left(self):
+        found = blended(unsaved("informer", loss="pinball"), network=0.5, last=0.5)
+        forecaster = Predictor(replace(found, intervals=unsaved(calibrated=True).intervals), "cpu")
+        ahead = forecaster.predict(history().tail(3), levels=(0.1, 0.5, 0.9), short_history="drop")
+        last = history()["load"].iloc[-1]
+        np.testing.assert_allclose(ahead["load"], last, rtol=1e-5)
+        np.testing.assert_allclose(ahead["load 0.5"], last, rtol=1e-5)
+        assert (ahead["load 0.1"] < ahead["load"]).all()
+        assert (ahead["load 0.9"] > ahead["load"]).all()
+
+    @pytest.mark.parametrize("horizon", [0, -1, 7, 10**9])
+    def test_a_horizon_beyond_the_trained_one(self, horizon, forecaster):
+        with pytest.raises(UsageError, match=f"forecasts 1 to 6 steps, got horizon={horizon}"):
+            forecaster.predict(history(), horizon=horizon)
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            (lambda frame: frame.tail(11), "the history has 11 rows, the model needs 12"),
+            (lambda frame: frame.head(0), "no rows"),
+            (lambda frame: frame.drop(columns="wind"), "'wind' not found"),
+            (lambda frame: frame.drop(columns="time"), "'time' not found"),
+            (lambda frame: frame.rename(columns={"load": "Load"}), "'load' not found"),
+            (lambda frame: frame.drop(index=13), r"missing steps of h: 1 .*2026-03-01 13:00"),
+            (lambda frame: frame.iloc[::-1], "out of order"),
+            (
+                lambda frame: frame.iloc[::2],
+                "missing steps of h: 7",
+            ),
+            (lambda frame: frame.assign(wind=[*frame["wind"][:-1], np.inf]), "row 16.*'wind'"),
+            (lambda frame: frame.assign(wind=np.nan), "column 'wind' has no value at all"),
+            (lambda frame: frame.assign(wind=np.inf), "row 1 .*'wind'.*finite"),
+            (lambda frame: frame.assign(wind="calm"), "row 1 .*'wind'.*number, got 'calm'"),
+            (lambda frame: frame.assign(wind=1e300), "once scaled,.*'wind'"),
+        ],
+    )
+    def test_what_cannot_be_used_is_named(self, change, words, forecaster):
+        with pytest.raises(DataError, match=words) as caught:
+            forecaster.predict(change(history()))
+        assert "the history" in str(caught.value)
+
+    def test_a_forecast_that_is_not_finite_is_an_error(self):
+        bundle = unsaved()
+        weights = {
+            name: x * torch.nan if x.is_floating_point() else x
+            for name, x in bundle.weights.items()
+        }
+        forecaster = Predictor(replace(bundle, weights=weights), "cpu")
+        with pytest.raises(
+            DataError, match=r"the forecast has values that are not finite .*'load'"
+        ):
+            forecaster.predict(history())
+
+    def test_a_forecast_beyond_the_calendar(self, forecaster):
+        with pytest.raises(DataError, match="9999"):
+            forecaster.predict(history(start="9999-12-31 08:00"))
+
+
+class TestRemarks:
+    WARNED = (0.1, 0.9)
+
+    def test_what_stands_out_is_said_with_its_code(self):
+        forecaster = Predictor(warning(unsaved(calibrated=True)), "cpu")
+        said = []
+        ahead = forecaster.predict(history(), levels=self.WARNED, say=said.append)
+        assert [notice.code for notice in said] == [
+            "lost_to_floor", "coverage", "first_step", "unlike_training",
+        ]  # fmt: skip
+        assert "MSE 0.3000 against 0.2000, which is measurable" in said[0]
+        assert "the 80 % band covered 44.0% of" in said[1]
+        assert "the first step of 'wind' is -3.5, far from the last value 1: " in said[2]
+        assert (
+            "the standard deviation of 'wind' is 3.764, in training 0 to 0 (and of 2 more"
+            in said[3]
+        )
+        assert ahead.equals(
+            Predictor(unsaved(calibrated=True)).predict(history(), None, (0.1, 0.9))
+        )
+
+    def test_a_covariate_far_from_training_is_said(self, tmp_path):
+        known = replace(AHEAD, low=(0.0, 10.0), high=(1.0, 30.0))
+        make_bundle(tmp_path, columns=("load",), known=known)
+        forecaster = Predictor.load(tmp_path, "cpu")
+        frame = forecaster.example
+        frame[["holiday", "target"]] = [0.0, 20.0]
+        usual, warmer = [], []
+        forecaster.predict(frame, say=usual.append)
+        frame.loc[frame.index[-1], "target"] = 33.0
+        forecaster.predict(frame, say=warmer.append)
+        (notice,) = (each for each in warmer if each not in usual)
+        assert notice.code is NoticeCode.UNLIKE_COVARIATES
+        assert notice.endswith("a value of 'target' is 33, in training 10 to 30")
+
+    def test_a_bundle_that_measured_nothing_says_nothing(self, forecaster):
+        said = []
+        forecaster.predict(history(), say=said.append)
+        assert said == []
+
+    def test_a_band_that_nobody_asked_for_is_not_told(self):
+        said = []
+        Predictor(warning(unsaved(calibrated=True)), "cpu").predict(history(), say=said.append)
+        assert "coverage" not in [notice.code for notice in said]
+
+    def test_each_notice_has_the_place_of_its_history(self):
+        forecaster = Predictor(warning(unsaved()), "cpu")
+        mean = np.array(forecaster.schema.scaler.mean)
+        values = np.stack([np.tile(mean, (12, 1)), CYCLE[np.arange(12) % SEASON]])
+        found = forecaster.remarks(values, values[:, -1:], ())
+        assert [(place, notice.code) for place, notice in found] == [
+            (None, "lost_to_floor"), (1, "unlike_training"),
+        ]  # fmt: skip
+
+    def test_ranges_of_other_columns_are_refused(self):
+        bundle = warning(unsaved())
+        bundle.about["ranges"]["change"].pop()
+        with pytest.raises(BundleError, match="do not fit 3 columns, 3 targets"):
+            Predictor(bundle, "cpu")
+
+    def test_the_series_of_a_panel_are_named(self, tmp_path):
+        bundle = warning(make_bundle(tmp_path, **KINDS["panel"]))
+        forecaster, said = Predictor(bundle, "cpu"), []
+        frame = forecaster.example
+        low, high = (frame.assign(town=name) for name in ("Bern", "../c d"))
+        forecaster.predict(pd.concat([low, high], ignore_index=True), say=said.append)
+        (about,) = [notice for notice in said if notice.code == "unlike_training"]
+        assert about.startswith("series '../c d': the history is unlike the training rows: ")
+        assert about.endswith("; likewise 'Bern'")
+
+
+class TestQuantiles:
+    def test_each_target_is_followed_by_its_quantiles(self, forecaster):
+        calibrated = Predictor(unsaved(calibrated=True), "cpu")
+        plain, steps = forecaster.predict(history(), 4), np.arange(1, 5)
+        ahead = calibrated.predict(history(), 4, (0.9, 0.1, 0.7, 0.1))
+        names = ("", " 0.1", " 0.7", " 0.9")
+        assert list(ahead.columns) == ["time", *(c + name for c in COLUMNS for name in names)]
+        assert ahead[["time", *COLUMNS]].equals(plain)
+        for column in COLUMNS:
+            for name, factor in ((" 0.1", -1), (" 0.7", 1), (" 0.9", 2)):
+                expected = plain[column] + factor * steps
+                np.testing.assert_allclose(ahead[column + name], expected, rtol=1e-12)
+
+    def test_they_are_wider_after_a_wilder_history_and_at_harder_hours(self, forecaster):
+        """Twelve rows do not make two days: then the distance from their mean counts."""
+        bundle, phases = unsaved(calibrated=True), np.ones((24, 3))
+        phases[13] = 3  # the second step after noon
+        told = Conditions(24, phase_weights("h", 24), np.array([0.5, 1, 1]), phases)
+        bundle = replace(bundle, intervals=replace(bundle.intervals, conditions=told))
+        frame = history(12)
+        frame["load"] = np.repeat([1.0, 1.0, 5.0], 4) + np.tile([0.0, 4.0], 6)
+        recent = np.sqrt(np.square((frame["load"] - frame["load"].mean()) / 2).mean())
+        ahead = Predictor(bundle, "cpu").predict(frame, 4, (0.1, 0.9))
+        wanted = np.sqrt(recent / 0.5) * np.array([2, 4 * 3, 6, 8])
+        np.testing.assert_allclose(ahead["load 0.9"] - ahead["load"], wanted, rtol=1e-6)
+        frame.loc[[3, 7], "load"] = np.nan
+        there = frame["load"].dropna()
+        recent = np.sqrt(np.square((there - there.mean()) / 2).mean())
+        ahead = Predictor(bundle, "cpu").predict(frame, 4, (0.1, 0.9))
+        wanted = np.sqrt(recent / 0.5) * np.array([2, 4 * 3, 6, 8])
+        np.testing.assert_allclose(ahead["load 0.9"] - ahead["load"], wanted, rtol=1e-6)
+
+    @pytest.mark.parametrize("level", [0.05, 0.95, 0.0, 2.0, np.nan])
+    def test_outside_the_range_they_are_refused(self, level):
+        with pytest.raises(UsageError, match=rf"quantiles from 0.1 to 0.9, got {level:g}"):
+            Predictor(unsaved(calibrated=True), "cpu").predict(history(), levels=[0.5, level])
+
+    def test_a_model_without_any_says_why(self, forecaster):
+        assert (forecaster.kind, forecaster.levels) == ("mean", ())
+        with pytest.raises(UsageError, match="has no quantiles: none: nobody calibrated it"):
+            forecaster.predict(history(), levels=[0.5])
+
+    @pytest.mark.parametrize("calibrated", [False, True])
+    def test_a_head_gives_its_own_about_the_median(self, calibrated, forecaster):
+        bundle = unsaved(loss="pinball", calibrated=calibrated)
+        if not calibrated:
+            bundle = replace(bundle, intervals=Intervals.uncalibrated((0.1, 0.5, 0.9), 6, 3))
+        head = Predictor(bundle, "cpu")
+        assert head.kind == "median"
+        ahead = head.predict(history(), levels=head.levels)
+        for column in COLUMNS:
+            assert ahead[column].equals(forecaster.predict(history())[column]), "the same weights"
+            assert ahead[f"{column} 0.5"].equals(ahead[column])
+        widths = (ahead["load 0.9"] - ahead["load 0.1"]).to_numpy()
+        grown = 3 * np.arange(1, 7) if calibrated else 0
+        np.testing.assert_allclose(widths - grown, (widths - grown)[0], rtol=1e-5)
+        assert (widths - grown)[0] > 0
+
+
+class TestForecast:
+    @pytest.mark.parametrize("model", ["cycle", "informer"])
+    def test_batch_mates_change_nothing(self, model):
+        forecaster = Predictor(unsaved(model), "cpu")
+        generator = np.random.default_rng(0)
+        mean, std = (np.asarray(part) for part in (forecaster.schema.scaler.mean, (2, 0.5, 40)))
+        histories = mean + std * generator.normal(size=(33, 12, 3))
+        starts = pd.date_range("2026-01-01", periods=33, freq="7h")
+        together = forecaster.forecast(histories, starts)
+        alone = [forecaster.forecast(histories[[i]], starts[[i]])[0] for i in range(len(histories))]
+        assert together.shape == (33, 6, 3)
+        np.testing.assert_allclose((together - alone) / std, 0, atol=1e-5)
+
+    def test_the_time_of_each_history_counts(self):
+        forecaster = Predictor(unsaved("informer"), "cpu")
+        histories = np.repeat(history(rows=12)[list(COLUMNS)].to_numpy()[None], 2, axis=0)
+        ahead = forecaster.forecast(histories, pd.DatetimeIndex(["2026-01-01", "2026-07-02 05:00"]))
+        assert not np.allclose(ahead[0], ahead[1])
+
+    def test_wrong_sizes(self, forecaster):
+        with pytest.raises(DataError, match="12 steps x 3 columns, got 11 x 3"):
+            forecaster.forecast(np.zeros((1, 11, 3)), pd.DatetimeIndex(["2026-01-01"]))
+
+
+class TestExample:
+    @pytest.mark.parametrize("freq", ["h", "30min", "D", "MS", "W-SUN"])
+    @pytest.mark.parametrize("timezone", ["naive", "UTC"])
+    def test_the_model_accepts_it(self, freq, timezone):
+        forecaster = Predictor(unsaved("informer", freq=freq, timezone=timezone), "cpu")
+        assert list(forecaster.example.columns) == ["time", *COLUMNS]
+        assert len(forecaster.example) == forecaster.bundle.past
+        assert len(forecaster.predict(forecaster.example)) == forecaster.bundle.horizon
+
+
+class TestThreads:
+    @pytest.mark.parametrize("count", [1, 3])
+    def test_a_forecast_takes_as_many_as_its_golden_one(self, count, monkeypatch):
+        bundle = unsaved()
+        bundle = replace(bundle, about={**bundle.about, "forecast_threads": count})
+        forecaster, seen = Predictor(bundle, "cpu"), []
+        quantiles = forecaster.model.quantiles
+
+        def noting(*arrays):
+            seen.append(torch.get_num_threads())
+            return quantiles(*arrays)
+
+        monkeypatch.setattr(forecaster.model, "quantiles", noting)
+        with machine.threads(2):
+            forecaster.golden([0])
+            assert torch.get_num_threads() == 2
+        assert seen == [count]
+
+    def test_the_number_is_kept(self, tmp_path):
+        assert "forecast_threads" not in unsaved().about
+        assert keep(unsaved(), tmp_path / "kept").about["forecast_threads"] == 1
+
+
+def test_processes_with_other_threads_give_equal_bits(tmp_path):
+    unsaved("informer").save(tmp_path)
+    program = """
+        import sys
+        from forecaster.forecast.predictor import Predictor
+        forecaster = Predictor.load(sys.argv[1], "cpu")
+        ahead = forecaster.predict(forecaster.example)
+        print(ahead.iloc[:, 1:].to_numpy().tobytes().hex())
+        print({"mlflow", "lightning", "fastapi"} & set(sys.modules))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
+    running = [
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": count}
+        )
+        for count in "12"
+    ]
+    (one, heavy), (two, _) = (process.communicate()[0].splitlines() for process in running)
+    assert one == two
+    assert len(one) == 6 * 3 * 16
+    assert heavy == "set()"
+    forecaster = Predictor.load(tmp_path, "cpu")
+    here = forecaster.predict(forecaster.example).iloc[:, 1:].to_numpy()
+    there = np.frombuffer(bytes.fromhex(one)).reshape(here.shape)
+    np.testing.assert_array_equal(here, there)
+
+
+class TestLoad:
+    @pytest.fixture
+    def child(self, tmp_path, monkeypatch):
+        """Run a shell script in place of Python."""
+
+        def become(script):
+            file = tmp_path / "python"
+            file.write_text(f"#!/bin/sh\n{script}\n")
+            file.chmod(0o755)
+            monkeypatch.setattr(sys, "executable", str(file))
+
+        return become
+
+    def test_a_folder(self, tmp_path):
+        unsaved().save(tmp_path)
+        assert Predictor.load(tmp_path).bundle.name == "forecaster-toy-M-all-6"
+        assert load_bundle(str(tmp_path)).digest == load_bundle(tmp_path).digest
+
+    def test_a_folder_without_a_bundle(self, tmp_path):
+        with pytest.raises(UnavailableError, match=r"holds no bundle \(no MANIFEST.sha256\)"):
+            load_bundle(tmp_path)
+
+    def test_a_damaged_one(self, tmp_path):
+        unsaved().save(tmp_path)
+        (tmp_path / "schema.json").write_text("{}")
+        with pytest.raises(BundleError, match=r"schema.json is damaged"):
+            load_bundle(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("status", "kind"),
+        [(2, UsageError), (69, UnavailableError), (74, StorageError), (1, ForecasterError)],
+    )
+    def test_errors_of_the_child_keep_their_kind_and_words(self, status, kind, child):
+        child(f"echo a warning >&2; echo the reason >&2; exit {status}")
+        with pytest.raises(kind, match=r"^the reason$") as caught:
+            load_bundle("forecaster-toy")
+        assert type(caught.value) is kind
+
+    def test_a_child_that_says_nothing(self, child):
+        child("kill -9 $$")
+        with pytest.raises(ForecasterError, match="-9"):
+            load_bundle("forecaster-toy")
+
+    def test_a_name_without_a_tracker(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        with pytest.raises(UnavailableError, match="no MLflow database"):
+            load_bundle("forecaster-toy-M-all-6")
+        assert list(tmp_path.iterdir()) == [], "asking leaves nothing behind"
+
+    def test_the_device_is_checked_before_anything_is_loaded(self, tmp_path):
+        with pytest.raises(UsageError, match=r"unknown device 'gpu'. Known: auto, cpu, cuda"):
+            Predictor(unsaved(), "gpu")
+
+
+class TestCards:
+    """A bundle of a card forecasts from the file that it was trained on, and from a stretch."""
+
+    def untrained(self, name, path, folder):
+        sets = ["window.past=1 cycle", "model.parts=1", "model.width=4"]
+        sets += [f"data.path={path}"] if path else []
+        problem = make_problem(
+            *find_data(load(None, sets, {"data": name, "horizon": 5}, {}), lambda text: None)
+        )
+        weights = dict(problem.build_model().state_dict())
+        about = {"name": problem.name, "refit": False, "intervals": "none"}
+        bundle = Bundle(problem.config, problem.schema, weights, Record(), about)
+        return Predictor(bundle.save(folder / "bundle"), "cpu")
+
+    def check(self, name, file, forecaster, folder, header=True):
+        ahead = forecaster.predict(file)
+        assert ahead.shape == (5, 1 + len(load_card(name).columns))
+        assert np.isfinite(ahead[list(load_card(name).columns)].to_numpy()).all()
+        if header:
+            lines = file.read_text().splitlines()
+            stretch = folder / "stretch.csv"
+            past = forecaster.bundle.past
+            for first in (1, len(lines) // 2, len(lines) - past):
+                stretch.write_text("\n".join([lines[0], *lines[first : first + past], ""]))
+                assert np.isfinite(forecaster.predict(stretch).iloc[:, 1:].to_numpy()).all()
+            numbers = ahead.iloc[:, 1:].to_numpy()
+            np.testing.assert_array_equal(forecaster.predict(stretch).iloc[:, 1:], numbers)
+
+    @pytest.mark.data
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("ETTh1", "ETTh2", "ETTm1", "ETTm2", "electricity-client0-OT", "electricity-mean"),
+            *("exchange_rate", "traffic-sensor0", "vic_elec", "weather"),
+        ],
+    )
+    def test_of_each_card(self, name, tmp_path):
+        file = locate(load_card(name))
+        self.check(name, file, self.untrained(name, None, tmp_path), tmp_path)
+
+    @pytest.mark.data
+    @pytest.mark.parametrize("market", ["NP", "PJM", "BE", "FR", "DE"])
+    def test_of_prices_with_what_is_known_ahead(self, market, tmp_path):
+        card = load_card(f"epf-{market}")
+        forecaster = self.untrained(card.name, None, tmp_path)
+        rows = pd.read_csv(locate(card), skipinitialspace=True)
+        rows.iloc[-100:-5].to_csv(tmp_path / "past.csv", index=False)
+        rows.iloc[-5:].drop(columns="OT").to_csv(tmp_path / "future.csv", index=False)
+        ahead = forecaster.predict(tmp_path / "past.csv", future=tmp_path / "future.csv")
+        assert list(ahead.columns) == ["date", "OT"]
+        assert list(ahead["date"]) == list(pd.to_datetime(rows["date"].iloc[-5:]))
+        assert np.isfinite(ahead["OT"]).all()
+        with pytest.raises(UsageError, match=f"needs {', '.join(card.future_covariates)} for"):
+            forecaster.predict(tmp_path / "past.csv")
+
+    @pytest.mark.data
+    def test_of_the_rates_without_header_and_stamps(self, tmp_path):
+        card = load_card("exchange_rate")
+        file = Path(os.environ["FORECASTER_DATA"]) / card.sources[1].files[0]
+        forecaster = self.untrained(card.name, file, tmp_path)
+        self.check(card.name, file, forecaster, tmp_path, header=False)
+        with_header = locate(card.model_copy(update={"sources": card.sources[:1]}))
+        pd.testing.assert_frame_equal(forecaster.predict(with_header), forecaster.predict(file))
+
+    @pytest.mark.parametrize("name", ["electricity", "traffic"])
+    def test_of_the_wide_sets_in_both_forms(self, name, tmp_path):
+        card = load_card(name)
+        values = np.random.default_rng(0).random((400, len(card.columns))).round(3)
+        frame = pd.DataFrame(values, columns=list(card.columns))
+        bare = tmp_path / f"{name}.txt.gz"
+        frame.to_csv(bare, header=False, index=False)
+        forecaster = self.untrained(name, bare, tmp_path)
+        self.check(name, bare, forecaster, tmp_path, header=False)
+        frame.insert(0, card.time, pd.date_range("2016-07-01 02:00", periods=400, freq=card.freq))
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        self.check(name, tmp_path / f"{name}.csv", forecaster, tmp_path)

@@ -1,0 +1,142 @@
+"""The steps between a frame and a model, with numbers that are easy to follow. Real models are used
+in test_predict.py, test_own_files.py and test_client.py."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster.base.errors import DataError, UsageError
+from forecaster.datasets.reading import Reading
+from forecaster.forecast import questions
+from forecaster.forecast.notices import Notice, NoticeCode
+
+PAST, HORIZON = 3, 2
+
+
+def form(**reading):
+    said = {
+        "time": "when",
+        "targets": ("y",),
+        "freq": "D",
+        "panel": False,
+        "timezone": "naive",
+        **reading,
+    }
+    return questions.Form(Reading(**{**said, **reading}), ("y",), PAST, PAST, 1, HORIZON)
+
+
+def last(histories, steps):
+    """The last value of each history plus one at each step, and plus ten as a quantile."""
+    ahead = histories.values[:, -1:, :, None] + np.arange(1.0, HORIZON + 1)[:, None, None]
+    return np.concatenate([ahead, ahead + 10], axis=-1)
+
+
+def predict(frame, form, run=last, horizon=None):
+    question = questions.ask(form, frame, horizon, (0.9,), None, None, "the history")
+    return question.answer(run)
+
+
+def test_many_series_are_forecast_some_at_a_time(monkeypatch):
+    monkeypatch.setattr(questions, "TOGETHER", 2)
+    days, shops = pd.date_range("2026-01-01", periods=4), ["a", "b", "c"]
+    frame = pd.DataFrame(
+        {"shop": np.repeat(shops, 4), "when": np.tile(days, 3), "y": np.arange(12.0)}
+    )
+    seen = []
+
+    def run(histories, steps):
+        seen.append((list(histories.items), histories.values[..., 0].tolist(), steps))
+        return last(histories, steps)
+
+    ahead = predict(frame, form(id=("shop",)), run, horizon=1)
+    assert seen == [
+        (["a", "b"], [[1, 2, 3], [5, 6, 7]], 1),
+        (["c"], [[9, 10, 11]], 1),
+    ]
+    assert ahead.to_dict("list") == {
+        "shop": shops, "when": [pd.Timestamp("2026-01-05")] * 3,
+        "y": [4, 8, 12], "y 0.9": [14, 18, 22],
+    }  # fmt: skip
+
+
+def test_covariates_known_ahead_stand_after_the_history_of_each_series():
+    days, shops = pd.date_range("2026-01-01", periods=6), ["a", "b", "c"]
+    frame = pd.DataFrame({
+        "shop": np.repeat(shops, 6), "when": np.tile(days, 3), "y": 1.0, "promo": np.arange(18.0),
+    })  # fmt: skip
+    ahead = frame["when"] > days[3]
+    frame.loc[ahead, "y"] = np.nan
+    seen = []
+
+    def run(histories, steps):
+        seen.append(histories.covariates[..., 0].tolist())
+        return last(histories, steps)
+
+    known = form(id=("shop",), future_covariates=("promo",))
+    found = predict(frame, known, run)
+    assert seen == [[[1, 2, 3, 4, 5], [7, 8, 9, 10, 11], [13, 14, 15, 16, 17]]]
+    assert list(found["when"]) == [*days[4:]] * 3
+    with pytest.raises(UsageError, match="this model needs promo for the 2 steps ahead"):
+        predict(frame[~ahead], known, run)
+
+
+def test_the_series_of_a_wide_panel_are_columns_again():
+    days = pd.date_range("2026-01-01", periods=3)
+    frame = pd.DataFrame({"b": [1.0, 2, 3], "a": [4.0, 5, 6]}, index=days)
+    wide = form(targets=("b", "a"), panel=True)
+    ahead = predict(frame, wide)
+    assert list(ahead) == ["when", "a", "a 0.9", "b", "b 0.9"]
+    assert ahead["a"].tolist() == [7, 8]
+    frame.loc[days[-1], "a"] = np.nan
+    frame.loc[days[0] - pd.Timedelta("1D")] = 1.0
+    with pytest.raises(DataError, match="the columns end at different times"):
+        predict(frame.sort_index(), wide)
+
+
+def test_a_short_series_is_named_with_the_way_out():
+    rows = pd.DataFrame({"shop": "a", "when": pd.date_range("2026-01-01", periods=2), "y": 1.0})
+    with pytest.raises(DataError, match=r"series 'a' has 2 rows.*, or leave the series out"):
+        predict(rows, form(id=("shop",)))
+
+
+def test_what_is_left_of_a_short_history_stands_at_its_end():
+    """The rows before are missing, their times go on backwards, and known values are repeated."""
+    times = pd.date_range("2026-01-01", periods=2 + HORIZON)
+    table = pd.DataFrame({"when": times, "y": np.nan, "k": np.arange(2.0 + HORIZON)})
+    table.loc[:1, "y"] = [5.0, 6.0]
+    own = replace(form(future_covariates=("k",)), past=4, needs=3, least=2)
+    ask = partial(questions.ask, own, table, None, (), None, None, "the history")
+    with pytest.raises(DataError, match=r"has 2 rows, the model needs 3: .*; short_history="):
+        list(ask().histories())
+    (found,) = ask(short_history="drop").histories()
+    assert found.rows == [2]
+    np.testing.assert_array_equal(found.values[0, :, 0], [np.nan, np.nan, 5, 6])
+    assert list(found.starts) == [pd.Timestamp("2025-12-30")]
+    np.testing.assert_array_equal(found.covariates[0, :, 0], [0, 0, 0, 1, *range(2, 2 + HORIZON)])
+    future = table.loc[2:, ["when", "k"]]
+    apart = replace(own, needs=2)
+    (same,) = questions.ask(apart, table.loc[:1], None, (), future, None, "the history").histories()
+    np.testing.assert_array_equal(same.covariates, found.covariates)
+    with pytest.raises(DataError, match=r"has 2 rows, the model needs 3: give at least 3 r"):
+        list(
+            questions.ask(
+                replace(own, least=3), table, None, (), None, None, "it", short_history="drop"
+            ).histories()
+        )
+
+
+class TestByCode:
+    def test_one_sentence_for_each_code(self):
+        far, odd = (Notice(code, code) for code in (NoticeCode.FIRST_STEP, NoticeCode.COVERAGE))
+        found = [("a", far), (None, odd), ("b", far), ("c", far), (None, odd), ("a", far)]
+        said = [*questions.by_code(found)]
+        assert said == ["series 'a': first_step; likewise 'b', 'c'", "coverage"]
+        assert [notice.code for notice in said] == ["first_step", "coverage"]
+
+    def test_a_series_without_a_name_needs_none(self):
+        far = Notice(NoticeCode.FIRST_STEP, "far")
+        assert [*questions.by_code([("", far)])] == [far]
+        assert not [*questions.by_code([])]

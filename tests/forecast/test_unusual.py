@@ -1,0 +1,323 @@
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from forecaster.base.errors import BundleError
+from forecaster.datasets import Items, KnownInputs, Windows
+from forecaster.forecast import unusual
+from forecaster.forecast.notices import Notice, NoticeCode
+from forecaster.forecast.unusual import TRAITS, Ranges, figures, traits
+from forecaster.model import Task
+from forecaster.parts import Fold, Ridge
+from tests.bundles import judged
+
+ROWS, PAST, HORIZON, SEASON = 3000, 96, 24, 24
+BORDER = 2000
+COLUMNS = ("load", "wind")
+MEAN, STD = np.array([10.0, -5.0]), np.array([2.0, 4.0])
+
+
+def series(seed: int = 0) -> np.ndarray:
+    """Hours of two columns with a daily cycle, a slow level and noise, (N, 2), scaled."""
+    random = np.random.default_rng(seed)
+    noise = random.normal(size=(ROWS, 2))
+    for row in range(1, ROWS):
+        noise[row] += 0.8 * noise[row - 1]
+    steps = np.arange(ROWS)[:, None]
+    values = np.sin(steps * 2 * np.pi / SEASON + [0, 1]) + 0.3 * np.sin(steps / 400) + 0.3 * noise
+    scaled: np.ndarray = (values - values[:BORDER].mean(axis=0)) / values[:BORDER].std(axis=0)
+    return scaled
+
+
+def windows(values: np.ndarray, first: int = 0, last: int = BORDER, **changes: Any) -> Windows:
+    table = torch.from_numpy(values[:last].astype(np.float32))
+    facts: dict[str, Any] = {"targets": (0, 1), "past": PAST, "horizon": HORIZON} | changes
+    return Windows(table, torch.zeros(last, 1), first=first, last=last, **facts)
+
+
+@pytest.fixture(scope="module")
+def ranges() -> Ranges:
+    return Ranges.fit(windows(series()), SEASON)
+
+
+def unlike(ranges: Ranges, histories: np.ndarray) -> dict[int, Notice]:
+    return dict(ranges.unlike(histories, MEAN, STD, COLUMNS))
+
+
+def histories(values: np.ndarray, starts: Any) -> np.ndarray:
+    return np.stack([values[start : start + PAST] for start in starts])
+
+
+def slow_traits(history: np.ndarray, season: int) -> list[float]:
+    """The definition, for one column."""
+    seen = [value for value in history if not np.isnan(value)]
+    mean, std = np.mean(seen), np.std(seen)
+
+    def correlation(lag: int) -> float:
+        pairs = [
+            (history[i] - mean) * (history[i - lag] - mean)
+            for i in range(lag, len(history))
+            if not np.isnan(history[i]) and not np.isnan(history[i - lag])
+        ]
+        return float(np.mean(pairs) / std**2)
+
+    missing = 1 - len(seen) / len(history)
+    return [float(mean), float(std), correlation(1), correlation(season), missing]
+
+
+class TestTraits:
+    @pytest.mark.parametrize("holes", [0.0, 0.3])
+    def test_they_are_what_the_definition_says(self, holes: float) -> None:
+        values = histories(series(), range(0, 50, 10))
+        random = np.random.default_rng(0)
+        values[random.random(values.shape) < holes] = np.nan
+        expected = [[slow_traits(values[b, :, c], SEASON) for c in (0, 1)] for b in range(5)]
+        found = traits(values, SEASON)
+        assert found.shape == (5, len(TRAITS), 2)
+        np.testing.assert_allclose(found, np.swapaxes(expected, 1, 2), rtol=1e-9)
+
+    def test_what_is_not_defined_is_nan(self) -> None:
+        values = np.full((1, PAST, 3), 0.1)
+        values[:, :, 1] = np.nan
+        values[0, :, 2] = np.arange(PAST)
+        found = traits(values, PAST // 2 + 1)[0]
+        assert found[:2, 0] == pytest.approx([0.1, 0])
+        assert np.isnan(found[2:4, 0]).all(), "constant"
+        assert np.isnan(found[:4, 1]).all(), "without values"
+        assert list(np.isnan(found[:, 2])) == [False, False, False, True, False], "two seasons"
+        assert list(found[4]) == [0, 1, 0]
+
+
+class TestHistories:
+    def test_those_of_the_training_rows_are_quiet(self, ranges: Ranges) -> None:
+        assert not unlike(ranges, histories(series(), range(0, BORDER - PAST)))
+
+    def test_so_are_later_ones_and_a_few_missing_values(self, ranges: Ranges) -> None:
+        values = histories(series(), range(BORDER, ROWS - PAST))
+        assert not unlike(ranges, values)
+        values[np.random.default_rng(0).random(values.shape) < 0.03] = np.nan
+        assert not unlike(ranges, values)
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            (lambda units: units * 10, ["the standard deviation of 'wind' is", "the mean of"]),
+            (lambda units: units + 40, ["the mean of 'load' is 50", "(and of 1 more column)"]),
+            (lambda units: units * 0 + MEAN, ["the standard deviation of"]),
+            (
+                lambda units: np.random.default_rng(1).permutation(units, axis=1),
+                ["from step to step is", "with the season before is"],
+            ),
+            (
+                lambda units: np.where(np.arange(PAST)[:, None] % 2, np.nan, units),
+                ["the share of missing values of 'load' is 0.5, in training 0 to 0"],
+            ),
+        ],
+        ids=["times ten", "shifted", "stuck", "shuffled", "half missing"],
+    )
+    def test_others_are_told(self, ranges: Ranges, change: Any, words: list[str]) -> None:
+        usual = histories(series(), (5, 300))
+        changed = np.stack([usual[0], change(usual * STD + MEAN)[1] / STD - MEAN / STD])
+        found = unlike(ranges, changed)
+        assert list(found) == [1], "the one that was changed"
+        assert found[1].code is NoticeCode.UNLIKE_TRAINING
+        assert found[1].startswith("the history is unlike the training rows: the ")
+        for part in words:
+            assert part in found[1]
+
+    def test_by_how_much_is_said_in_units(self, ranges: Ranges) -> None:
+        history = histories(series(), (5,))
+        history[0, :, 1] += 50
+        mean = history[0, :, 1].mean() * 4 - 5
+        low, high = ranges.low[0, 1] * 4 - 5, ranges.high[0, 1] * 4 - 5
+        assert unlike(ranges, history)[0] == (
+            f"the history is unlike the training rows: the mean of 'wind' is {mean:.4g}, in "
+            f"training {low:.4g} to {high:.4g}"
+        )
+        scaled_apart = np.array([[[0.0, 0.0]]]), np.array([[[1.0, 1.0]]])
+        (said,) = ranges.unlike(history, *scaled_apart, COLUMNS)
+        assert f"is {history[0, :, 1].mean():.4g}, in" in said[1], "the scaler of a panel's series"
+
+    def test_large_numbers_have_all_their_digits(self, ranges: Ranges) -> None:
+        history = histories(series(), (5,)) + 9
+        ((_, said),) = ranges.unlike(history, np.zeros(2), np.full(2, 1e5), COLUMNS)
+        assert re.search(r"is \d{3},\d{3}, in training -?\d\d,\d{3} to", said), said
+
+
+class TestFirstSteps:
+    def test_healthy_ones_are_quiet(self, ranges: Ranges) -> None:
+        """A ridge regression, and even the mean with a cycle mean that ignores the level."""
+        validation = windows(series(), BORDER, ROWS)
+        batch = validation.batch(torch.arange(len(validation)))
+        task = Task(2, (0, 1), PAST, PAST, HORIZON, 1, SEASON)
+        ridge = Ridge.fit(Fold(task, windows(series()), validation, (SEASON,)))[0]
+        ahead = ridge(*batch.inputs)[:, 0].numpy()
+        cycle = batch.past.unflatten(1, (-1, SEASON)).mean(dim=1)[:, 0].numpy()
+        last = batch.past[:, -1].numpy()
+        for first in (ahead, (ahead + cycle) / 2):
+            told = [*ranges.jumps(last * STD, first * STD, STD, COLUMNS)]
+            assert len(told) < 0.01 * len(last)
+
+    def test_a_far_one_is_told_in_units(self, ranges: Ranges) -> None:
+        last, first = np.zeros((3, 2)), np.zeros((3, 2))
+        first[1, 1] = 4 * 3.1 * ranges.change[1]
+        first[2] = 4 * 2.9 * ranges.change[1] * np.array([0, 1])
+        ((place, notice),) = ranges.jumps(last, first, STD, COLUMNS)
+        assert (place, notice.code) == (1, NoticeCode.FIRST_STEP)
+        assert notice == (
+            f"the first step of 'wind' is {first[1, 1]:.4g}, far from the last value 0: 99 % of "
+            f"the changes from step to step in training are at most {4 * ranges.change[1]:.4g}"
+        )
+
+    def test_no_last_value_is_far_from_nothing(self, ranges: Ranges) -> None:
+        last, first = np.full((1, 2), np.nan), np.full((1, 2), 1e6)
+        assert not [*ranges.jumps(last, first, STD, COLUMNS)]
+
+    def test_a_column_that_hardly_moves_may_by_half_a_deviation(self) -> None:
+        still = series()
+        still[:, 0] = 0
+        still[:3, 0] = 1
+        found = Ranges.fit(windows(still), SEASON)
+        assert found.change[0] == 0
+        for jump, told in ((0.4, 0), (0.6, 1)):
+            first = np.array([[2 * jump, 0.0]])
+            assert len([*found.jumps(np.zeros((1, 2)), first, STD, COLUMNS)]) == told
+
+
+class TestCovariates:
+    KNOWN = KnownInputs(("warmth", "holiday"), None, (), (-5.0, 0.0), (35.0, 1.0))
+
+    def told(self, *values: float) -> list[tuple[int, Notice]]:
+        """For windows whose third step has these values of warmth."""
+        made = np.zeros((len(values), 6, 2))
+        made[:, 3, 0] = values
+        return [*unusual.covariates(self.KNOWN, made)]
+
+    def test_within_a_tenth_of_the_range_they_are_quiet(self) -> None:
+        assert not self.told(-5, 35, -8.9, 38.9)
+
+    def test_further_off_they_are_told(self) -> None:
+        (hot, said), (cold, also) = self.told(20, 39.1, -9.1)
+        assert (hot, cold) == (1, 2)
+        assert said.code is NoticeCode.UNLIKE_COVARIATES
+        start = "the covariates are unlike those of the training rows: a value of 'warmth' is "
+        assert said == f"{start}39.1, in training -5 to 35"
+        assert also == f"{start}-9.1, in training -5 to 35"
+
+    def test_those_of_a_window_are_told_together(self) -> None:
+        made = np.zeros((1, 6, 2))
+        made[0, 0], made[0, 5] = (99, 0), (0, 2)
+        ((_, said),) = unusual.covariates(self.KNOWN, made)
+        assert said.endswith("'warmth' is 99, in training -5 to 35 (and of 1 more column)")
+
+    def test_what_never_changed_in_training_may_not_change(self) -> None:
+        known = KnownInputs(("promotion",), None, (), (0.0,), (0.0,))
+        assert len([*unusual.covariates(known, np.ones((2, 6, 1)))]) == 2
+        assert not [*unusual.covariates(known, np.zeros((2, 6, 1)))]
+
+    def test_rounding_is_no_change(self) -> None:
+        once = float(np.float32(0.1))
+        known = KnownInputs(("price",), None, (), (once,), (once,))
+        assert not [*unusual.covariates(known, np.full((1, 6, 1), 0.1))]
+        assert len([*unusual.covariates(known, np.full((1, 6, 1), 0.1001))]) == 1
+
+
+class TestRanges:
+    def test_they_survive_json(self, ranges: Ranges) -> None:
+        state = json.loads(json.dumps(ranges.to_dict(), allow_nan=False))
+        again = Ranges.from_dict(state, 2, 2)
+        assert again.season == SEASON
+        for name in ("low", "high", "change"):
+            np.testing.assert_allclose(getattr(again, name), getattr(ranges, name), rtol=1e-5)
+        assert again.to_dict() == ranges.to_dict()
+        with pytest.raises(BundleError, match="do not fit 3 columns, 2 targets"):
+            Ranges.from_dict(state, 3, 2)
+
+    def test_training_rows_alone_are_measured(self, ranges: Ranges) -> None:
+        other = series()
+        other[BORDER:] = 1e6
+        assert Ranges.fit(windows(other), SEASON).to_dict() == ranges.to_dict()
+
+    def test_a_column_without_values_stands_out_from_nothing(self) -> None:
+        values = series()
+        values[:, 1] = np.nan
+        found = Ranges.fit(windows(values), SEASON)
+        state = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+        assert state["change"][1] is None
+        again = Ranges.from_dict(state, 2, 2)
+        assert not unlike(again, histories(series() * [1, 100], (5,)))
+        assert not [*again.jumps(np.zeros((1, 2)), np.array([[0, 1e6]]), STD, COLUMNS)]
+
+    def test_a_panel_has_those_of_all_its_series(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        values = np.concatenate([series(0)[:500], 3 + series(1)[:500]])
+        items = Items(("a", "b"), np.array([0, 500, 1000]), np.array([0, 0]))
+        table = torch.from_numpy(values.astype(np.float32))
+        both = Windows(table, torch.zeros(500, 1), PAST, HORIZON, 0, 500, (1,), items)
+        found = Ranges.fit(both, SEASON)
+        assert found.change.shape == (1,)
+        assert found.low[0, 0] < 1 < 2 < found.high[0, 0]
+        monkeypatch.setattr(unusual, "VALUES", 40 * PAST * 2)
+        fewer = Ranges.fit(both, SEASON)
+        np.testing.assert_allclose(fewer.low, found.low, atol=0.3)
+
+
+FLOORS = {"cycle mean": {"mse": 0.39, "paired_low": 0.001, "paired_high": 0.02}}
+TEST: dict[str, Any] = {
+    "mse": 0.41,
+    "best_floor": "cycle mean",
+    "floors": FLOORS,
+    "intervals": None,
+}
+
+
+def interval(coverage: float) -> dict[str, Any]:
+    return {"80": {"coverage": coverage}, "95": None}
+
+
+class TestFigures:
+    @pytest.mark.parametrize(
+        ("low", "words"),
+        [
+            (0.001, "which is measurable"),
+            (-0.001, "which is not measurable"),
+            (None, "the windows are too few to measure it"),
+        ],
+    )
+    def test_a_model_that_lost(self, low: float | None, words: str) -> None:
+        floors = {"cycle mean": {**FLOORS["cycle mean"], "paired_low": low}}
+        (notice,) = figures(judged(**{**TEST, "floors": floors}), ())
+        assert notice.code is NoticeCode.LOST_TO_FLOOR
+        assert notice == (
+            "on the test split the model was worse than its best floor, cycle mean: MSE 0.4100 "
+            f"against 0.3900, {words}"
+        )
+
+    @pytest.mark.parametrize("test", [None, {"mse": 0.3}, {"mse": 0.39}, {"mse": 0}])
+    def test_one_that_did_not(self, test: dict[str, Any] | None) -> None:
+        found = None if test is None else judged(**{**TEST, **test})
+        assert not [*figures(found, (0.1, 0.9))]
+
+    @pytest.mark.parametrize(
+        ("coverage", "levels", "words"),
+        [
+            (0.44, (0.9, 0.5, 0.1), "the 80 % band covered 44.0% of the test values: it is "
+                                    "narrower than it should be"),
+            (0.84, (0.1, 0.9), "the 80 % band covered 84.0% of the test values: it is wider than "
+                               "it should be"),
+            (0.78, (0.1, 0.9), None),
+            (0.44, (0.1, 0.5), None),
+            (0.44, (0.025, 0.975), None),
+            (0.44, (), None),
+        ],
+    )  # fmt: skip
+    def test_a_band_that_was_asked_for(
+        self, coverage: float, levels: tuple[float, ...], words: str | None
+    ) -> None:
+        test = judged(**{**TEST, "mse": 0.3, "intervals": interval(coverage)})
+        found = [*figures(test, levels)]
+        assert found == ([] if words is None else [words])
+        assert all(notice.code is NoticeCode.COVERAGE for notice in found)

@@ -1,0 +1,91 @@
+import math
+
+import numpy as np
+import pytest
+
+from forecaster.record.challenge import DEVIATIONS, Entry, decide, served, stretches, tags_of
+
+TASK = {"data.digest": "sha256:1", "borders": "[1, 2, 3]", "windows": "9 of steps 2 to 3"}
+
+
+def entry(version, errors, **task):
+    return Entry.of(version, {**tags_of(errors, {**TASK, **task}), "others": "x"})
+
+
+class TestStretches:
+    @pytest.mark.parametrize(
+        ("windows", "horizon", "count"),
+        [(100, 10, 10), (97, 4, 24), (100, 60, 4), (3, 9, 3), (1, 5, 1), (21, 5, 5)],
+    )
+    def test_as_many_as_there_are_horizons_within_bounds(self, windows, horizon, count):
+        each = np.arange(float(windows))
+        found = stretches(each, horizon)
+        assert len(found) == count
+        expected = [part.mean() for part in np.array_split(each, count)]
+        assert found == pytest.approx(expected, rel=1e-5)
+
+    def test_windows_of_a_panel_are_in_the_order_of_time(self):
+        steps = np.tile(np.arange(8), 3)
+        found = stretches(steps * 1.0, 2, steps)
+        assert found == [0.5, 2.5, 4.5, 6.5]
+
+    def test_windows_without_values_are_left_out(self):
+        each = np.array([1.0, math.nan, 2.0, 3.0, 4.0])
+        assert stretches(each, 1) == [1, 2, 3, 4]
+        assert stretches(np.full(3, math.nan), 1) == []
+
+
+class TestDecide:
+    def test_the_first_becomes_the_champion(self):
+        assert decide(entry("1", [1.0]), None).wins
+
+    @pytest.mark.parametrize("errors", [[], [1.0, math.nan], [math.inf]])
+    def test_what_has_no_error_never_does(self, errors):
+        found = decide(entry("1", errors), None)
+        assert (found.wins, found.open) == (False, False)
+
+    @pytest.mark.parametrize("key", TASK)
+    def test_on_other_data_only_by_hand(self, key):
+        found = decide(entry("2", [0.1] * 4, **{key: "other"}), entry("1", [9.0] * 4))
+        assert (found.wins, found.open) == (False, True)
+        assert f"other data ({key})" in found.reason
+
+    def test_a_champion_that_is_not_of_ours_stays(self):
+        for tags in ({}, {**TASK, "calibrating_errors": "nonsense"}, {"calibrating_errors": "1"}):
+            found = decide(entry("2", [0.1] * 4), Entry.of("1", tags))
+            assert (found.wins, found.open) == (False, True)
+
+    def test_neither_the_same_nor_a_worse_one(self):
+        champion = entry("1", [1.0, 2.0, 3.0, 4.0])
+        for errors in ([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.1], [0.0, 2.0, 3.0, 5.0]):
+            found = decide(entry("2", errors), champion)
+            assert (found.wins, found.open) == (False, False)
+
+    @pytest.mark.parametrize(("far", "wins"), [(0.99, False), (1.01, True)])
+    def test_the_mean_difference_lies_two_standard_errors_below(self, far, wins):
+        noise = np.random.default_rng(0).normal(size=12)
+        noise -= noise.mean()
+        margin = DEVIATIONS * np.sqrt(np.sum(noise**2) / 11 / 12)
+        base = np.linspace(5, 9, 12)
+        found = decide(entry("2", base + noise - far * margin), entry("1", base))
+        assert (found.wins, found.open) == (wins, True)
+
+    @pytest.mark.parametrize("drift", [0.0, -0.02])
+    def test_chance_wins_seldom_and_what_is_better_often(self, drift):
+        random = np.random.default_rng(1)
+        wins = 0
+        for _ in range(400):
+            base = random.uniform(0.5, 1.5, 12)
+            own = base * (1 + random.normal(drift, 0.02, 12))
+            wins += decide(entry("2", own), entry("1", base)).wins
+        assert wins < 32 if drift == 0 else wins > 320
+
+
+def test_who_is_served_after_several():
+    champion, decisions = served(
+        entry("1", [1.0] * 4), [entry(n, [error] * 4) for n, error in (("2", 0.8), ("3", 0.9))]
+    )
+    assert champion.version == "2"
+    assert [decisions[number].wins for number in "23"] == [True, False]
+    assert "version 2 has 0.8" in decisions["3"].reason
+    assert served(None, []) == (None, {})

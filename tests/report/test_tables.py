@@ -1,0 +1,104 @@
+"""The tables of a run, as each face shows them."""
+
+from dataclasses import replace
+from typing import Any
+
+from forecaster.record import Record, Weighed
+from forecaster.report import tables
+from tests.bundles import blended, judged, unsaved
+
+
+def metrics(columns: int = 3) -> dict[str, Any]:
+    floor = {
+        "mse": 1.5, "mae": 1.25, "skill": 0.3333, "chosen": "k = 2 cycles", "weight": 0.25
+    }  # fmt: skip
+    nothing = {**floor, "mse": 0.0, "skill": None, "weight": 0.0}
+    adds = {"mse": -0.0123, "paired_low": -0.02, "paired_high": -0.005}
+    return {
+        "windows": 123,
+        "mse": 1.0,
+        "mae": 0.5,
+        "by_step": {"mse": [0.5, 1.0, 1.5], "mae": [0.25, 0.5, 0.75]},
+        "columns": {f"c{i}": {"mse": float(i), "mae": i / 2} for i in range(columns)},
+        "floors": {"cycle mean": floor, "perfect": nothing},
+        "network": {"mse": 1.25, "mae": 0.75, "weight": 0.75, "adds": adds},
+        "best_floor": "cycle mean",
+        "intervals": None,
+    }
+
+
+def test_the_terminal_has_the_model_first() -> None:
+    said = tables.text(judged(**metrics())).splitlines()
+    assert said[1:6] == [
+        "part           MSE     MAE   skill  weight  chosen",
+        "model       1.0000  0.5000",
+        "network     1.2500  0.7500           75.0%",
+        "cycle mean  1.5000  1.2500  +33.3%   25.0%  k = 2 cycles",
+        "perfect     0.0000  1.2500                  k = 2 cycles",
+    ]
+    alone = tables.text(judged(**{**metrics(), "network": None})).splitlines()
+    assert [line.split()[0] for line in alone[1:5]] == ["part", "model", "cycle", "perfect"]
+
+
+def test_the_parts_of_a_run_are_those_judged_and_those_weighed() -> None:
+    weighed = {"network": 0.75, "late": 0.0}
+    record = Record(
+        test=judged(**metrics()),
+        validation_mse=2.0,
+        parts={
+            name: Weighed(weight=weight, validation_mse=3.0, chosen="this")
+            for name, weight in weighed.items()
+        },
+    )
+    rows = {row["part"]: row for row in tables.parts(record, "prob")}
+    assert list(rows) == ["model", "network", "cycle mean", "perfect", "late"]
+    assert [row["weight"] for row in rows.values()] == [1.0, 0.75, 0.25, 0.0, 0.0]
+    assert [row["validation_mse"] for row in rows.values()] == [2.0, 3.0, None, None, 3.0]
+    assert [row["mse"] for row in rows.values()] == [1.0, 1.25, 1.5, 0.0, None]
+    assert rows["network"]["chosen"] == "attention prob"
+    assert (rows["late"]["chosen"], rows["cycle mean"]["chosen"]) == ("this", "k = 2 cycles")
+
+
+def test_intervals_in_words_the_online_form_below_them() -> None:
+    assert tables._interval_lines(judged(**metrics())) == []
+    fixed = {
+        "80": {"coverage": 0.7512, "width": 1.25, "interval_score": 2},
+        "95": {"coverage": 0.9, "width": 2.5, "interval_score": 4},
+        "crps": 0.3456, "verdict": "Too narrow.", "online": None,
+    }  # fmt: skip
+    assert tables._interval_lines(judged(intervals=fixed)) == [
+        "intervals    covered  width  score",
+        "80 %, fixed    75.1%  1.250  2.000",
+        "95 %, fixed    90.0%  2.500  4.000",
+        "CRPS, fixed: 0.346",
+        "Too narrow.",
+    ]
+    band = {"coverage": 0.8, "width": 1.5, "interval_score": 3, "by_step": {}, "columns": {}}
+    online = {"80": band, "95": None, "crps": 0.25, "verdict": "Good.", "pinball": {}}
+    both = judged(intervals={**fixed, "95": None, "online": online})
+    assert tables._interval_lines(both) == [
+        "intervals     covered  width  score",
+        "80 %, fixed     75.1%  1.250  2.000",
+        "80 %, online    80.0%  1.500  3.000",
+        "CRPS, fixed: 0.346",
+        "Too narrow.",
+        "CRPS, online: 0.250",
+        "Good.",
+    ]
+
+
+def test_the_description_is_markdown() -> None:
+    found = blended(unsaved("informer"), network=0.25, cycle=0.75)
+    other = Weighed(weight=0, validation_mse=2.0, chosen="")
+    parts = {**found.record.parts, "a | b": other}
+    found = replace(found, record=found.record.model_copy(update={"parts": parts}))
+    text = tables.in_markdown(*tables.made_of(found.record, "prob"), numbers=range(1, 5))
+    assert text.replace("&emsp;", "").splitlines() == [
+        "| part | weight | validation MSE | test MSE | test MAE | chosen |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+        "| model | 100.0% |  | 0.3000 | – |  |",
+        "| cycle mean | 75.0% | 0.1250 | 0.7500 | 0.7000 | k = 2 cycles of 4 steps |",
+        "| network | 25.0% | 0.1250 | 0.5000 | – | attention prob |",
+        "| last value |  | 0.1250 | – | – |  |",
+        "| a \\| b |  | 2.0000 | – | – |  |",
+    ]

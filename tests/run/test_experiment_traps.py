@@ -1,0 +1,221 @@
+"""Traps of published benchmarks, tested with the whole sequence on a small series."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from forecaster.config.run_config import RunConfig
+from forecaster.datasets import Batch, Dataset, Reading, Scaler, Series
+from forecaster.datasets.card import Split
+from forecaster.evaluate import score
+from forecaster.evaluate.judge import forecast_with, judge
+from forecaster.evaluate.problem import Problem, make_problem
+from forecaster.model import ForecastModel
+from forecaster.parts import Blend, Network, Part
+from forecaster.run.experiment import make_blend
+from forecaster.train.run import Fit, fit
+
+ROWS, TRAIN, VALIDATION, TEST = 420, 240, 320, 400
+COLUMNS = ("a", "b", "c")
+CYCLE = {"name": "tokens", "parts": 3, "width": 8, "feed_forward": 8, "encoder_layers": 1}
+INFORMER = {"name": "informer", "width": 8, "heads": 2, "feed_forward": 8}
+
+
+def values() -> np.ndarray:
+    random = np.random.default_rng(0)
+    steps = np.arange(ROWS)[:, None]
+    cycles = np.sin(steps * np.pi / 6) + np.sin(steps * np.pi / 8)
+    noise = random.normal(size=(ROWS, 3))
+    return 20 + cycles * [1.0, 5.0, 0.2] + 0.3 * noise + 0.02 * noise.cumsum(axis=0)
+
+
+def problem(data: np.ndarray, model: dict[str, Any] = CYCLE, features: str = "M") -> Problem:
+    config = RunConfig.model_validate(
+        {
+            "window": {"past": 36, "horizon": 14},
+            "model": model,
+            "attn": {"name": "prob", "factor": 1},
+            "train": {"epochs": 2, "batch": 16, "lr": 3e-3, "schedule": "constant"},
+            "data": {"features": features},
+        }
+    )
+    times = pd.date_range("2020-01-01", periods=ROWS, freq="h", unit="us")
+    series = Series(data, times, COLUMNS, "h", "generated")
+    reading = Reading(time="date", targets=COLUMNS, freq="h", seasons=(12,), timezone="naive")
+    targets = COLUMNS if features == "M" else ("b",)
+    dataset = Dataset(
+        name="small", reading=reading, series=series, targets=targets, features="M",
+        main_target="b", said=(), counts={}, split=Split(rows=(TRAIN, VALIDATION, TEST)),
+    )  # fmt: skip
+    return make_problem(config, dataset)
+
+
+def trained(posed: Problem) -> tuple[ForecastModel, Fit]:
+    model = posed.build_model()
+    fitted = fit(
+        model, posed.training("cpu"), posed.validation("cpu"), posed.config.train,
+        device="cpu", seed=posed.config.seed,
+    )  # fmt: skip
+    return model, fitted
+
+
+def bits(model: ForecastModel) -> dict[str, bytes]:
+    return {name: value.numpy().tobytes() for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("model", [CYCLE, INFORMER], ids=["cycle", "informer"])
+def test_training_cannot_read_the_test_rows(model: dict[str, Any]) -> None:
+    noisy = values()
+    noisy[VALIDATION:] = 1000 * np.random.default_rng(1).normal(size=(ROWS - VALIDATION, 3))
+    one, other = problem(values(), model), problem(noisy, model)
+    assert one.digest != other.digest
+    assert one.schema.scaler == other.schema.scaler
+    (model_one, fit_one), (model_other, fit_other) = trained(one), trained(other)
+    assert fit_one.best_epoch > 0  # the weights did change
+    assert bits(model_one) == bits(model_other)
+    assert fit_one.validation_mse == fit_other.validation_mse
+
+
+def test_the_scaler_knows_the_training_rows_alone() -> None:
+    data = values()
+    posed = problem(data)
+    scaler = Scaler.fit(data[:TRAIN])
+    assert posed.schema.scaler.mean == pytest.approx(scaler.mean, rel=1e-12)
+    assert posed.schema.scaler.std == pytest.approx(scaler.std, rel=1e-12)
+    data = data.copy()
+    data[TRAIN:] += 100
+    moved = problem(data)
+    assert moved.schema.scaler == posed.schema.scaler
+    assert bits(trained(moved)[0]) != bits(trained(posed)[0])  # validation does choose the weights
+
+
+def blended(posed: Problem) -> tuple[list[Part], Blend, list[bytes]]:
+    """Everything that was tried, the served blend, and every choice, tensor and weight as bytes."""
+    model = posed.build_model()
+    fit(
+        model, posed.training("cpu"), posed.stopping("cpu"), posed.config.train,
+        device="cpu", seed=posed.config.seed,
+    )  # fmt: skip
+    tried, served, found = make_blend(posed, model, "cpu", lambda said: None)
+    weighed = {name: own.to_dict() for name, own in found.items()}
+    kept = [json.dumps([part.settings for part in tried] + [weighed, served.names]).encode()]
+    for part in [*tried, served]:
+        kept += [value.numpy().tobytes() for value in part.state_dict().values()]
+    return tried, served, [*kept, served.weights.numpy().tobytes()]
+
+
+@pytest.mark.parametrize("model", [CYCLE, INFORMER], ids=["cycle", "informer"])
+def test_only_what_stops_training_chooses(model: dict[str, Any]) -> None:
+    """Parts, penalties, cycles, weights and the network; the calibrating half chooses nothing."""
+    posed = problem(values(), model)
+    stop, calibrate = posed.stopping("cpu"), posed.calibrating("cpu")
+    assert (stop.first, stop.last, calibrate.first) == (TRAIN, 280, 280)
+    found = []
+    for first, last in ((ROWS, ROWS), (280, ROWS), (TRAIN, 280)):
+        noisy = values()
+        random = np.random.default_rng(1)
+        noisy[first:last] = 1000 * random.normal(size=(last - first, 3))
+        found.append(blended(problem(noisy, model))[2])
+    assert found[1] == found[0]
+    assert found[2] != found[0]
+
+
+def test_no_part_sees_more_than_the_look_back() -> None:
+    posed = problem(values())
+    past = posed.config.window.lengths()[0]
+    tried, served, _ = blended(posed)
+    assert served.needs <= past
+    assert all(part.past <= past and part.needs <= past for part in tried)
+    older = values()[:TEST]
+    older[: VALIDATION - past] = 1000.0
+    scaler = posed.schema.scaler
+    scaled = torch.from_numpy(scaler.transform(older).astype(np.float32))
+    test = posed.test("cpu")
+    batches = [each.batch(torch.tensor([0])) for each in (test, replace(test, values=scaled))]
+    with torch.inference_mode():
+        for part in [*tried, served]:
+            one, other = (part(*batch.inputs) for batch in batches)
+            assert torch.equal(one, other)
+
+
+def test_without_a_blend_the_network_is_the_forecast_bit_for_bit() -> None:
+    posed = problem(values())
+    tried, served, _ = blended(posed)
+    alone = replace(posed, config=posed.config.model_copy(update={"blend": "none"}))
+    same, network, _ = blended(alone)
+    assert network.names == ("network",)
+    assert len(same) == len(tried)
+    batch = posed.test("cpu").batch(torch.arange(9))
+    with torch.inference_mode():
+        assert torch.equal(network(*batch.inputs), tried[-1](*batch.inputs))
+    judged = [judge(each, model, "cpu", parts=parts).record.to_dict() for each, model, parts in
+              ((posed, served, tried), (alone, network, same))]  # fmt: skip
+    assert judged[1]["mse"] == judged[1]["network"]["mse"] == judged[0]["network"]["mse"]
+    assert judged[1]["mse"] != judged[0]["mse"]
+    assert judged[1]["floors"]["ridge, 36"]["mse"] == judged[0]["floors"]["ridge, 36"]["mse"]
+    assert judged[1]["floors"]["ridge, 36"]["weight"] == 0
+
+
+@pytest.mark.parametrize("features", ["M", "S", "MS"])
+@pytest.mark.parametrize("model", [CYCLE, INFORMER], ids=["cycle", "informer"])
+def test_every_test_window_is_scored_at_any_batch_size(
+    model: dict[str, Any], features: str
+) -> None:
+    posed = problem(values(), model, features)
+    network = posed.build_model().eval()
+    test = posed.test("cpu")
+    scores = [score(forecast_with(network), test, batch) for batch in (1, 32, 2048)]
+    assert {got.windows for got in scores} == {TEST - VALIDATION - 14 + 1}
+    assert {got.squared.shape for got in scores} == {(14, 3 if features == "M" else 1)}
+    for got in scores:
+        assert got.mse == pytest.approx(scores[0].mse, abs=1e-6)
+        assert got.mae == pytest.approx(scores[0].mae, abs=1e-6)
+    judged = judge(posed, Blend.alone(Network(network)), "cpu").record.to_dict()
+    assert judged["windows"] == TEST - VALIDATION - 14 + 1
+    assert judged["mse"] == pytest.approx(scores[0].mse, abs=1e-6)
+    assert list(judged["columns"]) == (list(COLUMNS) if features == "M" else ["b"])
+
+
+@pytest.mark.parametrize("model", [CYCLE, INFORMER], ids=["cycle", "informer"])
+def test_columns_that_never_change_are_no_trouble(model: dict[str, Any]) -> None:
+    data = values()
+    data[:, 0] = 7.0
+    posed = problem(data, model)
+    network, fitted = trained(posed)
+    assert fitted.validation_mse is not None
+    assert math.isfinite(fitted.validation_mse)
+    report = judge(posed, Blend.alone(Network(network)), "cpu").record.to_dict()
+    json.dumps(report, allow_nan=False)
+    assert report["columns"]["a"]["mase"] is None
+    assert report["columns"]["b"]["mase"] > 0
+
+
+def test_all_columns_constant_are_no_trouble() -> None:
+    posed = problem(np.full((ROWS, 3), 7.0))
+    network, _ = trained(posed)
+    report = judge(posed, Blend.alone(Network(network)), "cpu").record.to_dict()
+    json.dumps(report, allow_nan=False)
+    assert report["mse"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("model", [CYCLE, INFORMER], ids=["cycle", "informer"])
+def test_one_request_does_not_change_the_forecast_of_another(model: dict[str, Any]) -> None:
+    posed = problem(values(), model)
+    network, _ = trained(posed)
+    forecast = forecast_with(network)
+    test = posed.test("cpu")
+    with torch.inference_mode():
+        alone = forecast(test.batch(torch.tensor([5])))
+        for others in ([5, 6, 7], [5, 60, 60, 60, 60, 60, 60, 60]):
+            together = forecast(test.batch(torch.tensor(others)))[:1]
+            torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
+        batch = test.batch(torch.tensor([5, 6]))
+        wild = Batch(*(torch.stack([x[0], 1e3 * x[1]]) for x in batch[:4]))
+        torch.testing.assert_close(forecast(wild)[:1], alone, atol=1e-5, rtol=1e-5)
+        assert torch.equal(forecast(test.batch(torch.tensor([5]))), alone)

@@ -1,0 +1,72 @@
+"""A run can be trained again from its bundle."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from forecaster.base.errors import DataError
+from forecaster.config.run_config import load
+from forecaster.forecast import bundle
+from forecaster.run import experiment, reproduce
+from tests import small
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _home(tmp_path_factory):
+    with small.at_home(tmp_path_factory.mktemp("home")):
+        yield
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "refit"])
+def kept(request):
+    sets = ("track.register_model=false", "train.epochs=1")
+    loaded = load("small.yaml", sets, {"refit": request.param}, {})
+    found = experiment.run(loaded, lambda line: None, lambda metrics: None)
+    return bundle.load(found.folder)
+
+
+def test_it_is_the_same_to_the_bit(kept):
+    runs = list(Path("runs").iterdir())
+    found = reproduce.reproduce(kept, lambda line: None)
+    assert found.equal
+    assert [file.file for file in found.files] == [
+        "model.safetensors", "parts.safetensors", "intervals.safetensors"
+    ]  # fmt: skip
+    assert found.files[0].tensors == len(kept.weights) > 0
+    assert all(str(file).endswith(" tensors, all equal") for file in found.files)
+    assert found.others == ()
+    assert list(Path("runs").iterdir()) == runs, "nothing is kept"
+
+
+def test_what_differs_is_named_with_what_may_be_why(kept):
+    name, weight = next(iter(kept.weights.items()))
+    other = {**kept.weights, name: weight + 1, "another": torch.zeros(2)}
+    about = {**kept.about, "commit": "older", "versions": {"torch": "1.0"}}
+    changed = replace(kept, weights=other, about={**about, "threads": 0})
+    found = reproduce.reproduce(changed, lambda line: None)
+    assert not found.equal
+    own = found.files[0]
+    assert own.differing == (name, "another")
+    assert own.largest == float("inf")
+    assert f"2 of {len(other)} tensors differ, by at most inf ({name}, another)" in str(own)
+    assert found.files[1].differing == ()
+    assert f"torch was 1.0 and is {torch.__version__.partition('+')[0]}" in " ".join(found.others)
+    assert any(line.startswith("commit was older and is ") for line in found.others)
+    assert found.to_dict()["files"]["model.safetensors"]["differing"] == [name, "another"]
+
+
+def test_as_many_threads_are_used_as_then(kept, monkeypatch):
+    asked = []
+    monkeypatch.setattr(reproduce.torch, "set_num_threads", asked.append)
+    monkeypatch.setattr(reproduce, "reopen", lambda *arguments, **named: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        reproduce.reproduce(replace(kept, about={**kept.about, "threads": 3}), print)
+    assert asked == [3]
+
+
+def test_other_data_are_refused(kept):
+    about = {**kept.about, "data_digest": "sha256:other"}
+    with pytest.raises(DataError, match="trained on sha256:other"):
+        reproduce.reproduce(replace(kept, about=about), print)

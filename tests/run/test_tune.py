@@ -1,0 +1,188 @@
+"""A search: what it tries, what it keeps, and how it continues."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from forecaster.base.errors import ConfigError, ForecasterError, UnavailableError, UsageError
+from forecaster.base.workers import FailedError
+from forecaster.config.run_config import load
+from forecaster.run import tune
+from forecaster.run.tune import Range, read_space
+from forecaster.tracking.store import MlflowClient  # which silences MLflow first
+from tests import small
+
+SPACE = {"train.lr": Range(low=1e-4, high=1e-2, log=True), "model.width": [8, 16]}
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path):
+    with small.at_home(tmp_path):
+        yield
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """Trials that take no time: the error is least for a rate of 0.001 and a width of 16."""
+    asked: list[dict] = []
+
+    def apart(dataset, config, seconds):
+        asked.append(config)
+        rate, width = config["train"]["lr"], config["model"]["width"]
+        return {"validation_mse": abs(rate - 0.001) + (width == 8), "best_epoch": 1.0}
+
+    monkeypatch.setattr(tune, "_apart", apart)
+    return asked
+
+
+def search(
+    space=SPACE, name="toy", trials=4, limit=None, storage=None, sets=(), say=print, tracked=False
+):
+    def loading(more):
+        return load("small.yaml", [*sets, *more], {"horizon": 5}, {})
+
+    return tune.run(
+        loading, space, name, say, trials=trials, limit=limit, storage=storage, tracked=tracked
+    )
+
+
+class TestSpace:
+    def test_the_packaged_one(self):
+        space = read_space("default")
+        assert isinstance(space["train.lr"], Range)
+        assert all(isinstance(each, Range | list) for each in space.values())
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("train.lr: 0.1", "train.lr: expected a list of two values or more, or low below"),
+            ("train.lr: [0.1]", "train.lr: expected a list"),
+            ("train.lr: {low: 2, high: 1}", r"low below high, .* got \{'low': 2, 'high': 1\}"),
+            ("train.lr: {low: 0, high: 1, log: true}", r"\(above 0\) with log: true, got"),
+            ("{}", "expected values to search, got none"),
+        ],
+    )
+    def test_what_is_none(self, text, words):
+        Path("space.yaml").write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            read_space("space.yaml")
+
+    def test_a_value_of_the_command_line_is_not_searched(self):
+        with pytest.raises(UsageError, match=r"model.width is searched, but --set model.width=8"):
+            search(sets=["model.width=8"])
+
+    def test_an_unknown_value(self):
+        with pytest.raises(UsageError, match=r"unknown key 'model.widht'"):
+            search(space={"model.widht": [1, 2]})
+
+
+def test_the_best_is_kept_and_can_be_trained(judged):
+    found = search(trials=12)
+    assert len(judged) == len(found.trials) == 12
+    errors = [trial.validation_mse for trial in found.trials]
+    assert errors == sorted(errors)
+    assert found.trials[0].values["model.width"] == 16
+    kept = load(str(found.file), [], {}, {}).config
+    assert kept.train.lr == pytest.approx(found.trials[0].values["train.lr"])
+    assert kept.model.options["width"] == 16
+    assert yaml.safe_load(found.file.read_text())["window"]["horizon"] == 5
+    assert found.text(most=1).startswith(f"trial {found.trials[0].number}: validation MSE ")
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_it_goes_on_and_proposes_what_is_new(judged):
+    search(trials=3)
+    assert len(search(trials=5).trials) == 5
+    assert len(judged) == 5
+    rates = {config["train"]["lr"] for config in judged}
+    assert len(rates) == 5, "a seed that began anew would propose the first ones again"
+    assert len(search(trials=2).trials) == 5
+    assert len(judged) == 5
+
+
+def test_two_share_a_storage(judged):
+    for name in ("toy", "toy"):
+        found = search(trials=len(judged) + 2, storage="sqlite:///shared.db", name=name)
+    assert len(found.trials) == 4
+
+
+def test_another_search_of_that_name_is_refused(judged):
+    search(trials=1)
+    with pytest.raises(UsageError, match=r"another search .*\n.*train.epochs: 2 there, 3 here"):
+        search(trials=1, sets=["train.epochs=3"])
+
+
+def test_a_trial_that_fails_is_told_and_stops_no_other(monkeypatch, judged):
+    plain = tune._apart
+
+    def apart(dataset, config, seconds):
+        if len(judged) == 1:
+            judged.append(config)
+            raise FailedError("raised DivergedError: epoch 1")
+        return plain(dataset, config, seconds)
+
+    monkeypatch.setattr(tune, "_apart", apart)
+    found = search(trials=3)
+    assert [trial.validation_mse is None for trial in found.trials] == [False, False, True]
+    assert found.trials[-1].failed == "raised DivergedError: epoch 1"
+
+
+def test_nothing_but_failures(monkeypatch):
+    def apart(dataset, config, seconds):
+        raise FailedError("took longer than 3 s")
+
+    monkeypatch.setattr(tune, "_apart", apart)
+    with pytest.raises(ForecasterError, match=r"no trial of .* the first: took longer than 3 s"):
+        search(trials=2)
+
+
+def test_time_is_over_before_a_trial(judged):
+    with pytest.raises(ForecasterError, match="the time was over before one ended"):
+        search(limit=0.0)
+
+
+def test_a_storage_that_cannot_be_used(judged):
+    with pytest.raises(UnavailableError, match=r"the storage sqlite:////nowhere/x\.db cannot be"):
+        search(storage="sqlite:////nowhere/x.db")
+
+
+@pytest.mark.slow
+def test_a_real_search_is_judged_on_validation_within_its_time(tmp_path):
+    found = search(trials=2)
+    assert all(trial.validation_mse > 0 for trial in found.trials)
+    first = small_error(found.trials[0].values)
+    assert found.trials[0].validation_mse == pytest.approx(first, rel=1e-6)
+    with pytest.raises(ForecasterError, match=r"took longer than|before one ended"):
+        search(name="late", limit=0.2)
+
+
+def small_error(values):
+    """The validation error of a configuration, from the same training without a search."""
+    from forecaster.evaluate.problem import find_data, make_problem
+    from forecaster.train.run import fit
+
+    loaded = load("small.yaml", [f"{k}={v}" for k, v in values.items()], {"horizon": 5}, {})
+    problem = make_problem(*find_data(loaded, print))
+    model = problem.build_model()
+    windows = problem.training("cpu"), problem.stopping("cpu")
+    own = problem.config
+    return fit(model, *windows, own.train, device="cpu", seed=own.seed).validation_mse
+
+
+def test_each_trial_is_a_run_below_that_of_the_search(judged):
+    found = search(trials=2, tracked=True)
+    runs = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db").search_runs(["1"])
+    parent, first, second = sorted(runs, key=lambda run: run.info.run_name)
+    assert [run.info.run_name for run in (parent, first, second)] == ["toy", "toy-0", "toy-1"]
+    for run, trial in zip(
+        (first, second), sorted(found.trials, key=lambda each: each.number), strict=True
+    ):
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert run.data.metrics["validation_mse"] == pytest.approx(trial.validation_mse, rel=1e-5)
+        assert {key: float(run.data.params[key]) for key in SPACE} == trial.values
+        assert len(run.data.params) < 16
+        wanted = {"tune": "toy", "attn": "prob", "data": "small", "horizon": "5"}
+        assert wanted.items() <= run.data.tags.items()
+    assert found.ui_command.startswith("mlflow ui")

@@ -1,0 +1,167 @@
+"""Measurements are of the functions themselves, and what could not be measured is reported."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from forecaster.attention import ATTENTIONS
+from forecaster.base.errors import ForecasterError, UsageError
+from forecaster.base.workers import Worker
+from forecaster.study import bench
+from forecaster.study.bench import Conditions, Shape, cells
+
+
+def row(
+    attn: str, length: int = 96, milliseconds: float = 1.0, mib: float = 10.0
+) -> dict[str, Any]:
+    return {"attn": attn, "length": length, "milliseconds": milliseconds, "mib": mib,
+            "dominated_by": []}  # fmt: skip
+
+
+class TestChoice:
+    def test_all_is_the_table(self) -> None:
+        assert bench.choose("all") == [name for name in ATTENTIONS if name != "none"]
+
+    def test_a_list_comes_in_the_order_of_the_table(self) -> None:
+        assert bench.choose("mean,PROB,full,prob") == ["full", "prob", "mean"]
+
+    @pytest.mark.parametrize(
+        ("wanted", "words"),
+        [("full,porb", "Did you mean 'prob'"), ("none", "unknown attention to measure 'none'")],
+    )
+    def test_others_are_refused(self, wanted: str, words: str) -> None:
+        with pytest.raises(UsageError, match=words):
+            bench.choose(wanted)
+
+    @pytest.mark.parametrize(
+        ("text", "lengths"),
+        [
+            ("96:1024", [96, 128, 256, 512, 1024]),
+            ("64:256", [64, 128, 256]),
+            ("96:100", [96, 100]),
+            ("7:7", [7]),
+            ("336,96,336", [96, 336]),
+            ("5", [5]),
+        ],
+    )
+    def test_lengths(self, text: str, lengths: list[int]) -> None:
+        assert bench.read_lengths(text) == lengths
+
+    @pytest.mark.parametrize("text", ["", "0:9", "9:3", "96:", "a", "1,", "-1", "1:2:3", "9" * 10])
+    def test_no_lengths(self, text: str) -> None:
+        with pytest.raises(UsageError, match="--length: expected a range such as 96:16384"):
+            bench.read_lengths(text)
+
+
+class TestMeasure:
+    def test_rows(self) -> None:
+        threads, reports = torch.get_num_threads(), []
+        shape = Shape(512, batch=2, heads=2, width=32)
+        sdpa, full, mean = bench.measure(
+            ["full", "mean"], shape, Conditions(), lambda what, done: reports.append((what, done))
+        )
+        assert [r["attn"] for r in (sdpa, full, mean)] == ["SDPA", "full", "mean"]
+        assert 1.0 <= full["memory"] < 3.0, "output and three gradients, of q, k, v and output"
+        assert full["mib"] == pytest.approx(full["memory"], rel=0.01), "which are 1 MiB here"
+        assert mean["memory"] < full["memory"]
+        assert mean["milliseconds"] < full["milliseconds"]
+        assert mean["ratio"] == pytest.approx(mean["milliseconds"] / sdpa["milliseconds"], rel=0.01)
+        assert full["repetitions"] >= 9
+        assert sum(done for _, done in reports) == 6
+        assert torch.get_num_threads() == threads
+
+    def test_memory_alone(self) -> None:
+        (_, full) = bench.measure(["full"], Shape(8, heads=1, width=8), Conditions(), timed=False)
+        assert "mib" in full
+        assert "milliseconds" not in full
+
+    def test_what_takes_too_long_is_said_and_not_tried_at_longer_lengths(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tried = []
+
+        class Watched(Worker):
+            def ask(self, *arguments: Any) -> Worker:
+                tried.append((arguments[0], arguments[1].length))
+                return super().ask(*arguments)
+
+        monkeypatch.setattr(cells, "Worker", Watched)
+        document = bench.curves(["full"], [2048, 4096], Shape(0), Conditions(limit=0.001))
+        assert tried == [("SDPA", 2048), ("full", 2048)]
+        reasons = [r["skipped"] for r in document["rows"] if r["attn"] == "full"]
+        assert reasons == ["took longer than 0.001 s", "at L=2048 it took longer than 0.001 s"]
+        assert "not measured: full at L = 2048, 4096: it took longer" in bench.tables(document)
+
+    @pytest.mark.parametrize(
+        ("seconds", "limit", "repetitions"),
+        [(0.001, 20, 49), (0.02, 20, 25), (0.5, 20, 9), (5, 20, 4), (19, 20, 1), (19.9, 9, 1)],
+    )
+    def test_slow_calls_are_repeated_less(
+        self, seconds: float, limit: float, repetitions: int
+    ) -> None:
+        assert cells._repetitions(seconds, limit) == repetitions
+
+    def test_two_threads_are_measured_by_the_clock_on_the_wall(self) -> None:
+        def call() -> None:
+            time.sleep(0.05)
+
+        assert cells._seconds(call, Conditions(threads=2)) >= 0.05
+        assert cells._seconds(call, Conditions(threads=1)) < 0.04
+
+    def test_the_document_says_how_to_measure_it_again(self) -> None:
+        shape = Shape(0, heads=1, width=8)
+        document = bench.curves(["mean"], [8, 16], shape, Conditions(causal=True))
+        assert [(r["attn"], r["length"]) for r in document["rows"]] == [
+            ("SDPA", 8), ("mean", 8), ("SDPA", 16), ("mean", 16)
+        ]  # fmt: skip
+        assert {"hardware", "commit", "load_before", "batch", "dtype", "limit"} <= set(document)
+        assert document["causal"]
+        assert document["hardware"].startswith(f"{document['processor']}, 1 threads, torch")
+
+
+@pytest.mark.gpu
+def test_on_a_gpu() -> None:
+    how = Conditions(device="cuda", dtype="bfloat16", limit=60)
+    sdpa, full = bench.measure(["full"], Shape(1024), how)
+    assert full["ratio"] == pytest.approx(1, rel=0.5)
+    assert 1.0 <= sdpa["memory"] < 3.0
+
+
+def dies(*arguments: Any) -> Iterator[Any]:
+    yield "full", 1
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_lost_while_timing_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "_every_call", dies)
+    with pytest.raises(ForecasterError, match="L=7: the process that measures time ended"):
+        cells._times({"full": 3}, Shape(7), Conditions(), lambda what, done: None)
+
+
+class TestDominated:
+    def test_only_by_what_is_better_in_both(self) -> None:
+        rows = [row("full", 96, 10, 10), row("lsh", 96, 5, 20), row("prob", 96, 5, 5)]
+        assert cells.dominated_by(rows[0], rows) == ["prob"]
+        assert cells.dominated_by(rows[1], rows) == []
+        assert cells.dominated_by(rows[2], rows) == []
+
+    def test_what_is_near_counts_as_equal(self) -> None:
+        this = row("full", 96, 10, 10)
+        assert cells.dominated_by(this, [row("prob", 96, 9.2, 5)]) == []
+        assert cells.dominated_by(this, [row("prob", 96, 5, 8.5)]) == []
+        assert cells.dominated_by(this, [row("prob", 96, 9, 8)]) == ["prob"]
+
+    def test_neither_by_the_yardstick_nor_by_a_control_nor_at_another_length(self) -> None:
+        this = row("full", 96, 10, 10)
+        others = [row("SDPA", 96, 1, 1), row("mean", 96, 1, 1), row("prob", 128, 1, 1)]
+        assert cells.dominated_by(this, others) == []
+
+    def test_what_was_not_measured_neither_is_nor_does(self) -> None:
+        absent = {"attn": "lsh", "length": 96, "skipped": "took longer"}
+        assert cells.dominated_by(absent, [row("prob")]) == []
+        assert cells.dominated_by(row("full"), [absent]) == []

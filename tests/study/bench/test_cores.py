@@ -1,0 +1,52 @@
+"""Every function gets the tensors that it takes, and all of them get a gradient."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster.attention import ATTENTIONS
+from forecaster.study.bench import CORES
+
+MEASURED = [name for name in CORES if name in ATTENTIONS]
+BATCH, HEADS, LENGTH, WIDTH = 2, 3, 23, 4
+
+every = pytest.mark.parametrize("name", MEASURED)
+
+
+def draw(*sizes: int) -> Tensor:
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes)))
+
+
+def inputs() -> list[Tensor]:
+    return [draw(BATCH, LENGTH, HEADS, WIDTH).transpose(1, 2) for _ in range(3)]
+
+
+class TestCores:
+    def test_every_attention_with_something_to_compute_is_measured(self) -> None:
+        assert set(ATTENTIONS) - set(CORES) == {"none"}
+
+    @every
+    @pytest.mark.parametrize("causal", [False, True])
+    def test_a_call_reaches_every_tensor(self, name: str, causal: bool) -> None:
+        options = {"flash": {"chunk_size": 5}}  # with one chunk nothing passes between chunks
+        function, tensors = CORES[name].build(*inputs(), draw, **options.get(name, {}))
+        leaves = {key: x.detach().requires_grad_() for key, x in tensors.items()}
+        out = function(**leaves, causal=causal)
+        assert out.numel() == BATCH * HEADS * LENGTH * WIDTH
+        assert out.isfinite().all()
+        (out * draw(*out.shape)).sum().backward()
+        reached = {key for key, x in leaves.items() if x.grad is not None and (x.grad != 0).any()}
+        assert reached == (set(leaves) if name != "mean" else {"v"})
+
+    @every
+    def test_values_lie_as_projections_leave_them(self, name: str) -> None:
+        _, tensors = CORES[name].build(*inputs(), draw)
+        shape = (BATCH, 1, LENGTH, HEADS * WIDTH) if name == "single" else inputs()[2].shape
+        assert tensors["v"].shape == shape
+
+    def test_options_can_be_others(self) -> None:
+        few, many = (CORES["prob"].build(*inputs(), draw, factor=factor) for factor in (1, 50))
+        full = CORES["full"].build(*inputs(), draw)
+        few, many, full = (call(**tensors, causal=False) for call, tensors in (few, many, full))
+        assert torch.equal(many, full)
+        assert not torch.equal(few, full)

@@ -1,0 +1,59 @@
+"""A tiny grid over the generated data set `small`, and untrained cells."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from forecaster.study.compare.cell import ARRAYS, Finished, Shared, keep, train
+from forecaster.study.compare.grid import Cell, Grid, define, resolve
+from forecaster.study.compare.record import CellRecord
+
+REGIMES: dict[str, Any] = {
+    "few": {},
+    "many": {"set": ["model.tokens=point", "model.channels=mixed"], "linear": [False]},
+}
+
+
+def values(**changes: Any) -> dict[str, Any]:
+    """A grid file as plain values: 9 or 36 tokens, 6 steps."""
+    protocol = {
+        "config": "small.yaml",
+        "steps": 6,
+        "set": ["model.width=8", "model.feed_forward=64", "train.lr_of={linear: 0.001}"],
+        "regimes": REGIMES,
+    }
+    return {"data": ["small"], "horizons": [5], "attn": [], "seeds": 1, "protocol": protocol} | (
+        changes
+    )
+
+
+def small_grid(name: str = "toy", **changes: Any) -> Grid:
+    changes = {"attn": ["full"]} | changes
+    return resolve(name, define(values(), changes, "toy.yaml"))
+
+
+def trained(grid: Grid, cell: Cell, cells: Path, command: str = "forecaster compare") -> Finished:
+    """A cell of a grid, trained and kept below the folder `cells`."""
+    return keep(cells / cell.name, train(Shared(grid.data, "abc", command), cell))
+
+
+def finished(folder: Path, errors: Any, **facts: Any) -> Finished:
+    """A finished cell with these errors of its windows."""
+    errors = np.asarray(errors, dtype=np.float64)
+    known: dict[str, Any] = {
+        "attn": "prob", "data": "small", "horizon": 2, "regime": "few", "linear": False, "seed": 0,
+        "tokens": 9, "parameters": 1000, "budget_parameters": 1000, "within_budget": True,
+        "effective": "encoder.0: prob", "is_full": False, "steps": 6, "train_seconds": 1.5,
+        "windows_per_second": 100.0, "mse": float(np.nanmean(errors)), "mae": 0.5,
+        "windows": len(errors), "floors": {"low": {"mse": 0.5}, "high": {"mse": 2.0}},
+        "inference_ms": 1.25, "peak_mib": 3.0, "config": {}, "config_digest": "c",
+        "data_digest": "d", "best_step": 6, "validation_mse": 1.0, "by_step": {}, "examples": {},
+        "hardware": "one", "commit": "abc", "command": "forecaster compare", "seconds": 1.0,
+    }  # fmt: skip
+    facts = known | facts
+    own = folder / "-".join(str(facts[key]) for key in ("attn", "regime", "linear", "seed"))
+    own.mkdir(parents=True)
+    save_file({"by_window": errors}, own / ARRAYS)
+    return Finished(own, CellRecord.read(facts))

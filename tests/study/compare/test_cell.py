@@ -1,0 +1,122 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file as load_weights
+
+from forecaster.base.errors import StorageError, UsageError
+from forecaster.config.run_config import load_dict
+from forecaster.evaluate.judge import judge
+from forecaster.evaluate.problem import make_problem
+from forecaster.parts import Blend, Network
+from forecaster.study.compare import table
+from forecaster.study.compare.cell import FACTS, WEIGHTS, Finished, Shared, read, train
+from tests.study.compare.grids import small_grid, trained
+
+
+@pytest.fixture(scope="module")
+def grid(home):
+    return small_grid(seeds=2)
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory):
+    return tmp_path_factory.mktemp("cells")
+
+
+def cell_named(grid, name):
+    return next(cell for cell in grid.cells if cell.name == name)
+
+
+@pytest.fixture(scope="module")
+def done(grid, cells):
+    return trained(grid, cell_named(grid, "full-5-few-linear-s0"), cells)
+
+
+def test_facts(done, grid):
+    facts = done.facts
+    cell = cell_named(grid, "full-5-few-linear-s0")
+    assert json.loads((done.folder / FACTS).read_text()) == facts.to_dict()
+    assert read(done.folder).facts == facts
+    assert facts.config == cell.config.to_dict()
+    assert facts.config_digest == cell.digest
+    assert facts.steps == 6
+    assert 0 <= facts.best_step <= 6
+    assert facts.budget_parameters == cell.parameters
+    assert facts.parameters == cell.parameters + 36 * 5, "and the linear path"
+    assert (facts.tokens, facts.effective, facts.is_full) == (9, "encoder.0: full", False)
+    assert (facts.commit, facts.command) == ("abc", "forecaster compare")
+    assert facts.mlflow_run_id is None
+    assert 0 <= facts.together <= 1
+    for key in ("train_seconds", "windows_per_second", "inference_ms", "seconds", "validation_mse"):
+        assert facts.to_dict()[key] > 0
+    assert facts["peak_mib"] >= 0
+    assert "1 threads" in facts.hardware
+
+
+@pytest.mark.parametrize(("holidays", "split"), [("DE", {}), (None, {"split": None})])
+def test_the_floors_are_those_of_its_own_problem(done, grid, cells, holidays, split):
+    cell = cell_named(grid, "full-5-few-linear-s0")
+    data = {"small": replace(grid.data["small"], **split)}
+    config = cell.config.to_dict()
+    config["data"]["holidays"] = holidays
+    other = replace(cell, name="other", steps=7, config=load_dict(config, "a test"))
+    found = trained(replace(grid, data=data), other, cells).facts.floors
+    assert found.keys() == done.facts.floors.keys()
+    assert found != done.facts.floors
+    assert trained(grid, replace(cell, name="again"), cells).facts.floors == done.facts.floors
+
+
+def test_it_is_what_the_evaluation_says(done, grid):
+    """With every test window, the floors, and the weights that were kept."""
+    cell = cell_named(grid, "full-5-few-linear-s0")
+    problem = make_problem(cell.config, grid.data["small"])
+    model = problem.build_model()
+    model.load_state_dict(load_weights(done.folder / WEIGHTS))
+    judged = judge(problem, Blend.alone(Network(model)), "cpu").record.to_dict()
+    for key in ("mse", "mae", "windows", "by_step"):
+        assert done.facts.to_dict()[key] == judged[key]
+    for name, floor in judged["floors"].items():
+        assert done.facts.floors[name].measured == {"mse": floor["mse"], "mae": floor["mae"]}
+    by_window = done.by_window()
+    assert by_window.dtype == np.float64
+    assert by_window.mean() == pytest.approx(judged["mse"])
+    errors = [by_window[done.facts.examples[name]] for name in ("best", "median", "worst")]
+    assert errors == [by_window.min(), np.sort(by_window)[len(by_window) // 2], by_window.max()]
+
+
+def test_it_can_be_repeated(done, grid, tmp_path):
+    again = trained(grid, cell_named(grid, "full-5-few-linear-s0"), tmp_path)
+    np.testing.assert_array_equal(again.by_window(), done.by_window())
+
+
+def test_full_against_full_ties(done, grid, cells):
+    """The same type with another seed does not differ measurably; with the same one, not at all."""
+    other = trained(grid, cell_named(grid, "full-5-few-linear-s1"), cells)
+    assert other.facts["mse"] != done.facts["mse"]
+    renamed = Finished(other.folder, other.facts.model_copy(update={"seed": 0}))
+    assert table.compare([done], [renamed]).verdict == "no measurable difference"
+    itself = table.compare([done], [done])
+    assert (itself.low, itself.difference, itself.high) == (0, 0, 0)
+    assert itself.verdict == "no measurable difference"
+
+
+def test_too_few_steps_to_be_checked(grid):
+    cell = replace(cell_named(grid, "full-5-many-plain-s0"), steps=3)
+    with pytest.raises(UsageError, match="3 steps end before the first check, which comes after 6"):
+        train(Shared(grid.data, "abc", "forecaster compare"), cell)
+
+
+def test_more_facts_can_be_noted(done, tmp_path):
+    file = tmp_path / FACTS
+    file.write_text("{}")
+    noted = Finished(tmp_path, done.facts).note(mlflow_run_id="1")
+    assert noted.facts == done.facts.model_copy(update={"mlflow_run_id": "1"})
+    assert read(tmp_path).facts == noted.facts
+    assert [path.name for path in tmp_path.iterdir()] == [FACTS]
+
+
+def test_a_damaged_cell(tmp_path):
+    with pytest.raises(StorageError, match=r"cell.json cannot be read: .* Remove "):
+        read(tmp_path)

@@ -1,0 +1,255 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from forecaster.attention import ATTENTIONS, Effective
+from forecaster.base import installation
+from forecaster.base.errors import ConfigError, UsageError
+from forecaster.config.run_config import load
+from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.study.compare.grid import (
+    BUDGET_MARGIN,
+    amounts_to_full,
+    define,
+    read,
+    resolve,
+    tokens,
+)
+from tests.study.compare.grids import small_grid, values
+
+DATA = os.environ.get("FORECASTER_DATA", "")
+PACKAGED = sorted((installation.configs() / "grids").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def grid(home):
+    return small_grid(attn="all", seeds=2)
+
+
+def build(cell, grid):
+    return make_problem(cell.config, grid.data[cell.data]).build_model()
+
+
+class TestDefine:
+    def test_the_references_come_along(self):
+        assert define(values(attn=["lsh", "prob"]), {}, "").attentions() == [
+            "full", "prob", "lsh", "static", "mean", "none",
+        ]  # fmt: skip
+        assert define(values(attn="all"), {}, "").attentions() == list(ATTENTIONS)
+
+    def test_seeds_are_a_number_or_a_list(self):
+        assert define(values(seeds=3), {}, "").each_seed() == [0, 1, 2]
+        assert define(values(seeds=[7, 4]), {}, "").each_seed() == [7, 4]
+
+    def test_changes_replace_values_and_add_sets(self):
+        given = values()
+        changes = {"horizons": [7, 8], "protocol.steps": 9, "protocol.set": ["train.lr=0.5"]}
+        changed = define(given, changes, "")
+        assert changed.horizons == [7, 8]
+        assert changed.protocol.steps == 9
+        assert changed.protocol.set == [*given["protocol"]["set"], "train.lr=0.5"]
+        assert given == values(), "what was given stays"
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"horizon": [5]}, "toy.yaml: horizon: .*Did you mean 'horizons'"),
+            ({"dat-": ["ETTh1"]}, "dat-: .*Did you mean 'data'"),
+            ({"protocol.step": 3}, "protocol.step: unknown. Did you mean 'steps'"),
+            ({"protocol.regimes": {"x": {"sets": []}}}, r"regimes.x.sets: .*Did you mean 'set'"),
+            ({"protocol.regimes": {"a-b": {}}}, "a-b"),
+            ({"protocol.regimes": {}}, "protocol.regimes: .*at least 1"),
+            (
+                {"protocol.regimes": {"x": {"swap": ["middle"]}}},
+                "swap.0: input should be 'encoder'",
+            ),
+            ({"protocol.steps": 0}, "protocol.steps: .*greater than or equal to 1, got 0"),
+            ({"data": "small"}, "data: .*valid list, got 'small'"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, changes, message):
+        with pytest.raises(ConfigError, match=message):
+            define(values(), changes, "toy.yaml")
+
+
+class TestRead:
+    def test_a_file_and_a_name(self, tmp_path):
+        file = tmp_path / "mine.yaml"
+        file.write_text("seeds: 2\n")
+        assert read(str(file)) == ("mine", {"seeds": 2})
+        assert read("default")[0] == "default"
+
+    def test_an_unknown_one(self):
+        with pytest.raises(UsageError, match=r"no grid 'defult'.*Did you mean 'default'"):
+            read("defult")
+
+
+class TestResolve:
+    def test_every_combination_once(self, grid):
+        names = [cell.name for cell in grid.cells]
+        assert len(set(names)) == len(names) == len(ATTENTIONS) * (2 + 1) * 2 + 2
+        assert "prob-5-few-linear-s1" in names
+        assert [name for name in names if name.startswith("linear")] == [
+            f"linear-5-few-linear-s{seed}" for seed in (0, 1)
+        ]
+        assert [cell.seed for cell in grid.cells] == sorted(cell.seed for cell in grid.cells)
+
+    def test_in_a_group_the_attention_alone_varies(self, grid):
+        for regime, linear, seed in (("few", True, 0), ("few", False, 1), ("many", False, 1)):
+            group = [
+                c for c in grid.cells if (c.regime, c.linear, c.seed) == (regime, linear, seed)
+            ]
+            configs = [cell.config.to_dict() for cell in group]
+            for config in configs:
+                assert config.pop("attn")
+                assert config["model"].pop("feed_forward")
+            alone = [config["model"].pop("alone") for config in configs]
+            assert alone == [cell.attn == "linear" for cell in group]
+            assert all(config == configs[0] for config in configs)
+            assert {tokens(build(cell, grid)) for cell in group} == {9 if regime == "few" else 36}
+
+    def test_the_linear_path_takes_its_rate_along(self, grid):
+        for cell in grid.cells:
+            assert cell.config.model.options["linear"] is cell.linear
+            assert cell.config.train.lr_of == ({"linear": 0.001} if cell.linear else {})
+            assert cell.config.train.patience == cell.steps
+
+    def test_the_budget(self, grid):
+        counts = {}
+        for cell in grid.cells:
+            named = build(cell, grid).named_parameters()
+            learned = [(name, p.numel()) for name, p in named if p.requires_grad]
+            count = sum(number for name, number in learned if not name.startswith("linear."))
+            assert count == cell.parameters
+            assert counts.setdefault((cell.regime, cell.attn), count) == count
+        for cell in grid.cells:
+            full = counts[cell.regime, "full"]
+            assert cell.within_budget == (abs(cell.parameters / full - 1) <= BUDGET_MARGIN)
+            near = cell.attn not in (
+                "gau",
+                "flash",
+                "static",
+                "linear",
+            ) and not cell.attn.startswith("aft-")
+            assert cell.within_budget or not near
+        assert not all(cell.within_budget for cell in grid.cells), "some cannot be brought there"
+
+    def test_a_skeleton_without_linear_path(self):
+        sets = ["window.past=24", "model=informer", "model.width=8", "model.feed_forward=8"]
+        changes = {"protocol.set": sets, "protocol.regimes": {"points": {}}}
+        bare = values()
+        bare["protocol"]["set"] = []
+        made = resolve("toy", define(bare, changes, ""))
+        assert {cell.linear for cell in made.cells} == {False}
+
+    @pytest.mark.parametrize("swap", [["cross"], ["encoder", "cross"]])
+    def test_the_cross_attention_is_swapped_where_the_regime_says_so(self, home, swap):
+        decoder = ["model.decoder_layers=1", "model.output=both", "attn=mean"]
+        changes = {"protocol.regimes": {"x": {"set": decoder, "swap": swap}}}
+        attns = ["topk", "logsparse"]
+        made = resolve("toy", define(values(attn=attns), changes, ""))
+        cells = [cell for cell in made.cells if cell.attn != "linear"]
+        assert {cell.attn for cell in cells} == {"full", "topk", "static", "mean", "none"}
+        for cell in cells:
+            model = build(cell, made)
+            own = ATTENTIONS[cell.attn if "encoder" in swap else "mean"]
+            assert type(model.encoder[0].attention) is type(model.decoder[0].attention) is own
+            assert type(model.decoder[0].cross) is ATTENTIONS[cell.attn]
+        assert len({cell.digest for cell in made.cells}) == len(made.cells)
+
+    def test_two_data_sets_show_in_the_names(self, home):
+        with pytest.raises(UsageError, match="the same cell twice: small-full-5-few-linear-s0"):
+            small_grid(data=["small", "small"])
+
+    def test_static_is_left_out_where_there_are_too_many_positions(self, monkeypatch):
+        monkeypatch.setattr("forecaster.study.compare.grid.LONGEST", 9)
+        cells = small_grid().cells
+        assert {cell.regime for cell in cells if cell.attn == "static"} == {"few"}
+        assert {cell.regime for cell in cells if cell.attn == "mean"} == {"few", "many"}
+
+    def test_the_linear_path_alone(self, grid):
+        (first, second) = [cell for cell in grid.cells if cell.attn == "linear"]
+        model = build(first, grid)
+        assert (tokens(model), amounts_to_full("linear", model)) == (9, False)
+        assert (first.parameters, first.within_budget) == (3, False), "how far each level falls"
+        assert first.digest != second.digest
+
+    def test_a_seed_twice(self):
+        with pytest.raises(UsageError, match="the same cell twice: full-5-few-linear-s3"):
+            small_grid(seeds=[3, 3])
+
+    def test_a_type_may_have_options_of_its_own(self, home):
+        grid = small_grid(attn=["prob"], options={"prob": {"factor": 2}})
+        attention = {cell.attn: cell.config.to_dict()["attn"] for cell in grid.cells}
+        assert attention["prob"]["factor"] == 2
+        assert "factor" not in attention["none"] or attention["none"]["factor"] != 2
+        with pytest.raises(UsageError, match="unknown attention 'porb'"):
+            small_grid(options={"porb": {"factor": 2}})
+        with pytest.raises(UsageError, match="facto"):
+            small_grid(attn=["prob"], options={"prob": {"facto": 2}})
+
+    def test_an_unknown_attention(self):
+        with pytest.raises(UsageError, match=r"unknown attention 'porb'\. Did you mean 'prob'"):
+            small_grid(attn=["porb"])
+
+    def test_the_digest_depends_on_steps_and_configuration(self):
+        cells = [
+            *small_grid().cells,
+            *small_grid(**{"protocol.steps": 7}).cells,
+            *small_grid(**{"protocol.set": ["train.lr=0.5"]}).cells,
+        ]
+        assert len({cell.digest for cell in cells}) == len(cells)
+        assert small_grid().cells[0].digest == cells[0].digest
+
+
+def test_what_amounts_to_full(home):
+    found = {}
+    for name, sets in {
+        "full": [],
+        "prob": ["attn.factor=9"],
+        "topk": ["attn.topk=9"],
+        "lsh": [],
+    }.items():
+        config = load("small.yaml", sets, {"attn": name}, {})
+        problem = make_problem(*find_data(config, print))
+        found[name] = amounts_to_full(name, problem.build_model())
+    assert found == {"full": False, "prob": True, "topk": True, "lsh": True}
+
+
+def test_a_type_in_the_cross_attention_alone_may_amount_to_full(home):
+    sets = ["model.decoder_layers=1", "model.output=both", "attn.cross=prob"]
+    config = load("small.yaml", [*sets, "attn.cross.factor=9"], {"attn": "mean"}, {})
+    assert amounts_to_full("prob", make_problem(*find_data(config, print)).build_model())
+    config = load("small.yaml", sets, {"attn": "mean"}, {})
+    assert not amounts_to_full("lsh", make_problem(*find_data(config, print)).build_model())
+
+
+def test_a_text_decides_nothing(home, monkeypatch):
+    class Gated(ATTENTIONS["mean"]):
+        def amounts_to(self):
+            return Effective("fully gated: sees 8 of 84 keys")
+
+    monkeypatch.setitem(ATTENTIONS, "gated", Gated)
+    config = load("small.yaml", [], {"attn": "gated"}, {})
+    model = make_problem(*find_data(config, print)).build_model()
+    assert "fully gated: sees 8 of 84 keys" in model.effective().values()
+    assert not amounts_to_full("gated", model)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("file", PACKAGED, ids=lambda path: path.stem)
+def test_the_packaged_grids(file, monkeypatch):
+    """Each trains the types that it names within the budget, and no type amounts to full there."""
+    cards = Path(installation.__file__).parents[2] / "data" / "cards"
+    monkeypatch.setattr(installation, "cards", lambda: cards)
+    monkeypatch.setenv("FORECASTER_DATA", DATA)
+    made = resolve(*[file.stem, define(read(str(file))[1], {"seeds": 1}, file.name)])
+    assert {cell.attn for cell in made.cells} - {"linear"} == set(made.definition.attentions())
+    if file.stem in ("default", "small"):
+        lengths = sorted({tokens(build(cell, made)) for cell in made.cells if cell.attn == "full"})
+        assert lengths[0] >= 84
+        assert lengths[-1] >= 512
+    outside = {c.attn for c in made.cells if not c.within_budget}
+    assert outside <= {"aft-full", "aft-local", "static", "linear"}
+    assert not any(amounts_to_full(cell.attn, build(cell, made)) for cell in made.cells)

@@ -1,0 +1,80 @@
+from dataclasses import replace
+
+import pytest
+
+from forecaster.config.run_config import load
+from forecaster.datasets.facts import Event, Facts
+from forecaster.study.compare import regimes
+from forecaster.study.compare.grid import read
+from forecaster.study.compare.regimes import COLUMNS, REGIMES, Known
+
+PLAIN = Facts("mine", 1000, 700, "h", (), 0, 1, 1, None, (), (), None)
+FOUND = Known(
+    "prob", "content", {"grid": "columns", "regime": "series", "linear": True}, 1, 0, 1, 1.5,
+    "prob", 0.02, "take prob", "own", [], "prob", [], 0.5, ["nn5, T = 24"],
+)  # fmt: skip
+
+
+def alike(**changes):
+    facts = replace(PLAIN, **changes)
+    return {name for name, regime in REGIMES.items() if regime.see(facts).alike}
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Use these findings instead of those of the package."""
+    return lambda **found: monkeypatch.setattr(
+        regimes, "known", lambda: dict.fromkeys(REGIMES, FOUND) | found
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, set()),
+        ({"seasons": (24,), "cycles": 29}, {"usual"}),
+        ({"seasons": (24,), "cycles": 9}, set()),
+        ({"seasons": (24,), "cycles": 29, "drift": 0.29}, {"usual"}),
+        ({"seasons": (24,), "cycles": 29, "drift": 0.31}, {"drift"}),
+        ({"known": ("load",)}, {"known"}),
+        ({"known": ("promo",), "events": (Event("promo", 0.01, 9),)}, {"known", "recall"}),
+    ],
+)
+def test_what_a_series_resembles(changes, expected):
+    assert alike(**changes) == expected
+
+
+def test_many_columns_as_strongly_together_as_what_was_measured(measured):
+    many = {"targets": COLUMNS, "together": 0.3}
+    measured(columns=replace(FOUND, together=0.29))
+    assert alike(**many) == {"columns"}
+    measured(columns=FOUND)
+    assert alike(**many) == set()
+    assert (
+        "the least that was measured is 0.50" in REGIMES["columns"].see(replace(PLAIN, **many)).text
+    )
+    assert alike(targets=COLUMNS - 1, together=0.9) == set()
+    assert alike(targets=COLUMNS, together=None) == set()
+    assert alike(series=50) == set()
+
+
+def test_the_words():
+    assert REGIMES["usual"].see(PLAIN).text == "no visible season"
+    several = replace(PLAIN, known=("a", "b", "c", "d", "e"))
+    assert REGIMES["known"].see(several).text == "a, b, c and 2 more"
+    assert REGIMES["columns"].see(replace(PLAIN, series=50)).text.startswith("50 series of one")
+    once = replace(PLAIN, seasons=(24,), cycles=1)
+    assert REGIMES["usual"].see(once).text == "1 cycle of 24 steps, not 10"
+
+
+def test_what_comes_with_the_package_can_be_read():
+    """Every regime is studied by name, and each recipe is a configuration with its tokens."""
+    assert regimes.known().keys() == REGIMES.keys()
+    for name, found in regimes.known().items():
+        assert found.evidence
+        config = load("own", found.sets, {"attn": found.swapped, "data": "mine.csv"}).config
+        assert found.attn in (config.attn.name, config.attn.cross and config.attn.cross.name)
+        if found.place is not None:
+            assert found.place["grid"] == name
+            assert config.model.options["linear"] == found.place["linear"]
+            assert found.place["regime"] in read(name)[1]["protocol"]["regimes"]

@@ -1,0 +1,324 @@
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from forecaster import cli
+from forecaster.base.errors import StorageError, UnavailableError, UsageError
+from forecaster.base.workers import FailedError
+from forecaster.study import compare
+from forecaster.tracking import pages
+from forecaster.tracking.store import MlflowClient  # which silences MLflow first
+from tests.study.compare.grids import finished, small_grid, values
+
+CELLS = 13  # full and the controls; few with and without linear path, many without; the path
+
+
+@pytest.fixture
+def here(home, tmp_path, monkeypatch):
+    """A separate folder, and cells that run in this process."""
+
+    def each(work, shared, items, processes):
+        for item in items:
+            try:
+                yield item, work(shared, item)
+            except Exception as error:
+                yield item, FailedError(f"raised {type(error).__name__}: {error}")
+
+    (tmp_path / "small.yaml").write_text((home / "small.yaml").read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compare, "each", each)
+    return tmp_path
+
+
+def run(grid, *, jobs=1, tracked=False):
+    said = []
+    outcome = compare.run(grid, said.append, jobs=jobs, tracked=tracked, command="the command")
+    return outcome, "\n".join(said)
+
+
+def stamps(outcome):
+    return {cell.folder.name: cell.facts.seconds for cell in outcome.cells}
+
+
+def test_a_grid_and_again(here, capsys):
+    outcome, said = run(small_grid())
+    assert said == f"grid toy in runs/grids/toy: {CELLS} cells, 0 of them finished; 1 at a time"
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == CELLS
+    assert lines[0].startswith("1/13 full-5-few-linear-s0: MSE 0.")
+    assert lines[0].endswith(" s; less than a minute to go")
+    assert lines[-1].endswith(" s"), "and no more to go"
+    assert len(outcome.cells) == CELLS
+    assert len(outcome.to_dict()["rows"]) == CELLS
+    assert outcome.failed == {}
+    document = json.loads((outcome.folder / "grid.json").read_text())
+    assert document["protocol"]["steps"] == 6
+    assert document["resolved"]["small-5-few-linear"]["model"]["linear"] is True
+    assert [cell.facts for cell in compare.finished(outcome.folder)] == sorted(
+        (cell.facts for cell in outcome.cells), key=_name
+    )
+
+    missing = outcome.cells[4].folder
+    for file in missing.iterdir():
+        file.unlink()
+    missing.rmdir()
+    again, said = run(small_grid())
+    assert f"{CELLS - 1} of them finished" in said
+    before, after = stamps(outcome), stamps(again)
+    assert {name for name in before if before[name] != after[name]} == {missing.name}
+
+
+def _name(facts):
+    path = "linear" if facts.linear else "plain"
+    return f"{facts.attn}-{facts.horizon}-{facts.regime}-{path}-s{facts.seed}"
+
+
+def test_the_time_to_go(tmp_path):
+    done = [finished(tmp_path, [1.0] * 9, seed=seed, seconds=60.0 * seed) for seed in (1, 3)]
+    assert compare._to_go(done, 9, 3) == "6 min to go"
+    assert compare._to_go(done, 1, 3) == "2 min to go"
+    assert compare._to_go(done[:0], 9, 3) == compare._to_go(done, 0, 3) == ""
+    assert compare._to_go([finished(tmp_path, [1.0])], 2, 2) == "less than a minute to go"
+
+
+def test_another_grid_of_that_name_is_refused_with_the_difference(here):
+    run(small_grid())
+    with pytest.raises(UsageError, match=r"protocol\.steps: 6 there, 7 here[^§]* --name"):
+        run(small_grid(**{"protocol.steps": 7}))
+    text = Path("small.yaml").read_text()
+    Path("small.yaml").write_text(text.replace("epochs: 2", "epochs: 2\n  clip: 1.0"))
+    with pytest.raises(UsageError, match=r"resolved\.small-5-few-linear\.train\.clip: None there"):
+        run(small_grid())
+
+
+def test_a_failing_cell_stops_no_other(here, capsys):
+    grid = small_grid()
+    cells = [replace(c, steps=1) if c.name == "full-5-many-plain-s0" else c for c in grid.cells]
+    outcome, _ = run(replace(grid, cells=cells))
+    assert len(outcome.cells) == CELLS - 1
+    assert list(outcome.failed) == ["full-5-many-plain-s0"]
+    assert (
+        "full-5-many-plain-s0: FAILED: raised UsageError: 1 steps end before"
+        in capsys.readouterr().err
+    )
+    assert len(run(grid)[0].cells) == CELLS
+
+
+@pytest.mark.parametrize("key", ["config_digest", "data_digest"])
+def test_a_cell_of_other_data_or_configuration_is_refused(here, key):
+    outcome, _ = run(replace(small_grid(), cells=small_grid().cells[:1]))
+    outcome.cells[0].note(**{key: "sha256:0"})
+    with pytest.raises(UsageError, match=rf"{key} is sha256:0, not sha256:.* Remove it"):
+        run(replace(small_grid(), cells=small_grid().cells[:1]))
+
+
+def test_a_damaged_grid(here):
+    Path("runs/grids/toy").mkdir(parents=True)
+    Path("runs/grids/toy/grid.json").write_text("{")
+    with pytest.raises(StorageError, match=r"grid\.json cannot be read"):
+        run(small_grid())
+
+
+def test_one_process_at_a_time(here):
+    Path("runs/grids/toy").mkdir(parents=True)
+    with (
+        FileLock("runs/grids/toy/.lock"),
+        pytest.raises(UsageError, match="another process is using runs/grids/toy"),
+    ):
+        run(small_grid())
+
+
+def test_no_finished_cell(here):
+    with pytest.raises(UsageError, match="no finished cell in runs/grids/x"):
+        compare.finished(Path("runs/grids/x"))
+
+
+class TestTracking:
+    @pytest.fixture
+    def runs(self, here, monkeypatch):
+        uri = f"sqlite:///{here}/mlflow.db"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+
+        def find():
+            found = MlflowClient(uri).search_runs(["1"], max_results=100)
+            return {run.info.run_name: run for run in found}
+
+        return find
+
+    def test_a_run_with_a_child_for_each_cell(self, runs):
+        outcome, _ = run(small_grid(), tracked=True)
+        found = runs()
+        parent = found.pop("toy")
+        assert set(found) == {f"toy-{cell.folder.name}" for cell in outcome.cells}
+        assert {run.info.status for run in [parent, *found.values()]} == {"FINISHED"}
+        text = parent.data.tags["mlflow.note.content"]
+        assert "Each cell is a run below this one" in text
+        for row in compare.table.rows(outcome.cells):
+            assert f"| {row.attn}&emsp; | {row['mse']:.4f}" in text
+        assert "| skill&emsp; | −none&emsp; | −static&emsp; | −full |" in text
+        assert text.startswith("small, T = 5, ")
+        assert "verdicts.json" in parent.data.tags["mlflow.loggedArtifacts"]
+        for cell in outcome.cells:
+            child = found[f"toy-{cell.folder.name}"]
+            assert child.info.run_id == cell.facts.mlflow_run_id
+            assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
+            for name in ("test_mse", "network_test_mse"):
+                assert child.data.metrics[name] == pytest.approx(cell.facts["mse"], rel=1e-5)
+            assert next(iter(child.data.metrics)) == "network_test_mse"
+            assert child.data.params["model.linear"] == str(cell.facts.linear)
+            assert child.data.params["regime"] == cell.facts.regime
+            assert child.data.params["blend"] == "none", "only the network is tested"
+            varied = {"model.linear", "model.tokens", "model.channels"}
+            assert child.data.params.keys() <= {
+                *pages.PARAMS,
+                *varied,
+                "model.feed_forward",
+                "regime",
+                "steps",
+            }
+            tags = {tag: str(getattr(cell.facts, key)) for key, tag in compare.TAGS.items()}
+            assert {**tags, "grid": "toy"}.items() <= child.data.tags.items()
+            assert {"attn", "attn.effective", "data.digest", "git.commit"} < tags.keys()
+        assert outcome.ui_command.startswith("mlflow ui")
+
+    def test_what_was_not_tracked_is_caught_up_with(self, runs):
+        """First without a tracker, then with one and failing cells, then with all cells."""
+        grid = small_grid()
+        short = {cell.name: replace(cell, steps=1) for cell in grid.cells}
+        some = [cell if i < 2 else short[cell.name] for i, cell in enumerate(grid.cells)]
+        run(replace(grid, cells=some))
+        some = [cell if i < 4 else short[cell.name] for i, cell in enumerate(grid.cells)]
+        run(replace(grid, cells=some), tracked=True)
+        first = runs()
+        assert len(first) == 1 + 4
+        run(grid, tracked=True)
+        assert len(runs()) == 1 + CELLS
+        assert runs()["toy"].info.run_id == first["toy"].info.run_id, "the same run goes on"
+
+
+class TestCommand:
+    def call(self, monkeypatch, *arguments):
+        monkeypatch.setattr(sys, "argv", ["forecaster", "compare", "--no-track", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code
+
+    @pytest.fixture(autouse=True)
+    def file(self, here):
+        import yaml
+
+        (here / "toy.yaml").write_text(yaml.safe_dump(values()))
+
+    def test_the_table(self, monkeypatch, capsys):
+        assert self.call(monkeypatch, "--grid", "toy.yaml", "--jobs", "1") == 0
+        shown = capsys.readouterr().out
+        assert shown.count("T = 5, few (9 tokens)") == 2
+        assert shown.count("T = 5, many (36 tokens)") == 1
+        assert "grid     runs/grids/toy" in shown
+
+    def test_json_and_changes(self, monkeypatch, capsys):
+        arguments = ("--grid", "toy.yaml", "--horizon", "7", "--set", "train.lr=0.02", "--json")
+        assert self.call(monkeypatch, *arguments) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["folder"] == "runs/grids/small-7"
+        assert {cell["horizon"] for cell in document["cells"]} == {7}
+        assert {cell["config"]["train"]["lr"] for cell in document["cells"]} == {0.02}
+        assert "--horizon 7" in document["cells"][0]["command"]
+
+    def test_a_file_gives_its_name_and_not_its_folder(self, monkeypatch, capsys, tmp_path):
+        def stop(name, definition):
+            raise UnavailableError(f"{definition.data} as {name}")
+
+        monkeypatch.setattr("forecaster.study.compare.resolve", stop)
+        file = str(tmp_path / "sales.csv")
+        assert self.call(monkeypatch, "--grid", "toy.yaml", "--data", file, "--horizon", "7") == 69
+        assert f"['{file}'] as sales-7" in capsys.readouterr().err
+
+    def test_failed_cells_are_listed(self, monkeypatch, capsys):
+        arguments = ("--grid", "toy.yaml", "--steps", "1", "--name", "short")
+        assert self.call(monkeypatch, *arguments) == 70
+        said = capsys.readouterr().err
+        assert f"{CELLS} of {CELLS} cells failed" in said
+        assert "  none-5-many-plain-s0: raised UsageError: 1 steps end before" in said
+
+    @pytest.mark.parametrize("horizon", ["96:336", "96,", "0"])
+    def test_a_horizon_that_is_no_number(self, horizon, monkeypatch, capsys):
+        assert self.call(monkeypatch, "--horizon", horizon) == 2
+        assert "--horizon: expected comma-separated numbers" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+class TestProcesses:
+    def test_serial_is_parallel(self, home, tmp_path, monkeypatch):
+        (tmp_path / "small.yaml").write_text((home / "small.yaml").read_text())
+        monkeypatch.chdir(tmp_path)
+        one, _ = run(small_grid("one"), jobs=1)
+        two, _ = run(small_grid("two"), jobs=2)
+        assert len(one.cells) == len(two.cells) == CELLS
+        for first, second in zip(one.cells, two.cells, strict=True):
+            np.testing.assert_array_equal(first.by_window(), second.by_window())
+            for key in ("mse", "mae", "validation_mse", "best_step", "by_step", "floors"):
+                assert first.facts[key] == second.facts[key]
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+    def test_after_a_signal_only_what_is_missing_is_run(self, home, tmp_path, monkeypatch, number):
+        """A stop in the middle leaves no half-finished cell; finished ones are not run again."""
+        (tmp_path / "small.yaml").write_text((home / "small.yaml").read_text())
+        monkeypatch.chdir(tmp_path)
+        code = (
+            "import signal, sys; sys.path.insert(0, sys.argv[1])\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it\n"
+            "from pathlib import Path\n"
+            "from forecaster import compare, resources\n"
+            "from tests.study.compare.grids import small_grid\n"
+            "if __name__ == '__main__':\n"
+            "    resources.cards = lambda: Path(sys.argv[2])\n"
+            "    compare.run(small_grid(), print, jobs=1, tracked=False, command='x')\n"
+        )
+        Path("go.py").write_text(code)
+        root = Path(__file__).resolve().parents[3]
+        process = subprocess.Popen([sys.executable, "go.py", root, home / "cards"])
+        cells = Path("runs/grids/toy/cells")
+        while len(list(cells.glob("[!.]*"))) < 2:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(number)
+        process.wait()
+        time.sleep(5)  # its worker finishes its cell, and then ends
+        before = {cell.folder.name: cell.facts.seconds for cell in compare.finished(cells.parent)}
+        assert 2 <= len(before) < CELLS
+        outcome, said = run(small_grid())
+        assert f"{len(before)} of them finished" in said
+        after = stamps(outcome)
+        assert len(after) == CELLS
+        assert {name for name in before if before[name] != after[name]} == set()
+
+
+@pytest.mark.slow
+def test_cells_on_ray_are_those_of_one_process_and_only_missing_ones_run_again(here, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(cli.__file__).parents[2]))
+    serial, _ = run(small_grid())
+    on_ray = small_grid("on-ray")
+    outcome = compare.run(on_ray, print, jobs=2, tracked=False, command="", ray="local")
+    assert outcome.failed == {}
+    for own, other in zip(serial.cells, outcome.cells, strict=True):
+        assert own.folder.name == other.folder.name
+        assert own.facts["mse"] == other.facts["mse"]
+        np.testing.assert_array_equal(own.by_window(), other.by_window())
+        files = [{file.name for file in each.folder.iterdir()} for each in (own, other)]
+        assert files[0] == files[1]
+    lost = outcome.cells[0].folder
+    before = stamps(outcome)
+    shutil.rmtree(lost)
+    again = compare.run(on_ray, print, jobs=2, tracked=False, command="", ray="local")
+    differing = {name for name, seconds in stamps(again).items() if seconds != before[name]}
+    assert differing == {lost.name}

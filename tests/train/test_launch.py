@@ -1,0 +1,126 @@
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from forecaster.base.errors import Stopped, UnavailableError, UsageError
+from forecaster.train import launch
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TORCHELASTIC_RUN_ID", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", launch.MEETING):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of torchrun on the second of two machines with three processes each."""
+    values = {"WORLD_SIZE": 6, "LOCAL_WORLD_SIZE": 3, "RANK": 3, "TORCHELASTIC_RUN_ID": "run"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, str(value))
+
+
+@pytest.mark.parametrize(
+    ("devices", "nodes", "count"), [(None, None, 1), (1, 1, 1), (4, None, 4), (2, 1, 2)]
+)
+def test_options_say_how_many(devices: int | None, nodes: int | None, count: int) -> None:
+    assert not launch.started()
+    assert launch.is_first()
+    assert launch.wanted(devices, nodes) == count
+
+
+def test_several_machines_are_for_torchrun() -> None:
+    words = "torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"
+    with pytest.raises(UsageError, match=rf"--nodes 2: .* {re.escape(words)} -m forecaster train"):
+        launch.wanted(4, 2)
+
+
+@pytest.mark.usefixtures("ranks")
+def test_torchrun_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert launch.started()
+    assert not launch.is_first()
+    for devices, nodes in [(None, None), (3, None), (None, 2), (3, 2)]:
+        assert launch.wanted(devices, nodes) == 6
+    with pytest.raises(UsageError, match=r"--devices 4, but torchrun has started 3 of 6 .*use --d"):
+        launch.wanted(4, None)
+    with pytest.raises(UsageError, match=r"--nodes 1, but torchrun .*: use --nodes 2, or leave"):
+        launch.wanted(3, 1)
+    monkeypatch.setenv("RANK", "0")
+    assert launch.is_first()
+    monkeypatch.setenv(launch.MEETING, "file")
+    assert not launch.is_first(), "what has started it was"
+
+
+def test_what_the_ranks_that_failed_come_to() -> None:
+    assert launch._status({1: 69, 0: 65}, 2) == 65
+    assert launch._status({1: 74}, 2) == 74
+    with pytest.raises(
+        UnavailableError, match=r"process 1 of 2 was ended by signal 9 \(out of mem"
+    ):
+        launch._status({1: -9}, 2)
+    with pytest.raises(UnavailableError, match=r"process 0 of 2 was ended by signal 11, which"):
+        launch._status({0: -11}, 2)
+
+
+RANKS = """
+import os, pathlib, signal, sys, time
+rank = int(os.environ["RANK"])
+assert os.environ["WORLD_SIZE"] == os.environ["LOCAL_WORLD_SIZE"] == "2"
+assert os.environ["LOCAL_RANK"] == os.environ["RANK"]
+assert pathlib.Path(os.environ["FORECASTER_MEETING"]).parent.is_dir()
+pathlib.Path(f"rank-{rank}").touch()
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "status"),
+    [
+        ("", 0),
+        ("sys.exit(69) if rank else time.sleep(60)", 69),
+        ("sys.exit(65) if rank == 0 else time.sleep(60)", 65),
+    ],
+)
+def test_one_that_fails_ends_the_others(
+    work: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python").write_text(f"#!{sys.executable}\n{RANKS}{work}")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(launch.sys, "executable", str(tmp_path / "python"))
+    before, begun = dict(os.environ), time.monotonic()
+    assert launch.start(2, ["train"]) == status
+    assert time.monotonic() - begun < 30
+    assert sorted(each.name for each in tmp_path.glob("rank-*")) == ["rank-0", "rank-1"]
+    assert dict(os.environ) == before
+
+
+def test_a_signal_reaches_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    work = """
+def end(*_):
+    pathlib.Path(f"ended-{rank}").touch()
+    sys.exit(143)
+signal.signal(signal.SIGTERM, end)
+pathlib.Path(f"ready-{rank}").touch()
+time.sleep(60)
+"""
+    (tmp_path / "python").write_text(f"#!{sys.executable}\n{RANKS}{work}")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(launch.sys, "executable", str(tmp_path / "python"))
+
+    sleep, stopped = time.sleep, []
+
+    def stop(seconds: float) -> None:
+        sleep(seconds)
+        if len([*tmp_path.glob("ready-*")]) == 2 and not stopped:
+            stopped.append(True)
+            raise Stopped(signal.SIGINT)
+
+    monkeypatch.setattr(launch.time, "sleep", stop)
+    assert launch.start(2, ["train"]) == 130
+    assert len([*tmp_path.glob("ended-*")]) == 2

@@ -1,0 +1,226 @@
+"""Real processes that train together, without a command around them."""
+
+import math
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from forecaster.attention import AttentionChoice, AttentionPlan
+from forecaster.base.errors import DivergedError, UnavailableError
+from forecaster.base.workers import each
+from forecaster.datasets import Windows
+from forecaster.model import TokenInformer
+from forecaster.train import ranks
+from forecaster.train.launch import MEETING
+from forecaster.train.loaders import EpochOrder
+from forecaster.train.ranks import ALONE, Team
+from tests.train.small import TASK, TRAIN, VALIDATION, Constant, cycle, informer, level, train
+
+COUNT = 2
+
+
+def together(work: Any, folder: Path, *shared: Any, seconds: float = 60.0) -> dict[int, Any]:
+    """What `work(team, *shared)` returns on each of COUNT ranks, or the error."""
+    given = (work, str(folder / "ranks"), seconds, shared)
+    return dict(each(as_rank, given, range(COUNT), COUNT))
+
+
+def as_rank(given: Any, rank: int) -> Any:
+    work, meeting, seconds, shared = given
+    torch.set_num_threads(1)
+    os.environ |= {
+        MEETING: meeting, "TORCHELASTIC_RUN_ID": "test", "GLOO_SOCKET_IFNAME": "lo",
+        "RANK": str(rank), "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(COUNT), "LOCAL_WORLD_SIZE": str(COUNT),
+    }  # fmt: skip
+    with ranks.joined("cpu", seconds) as team:
+        found = work(team, *shared)
+        if team.rank:
+            assert team.share() == b"", "rank 0 says that nothing follows"
+    return found
+
+
+def missing(windows: Windows) -> Windows:
+    """The same with a third of the values missing, most of them in the first rows."""
+    values = windows.values.clone()
+    values[:100][torch.rand(100, 2, generator=torch.Generator().manual_seed(1)) < 0.6] = math.nan
+    return replace(windows, values=values)
+
+
+def plain() -> Any:
+    """Without dropout, and without the draws of prob, which each part of a step repeats."""
+    torch.manual_seed(0)
+    full = AttentionChoice("full")
+    plan = AttentionPlan(full, full)
+    return TokenInformer(TASK, plan, parts=3, width=4, feed_forward=4, dropout=0.0)
+
+
+CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "prob": (lambda: cycle(dropout=0.0), {}),
+    "unequal shares": (plain, {"batch": 9, "windows": 65}),
+    "checks": (plain, {"checks": 3, "tolerance": 0.1, "clip": 0.5, "schedule": "halve"}),
+    "parts": (plain, {"accumulate": 3}),
+    "missing values": (plain, {"on": missing(TRAIN), "accumulate": 2}),
+    "computed again": (plain, {"checkpointing": True}),
+    "without a gradient": (lambda: Constant(0.0), {}),
+    "few checks": (plain, {"validation": level(1.0, 1)}),
+    "without validation": (plain, {"validation": None}),
+}
+
+
+def curve(build: Any, options: dict[str, Any], team: Team = ALONE) -> tuple[Any, Any]:
+    """The metrics of each epoch of a training, and its weights."""
+    model, told = build(), []
+    train(
+        model, team=team, epochs=options.pop("epochs", 2), **options,
+        report=lambda figures, epoch: told.append(
+            [figures.get("train_loss"), figures.get("validation_mse")]
+        ),
+    )  # fmt: skip
+    return told, [weight.tolist() for weight in model.state_dict().values()]
+
+
+def curves(team: Team) -> dict[str, Any]:
+    return {name: curve(build, dict(options), team) for name, (build, options) in CASES.items()}
+
+
+def close(one: Any, other: Any) -> bool:
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(close, one, other))
+    return one == other or abs(one - other) <= 1e-6 * max(1, abs(one))
+
+
+def test_the_loss_curve_is_that_of_one_process(tmp_path: Path) -> None:
+    found = together(curves, tmp_path)
+    assert found[0] == found[1], "every rank has the same figures and weights"
+    for name, (build, options) in CASES.items():
+        figures, _ = curve(build, dict(options))
+        assert figures[-1][0] is not None
+        assert close(figures, found[0][name][0]), name
+
+
+def used(team: Team) -> list[list[list[int]]]:
+    order = EpochOrder(1001, 16, 3, seed=5, team=team)
+    epochs = []
+    for epoch in range(3):
+        order.set_epoch(epoch)
+        epochs.append([batch.tolist() for batch in order])
+    return epochs
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_windows_are_shared_without_loss_or_repetition(count: int) -> None:
+    whole = used(ALONE)
+    shares = [used(Team(rank, count)) for rank in range(count)]
+    for epoch, batches in enumerate(whole):
+        for place, batch in enumerate(batches):
+            parts = [share[epoch][place] for share in shares]
+            assert [number for part in parts for number in part] == batch
+            assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        assert len({number for batch in batches for number in batch}) in (333, 334)
+
+
+def counted(team: Team) -> tuple[list[int], list[int]]:
+    """The windows that a training reads, and those of its checks, in order."""
+    taken: dict[Any, list[int]] = {False: [], True: []}
+    batch = Windows.batch
+
+    def note(self: Windows, index: torch.Tensor) -> Any:
+        taken[self is VALIDATION] += index.tolist()
+        return batch(self, index)
+
+    Windows.batch = note  # type: ignore[method-assign]
+    try:
+        train(cycle(), team=team, epochs=2, batch=10)
+    finally:
+        Windows.batch = batch  # type: ignore[method-assign]
+    return taken[False], taken[True]
+
+
+def test_a_training_reads_each_window_once_in_an_epoch(tmp_path: Path) -> None:
+    found = together(counted, tmp_path)
+    (own, checks), (other, checked) = found[0], found[1]
+    looked_at = 2  # which weights have a gradient, before the first step
+    read = sorted([*own[looked_at:], *other[looked_at:]])
+    assert read == sorted([*range(len(TRAIN))] * 2)
+    assert sorted(checks + checked) == sorted([*range(len(VALIDATION))] * 3)
+
+
+def drawn(team: Team) -> list[Any]:
+    return [curve(informer, {"epochs": 1}, team)[0], torch.rand(1).tolist()]
+
+
+def test_each_rank_drops_out_other_values(tmp_path: Path) -> None:
+    one, other = together(drawn, tmp_path).values()
+    assert one[0] == other[0]
+    assert one[1] != other[1]
+
+
+@pytest.mark.parametrize("how", ["dies", "hangs"])
+def test_the_others_notice_within_the_timeout(tmp_path: Path, how: str) -> None:
+    found = together(lost, tmp_path, how, seconds=2.0)
+    assert (
+        "raised LostError: another process of this training has ended, or has not answered"
+        in str(found[0])
+    )
+
+
+def lost(team: Team, how: str) -> None:
+    def report(figures: Any, epoch: int) -> None:
+        if epoch == 1 and team.rank:
+            if how == "dies":
+                os._exit(3)
+            time.sleep(5)
+
+    begun = time.monotonic()
+    try:
+        train(cycle(), team=team, epochs=30, report=report)
+    finally:
+        assert time.monotonic() - begun < 20
+
+
+def diverging(team: Team) -> str:
+    try:
+        values = TRAIN.values.clone()
+        values[5] = 3e38  # of the first windows only
+        train(cycle(), replace(TRAIN, values=values), team=team, epochs=3, batch=60)
+    except DivergedError as error:
+        return str(error)
+    return "went on"
+
+
+def test_what_diverges_on_one_rank_ends_all_of_them(tmp_path: Path) -> None:
+    one, other = together(diverging, tmp_path).values()
+    assert "the training loss is not finite at step" in one
+    assert one == other
+
+
+def test_a_gpu_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "0")
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "99")
+    with (
+        pytest.raises(UnavailableError, match=r"99 processes on a machine that shows \d+ GPUs"),
+        ranks.joined("cuda"),
+    ):
+        pass
+
+
+def test_alone_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    values = torch.rand(3)
+    with ranks.joined("cpu") as team:
+        assert team == ALONE
+        assert team.share(b"word") == b"word"
+        assert team.total(values) is team.least(values) is values
+        team.as_first([values])
+        team.gather()
+    with pytest.raises(RuntimeError, match=r"^not ours$"), ranks.talking():
+        raise RuntimeError("not ours")
