@@ -20,7 +20,7 @@ from training import RESULTS
 
 from forecaster.base import machine
 from forecaster.study import bench
-from forecaster.study.bench import Conditions, Shape
+from forecaster.study.bench import Setup, Shape
 
 SHAPES = {
     "L=8192": Shape(8192),
@@ -50,8 +50,7 @@ def main() -> None:
     device = machine.device(arguments.device)
     dtype = "bfloat16" if device == "cuda" else "float32"
     kinds = [
-        Conditions(causal, arguments.threads, device, dtype, arguments.limit)
-        for causal in (False, True)
+        Setup(causal, arguments.threads, device, dtype, arguments.limit) for causal in (False, True)
     ]
     where = "cuda" if device == "cuda" else f"{arguments.threads}-threads"
     if arguments.curves:
@@ -65,7 +64,7 @@ def main() -> None:
         keep(f"attention-{where}", document | {"rows": rows})
 
 
-def at(shape: str, names: list[str], how: Conditions) -> list[dict[str, Any]]:
+def at(shape: str, names: list[str], how: Setup) -> list[dict[str, Any]]:
     """The rows of one shape, each with the figures of SDPA."""
     sizes = SHAPES[shape]
     names = [name for name in names if sizes.heads > 1 or name in ONE_HEAD]

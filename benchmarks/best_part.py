@@ -24,7 +24,7 @@ from forecaster.config.run_config import load
 from forecaster.datasets import card_names
 from forecaster.evaluate import scores
 from forecaster.evaluate.figures import plain
-from forecaster.evaluate.judge import Shared
+from forecaster.evaluate.judge import SharedForecasts
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.run.experiment import train_anew
 
@@ -47,7 +47,7 @@ def measure(cell: Cell, seed: int) -> dict[str, Any]:
     device, begun = machine.device(config.device), time.monotonic()
     tried, served = train_anew(problem, device, say)
     windows = problem.calibrating(device)
-    shared = Shared(served, tried)
+    shared = SharedForecasts(served, tried)
     model, *each = scores([shared.path, *map(shared.of, tried)], windows)
     found = {part.name: score for part, score in zip(tried, each, strict=True)}
     best = min(found, key=lambda name: found[name].mse)

@@ -32,7 +32,7 @@ from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.export.graph import quiet
 from forecaster.model import Task
 from forecaster.parts import Blend, Network, fit_and_weigh
-from forecaster.study.bench import Conditions, about
+from forecaster.study.bench import Setup, about
 
 COLUMNS, CALENDAR, SEASON, PAST, HORIZON = 7, 4, 24, 504, 336  # of ETTh1 and the default recipe
 MODELS = ("prob", "full", "blend")
@@ -68,7 +68,7 @@ def main() -> None:
         command = shlex.join(["python", "-m", "benchmarks.inference", *sys.argv[1:]])
         head = {"kind": "inference", "command": command, "rounds": arguments.rounds}
         head |= {"threads": threads, "clock": "processor" if threads == 1 else "wall"}
-        documents.append({**head, **about(Conditions(threads=threads)), "rows": rows})
+        documents.append({**head, **about(Setup(threads=threads)), "rows": rows})
         if not arguments.no_keep:
             file = RESULTS / f"inference-{threads}-threads.json"
             file.write_text(json.dumps(documents[-1], indent=1) + "\n")

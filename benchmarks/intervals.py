@@ -27,7 +27,7 @@ from forecaster.config.run_config import load
 from forecaster.evaluate import SHARES, Calibration, Coverage, scores, sides
 from forecaster.evaluate.figures import IntervalMetric, shown
 from forecaster.evaluate.intervals import fitted
-from forecaster.evaluate.judge import Shared
+from forecaster.evaluate.judge import SharedForecasts
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.intervals import Intervals, conformal_offsets
 from forecaster.parts import Blend, fit_parts, weigh
@@ -95,7 +95,7 @@ def measure(config: str, data: str, horizon: int) -> dict[str, Any]:
     parts = fit_parts(fold)
     weights, _ = weigh(parts, fold.choose)
     blend = Blend(fold.task, {part.name: part for part in parts}, weights).eval()
-    model = Shared(blend, parts)  # forecasts each batch once for all rules
+    model = SharedForecasts(blend, parts)  # forecasts each batch once for all rules
     found = Calibration(model, problem.calibrating("cpu"), LEVELS)
     found.complete()
     names, scaler = problem.schema.targets, problem.schema.target_scaler

@@ -37,7 +37,7 @@ from forecaster.base.progress import Bar
 from forecaster.base.workers import FailedError, Worker
 from forecaster.config.run_config import load
 from forecaster.model import ForecastModel, Task
-from forecaster.study.bench import Conditions, about
+from forecaster.study.bench import Setup, about
 
 RESULTS = Path(__file__).parent / "results"
 LENGTHS = (2048, 4096, 8192, 16384)
@@ -101,7 +101,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "batch": BATCH,
         "horizon": HORIZON,
         "clock": "processor" if arguments.threads == 1 and where == "cpu" else "wall",
-        **about(Conditions(threads=arguments.threads, device=where)),
+        **about(Setup(threads=arguments.threads, device=where)),
         "rows": rows,
     }
 

@@ -45,7 +45,7 @@ from tqdm import tqdm
 
 from forecaster.forecast.predictor import Predictor
 from forecaster.study import bench
-from forecaster.study.bench import Conditions
+from forecaster.study.bench import Setup
 
 CONCURRENCY = (1, 32, 64)
 SHARED = (1, 8, 32)
@@ -115,7 +115,7 @@ def main() -> None:
     config = forecaster.bundle.config
     document = {
         "kind": "serving",
-        **bench.about(Conditions(threads=torch.get_num_threads(), device=forecaster.device)),
+        **bench.about(Setup(threads=torch.get_num_threads(), device=forecaster.device)),
         "model": config.model.name,
         "width": config.model.options["width"],
         "attn": config.attn.name,

@@ -47,7 +47,7 @@ from forecaster.base.workers import Worker
 from forecaster.config.run_config import RunConfig, load
 from forecaster.datasets import Batch
 from forecaster.model import Task
-from forecaster.study.bench import Conditions, about
+from forecaster.study.bench import Setup, about
 from forecaster.train.module import ForecastModule
 
 RESULTS = Path(__file__).parent / "results"
@@ -112,7 +112,7 @@ def main() -> None:
 def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
     """Measure one network with `threads` threads; the document that is kept."""
     network = NETWORKS[name]
-    facts = about(Conditions(threads=threads))
+    facts = about(Setup(threads=threads))
     peaks = {}
     for who in ("ours", "reference") if network.config == "informer" else ("ours",):
         with Worker(peak).ask(name, who, threads) as worker:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from benchmarks import size
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -118,6 +121,25 @@ class TestDependencies:
                     owners = {canonicalize_name(name) for name in distributions[module]}
                     owners = {COMES_WITH.get(owner, owner) for owner in owners}
                     assert owners & names, f"{file.name} imports {module}"
+
+
+class TestSizes:
+    """What may only grow in a commit that says what for."""
+
+    def test_of_the_product(self):
+        assert sum(map(size.lines, size.product(ROOT))) <= 39_200
+        rooms = [name for name in size.rooms(ROOT) if name not in size.OTHERS and name[0] != "_"]
+        assert len(rooms) <= 18
+
+    def test_a_name_is_that_of_one_class(self):
+        found = Counter(
+            node.name
+            for file in size.product(ROOT)
+            for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, ast.ClassDef)
+        )
+        # a card's and a reader's idea of a file without stamps; a notice, and how it is sent
+        assert {name for name, count in found.items() if count > 1} == {"Bare", "Notice"}
 
 
 class TestTools:

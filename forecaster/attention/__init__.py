@@ -13,7 +13,7 @@ from collections.abc import Mapping, MutableMapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from forecaster.attention.plugins import Catalogue, Table
+from forecaster.attention.plugins import Catalogue, LazyTable
 
 if TYPE_CHECKING:
     from forecaster.attention.aft_conv import AFTConvAttention, aft_conv_attention, aft_conv_kernel
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from forecaster.attention.strided import StridedAttention, strided_attention
     from forecaster.attention.topk import TopKAttention, topk_attention
 
-ATTENTIONS: "MutableMapping[str, type[Attention]]" = Table(
+ATTENTIONS: "MutableMapping[str, type[Attention]]" = LazyTable(
     [
         "full", "prob", "logsparse", "lsh", "strided", "fixed", "topk", "single", "fastformer",
         "gau", "flash", "diff", "aft-full", "aft-local", "aft-simple", "aft-conv", "static",

@@ -41,7 +41,7 @@ def allowed(name: str, group: str = GROUP) -> bool:
     return group not in named or name in named[group]
 
 
-class Table(UserDict[str, Any]):
+class LazyTable(UserDict[str, Any]):
     """Classes by name. The file of a name is imported, and its class found, when first read."""
 
     def __init__(self, names: Collection[str]) -> None:

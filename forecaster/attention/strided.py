@@ -115,7 +115,7 @@ def strided_attention(
     def parts(strip: Strip) -> list[KeyTiles]:
         parts: list[KeyTiles] = []
         if pattern != "local":
-            parts.append(_Column(strip, stride, causal))
+            parts.append(_SameRemainder(strip, stride, causal))
         if pattern != "column":
             blocks = strip.batch * strip.padded // block
             per_key = q.shape[1] * q.shape[3] + block  # its gradient and its column of the mask
@@ -236,7 +236,7 @@ class _Local(KeyTiles):
 
 
 @dataclass(frozen=True)
-class _Column(SelfTiles):
+class _SameRemainder(SelfTiles):
     """All steps with equal remainders modulo the stride: a view of the strip across its heads."""
 
     strip: Strip

@@ -115,7 +115,7 @@ def bench_attention(
     if width % 2:
         raise UsageError(f"--width must be even, because diff halves it, got {width}")
     where = machine.device(device or "auto")
-    how = measure.Conditions(
+    how = measure.Setup(
         causal=causal,
         threads=threads or torch.get_num_threads(),
         device=where,

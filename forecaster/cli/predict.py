@@ -163,10 +163,10 @@ def _each(
     from forecaster.base import cluster, machine
     from forecaster.forecast import batch
 
-    def each(files: Sequence[batch.Part]) -> Iterable[tuple[batch.Part, Any]]:
+    def each(files: Sequence[batch.InputFile]) -> Iterable[tuple[batch.InputFile, Any]]:
         if ray is None:
             return ((part, work.draft(source.predict, part)) for part in files)
-        shared = batch.Shared(replace(work, here=Path.cwd()), source.bundle, device or "auto")
+        shared = batch.BatchWork(replace(work, here=Path.cwd()), source.bundle, device or "auto")
         jobs = min(machine.cores(), max(1, len(files)))
         return cluster.each(batch.draft_apart, shared, files, ray, jobs, gpus) if files else ()
 

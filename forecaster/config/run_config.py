@@ -70,7 +70,7 @@ ONE_UNDERSCORE = re.compile(
 )
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """Frozen; unknown keys and other types are refused."""
 
     model_config = ConfigDict(
@@ -119,7 +119,7 @@ _OF_FILES = (
 """Values that describe how to read a file; a data card has its own."""
 
 
-class DataConfig(Section):
+class DataConfig(ConfigSection):
     name: str = "ETTh1"
     """A data card, see `forecaster data`; or a file, a folder or a pattern."""
     otherwise: str | None = None
@@ -211,7 +211,7 @@ class DataConfig(Section):
         return self
 
 
-class WindowConfig(Section):
+class WindowConfig(ConfigSection):
     past: int | str = 96
     """Look-back P: steps, "21 cycles" of the data's main season, or auto, a length that fits."""
     start: Positive | None = None
@@ -320,7 +320,7 @@ class AttnConfig(AttentionOption):
         )
 
 
-class TrainConfig(Section):
+class TrainConfig(ConfigSection):
     epochs: Positive = 6
     """The largest number of passes over the training windows."""
     updates: Positive | None = None
@@ -377,7 +377,7 @@ class TrainConfig(Section):
     """After the honest evaluation, train once more on all rows and keep those weights."""
 
 
-class IntervalsConfig(Section):
+class IntervalsConfig(ConfigSection):
     levels: Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=1)] = [
         0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975,
     ]  # fmt: skip
@@ -399,7 +399,7 @@ class IntervalsConfig(Section):
         return levels
 
 
-class TrackConfig(Section):
+class TrackConfig(ConfigSection):
     uri: str | None = None
     """MLflow's address; by default $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     experiment: str = "forecaster"
@@ -411,7 +411,7 @@ class TrackConfig(Section):
     """Register the model and let it challenge the champion (docs/serving.md)."""
 
 
-class _Values(Section):
+class _Values(ConfigSection):
     """The values of a run, with its classes unchecked: checking them needs torch."""
 
     data: DataConfig = DataConfig()

@@ -145,7 +145,7 @@ class Source(_Facts):
         return PurePosixPath(self.files[-1]).name
 
 
-class Split(_Facts):
+class SplitRule(_Facts):
     """Where the parts end, as rows or as fractions (train, validation, test) of all rows."""
 
     rows: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None
@@ -220,7 +220,7 @@ class Card(_Facts):
     targets: tuple[str, ...] = ()
     future_covariates: tuple[str, ...] = ()
     seasons: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
-    split: Split
+    split: SplitRule
     licence: str
     citation: str
 

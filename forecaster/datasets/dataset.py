@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from forecaster.datasets.card import Split
+from forecaster.datasets.card import SplitRule
 from forecaster.datasets.reading import Reading, Timezone
 from forecaster.datasets.series import Series
 
@@ -31,7 +31,7 @@ class Dataset:
     main_target: str
     said: tuple[str, ...]
     counts: dict[str, Any]
-    split: Split | None = None
+    split: SplitRule | None = None
     whole: Series | None = None
     past: int | None = None
     as_it_is: bool = False

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError
-from forecaster.datasets.card import Split
+from forecaster.datasets.card import SplitRule
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.items import Items
 from forecaster.datasets.reading import Reading
@@ -206,7 +206,7 @@ def panel(
         main_target=targets[0],
         said=(),
         counts={},
-        split=Split(rows=(ends[0], ends[1], ends[2])),
+        split=SplitRule(rows=(ends[0], ends[1], ends[2])),
         past=past,
         as_it_is=True,
     )  # fmt: skip

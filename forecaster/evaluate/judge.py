@@ -118,7 +118,7 @@ def judge(
     model = model.to(device).eval()
     if parts is None:
         parts = parts_of(problem, model, device)
-    shared = Shared(model, [part.to(device).eval() for part in parts])
+    shared = SharedForecasts(model, [part.to(device).eval() for part in parts])
     names, scaler = problem.schema.targets, problem.schema.target_scaler
     online = problem.config.intervals.online
     coverage = None if intervals is None else Coverage(shared, intervals, scaler, online=online)
@@ -145,7 +145,7 @@ def parts_of(problem: Problem, model: Blend, device: str) -> list[Part]:
     return parts + [part for part in own.values() if part not in parts]
 
 
-class Shared:
+class SharedForecasts:
     """A model and its parts on the same batches: each part forecasts a batch once."""
 
     def __init__(self, model: Blend, parts: Sequence[Part]) -> None:

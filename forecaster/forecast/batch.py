@@ -36,7 +36,7 @@ Write = Callable[["pd.DataFrame", Path], None]
 
 
 @dataclass(frozen=True)
-class Part:
+class InputFile:
     """A file of histories, and the name of the file for their forecasts."""
 
     source: Path
@@ -62,7 +62,9 @@ class Draft:
     refused: str = ""
 
 
-Each = Callable[[Sequence[Part]], Iterable[tuple[Part, Draft | ForecasterError | FailedError]]]
+Each = Callable[
+    [Sequence[InputFile]], Iterable[tuple[InputFile, Draft | ForecasterError | FailedError]]
+]
 """Applies `Work.draft` to some files, in any order, in this process or in others."""
 
 
@@ -81,7 +83,7 @@ class Work:
     options: Mapping[str, Any] = field(default_factory=dict)
     here: Path = Path()
 
-    def draft(self, predict: Callable[..., "pd.DataFrame"], part: Part) -> Draft:
+    def draft(self, predict: Callable[..., "pd.DataFrame"], part: InputFile) -> Draft:
         """Forecast a file with a model's method `predict`, and write to a file beside the target.
 
         Raises StorageError if writing fails.
@@ -102,7 +104,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Shared:
+class BatchWork:
     """What all worker processes share: the work, the model, and the device it runs on."""
 
     work: Work
@@ -110,7 +112,7 @@ class Shared:
     device: str
 
 
-def draft_apart(shared: Shared, part: Part) -> Draft | ForecasterError:
+def draft_apart(shared: BatchWork, part: InputFile) -> Draft | ForecasterError:
     """Run `Work.draft` in a worker process; return errors instead of raising them."""
     from forecaster.forecast.predictor import Predictor
 
@@ -129,7 +131,7 @@ _models: dict[str, "Predictor"] = {}
 
 
 @dataclass(frozen=True)
-class Done:
+class BatchResult:
     """How many files were written now, how many were kept, and how many rows were written now."""
 
     written: int
@@ -137,7 +139,7 @@ class Done:
     rows: int
 
 
-def parts(wanted: str, output: Path) -> list[Part]:
+def parts(wanted: str, output: Path) -> list[InputFile]:
     """The files in a folder or matching a pattern, sorted by name.
 
     Files in the folder `output` are earlier forecasts and are left out.
@@ -152,7 +154,7 @@ def parts(wanted: str, output: Path) -> list[Part]:
     files = [each for each in files if output.resolve() not in each.resolve().parents]
     if not files:
         raise UnavailableError(f"{wanted} matches no data file ({', '.join(TABLES)})")
-    found: dict[str, Part] = {}
+    found: dict[str, InputFile] = {}
     for file in files:
         inside = file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
         name = _name(inside)
@@ -161,7 +163,7 @@ def parts(wanted: str, output: Path) -> list[Part]:
                 f"the forecasts of {found[name].source} and of {file} would both be written to "
                 f"{name}: rename one of them"
             )
-        found[name] = Part(file, name)
+        found[name] = InputFile(file, name)
     return list(found.values())
 
 
@@ -184,12 +186,12 @@ def _name(file: Path) -> str:
 
 def forecast_all(
     each: Each,
-    files: Sequence[Part],
+    files: Sequence[InputFile],
     output: Path,
     time: str,
     request: Mapping[str, Any],
     say: Say = lambda _: None,
-) -> Done:
+) -> BatchResult:
     """Write the forecasts of each file into the folder `output`.
 
     `each` drafts the missing ones; only this process moves drafts to their targets, after checking
@@ -202,11 +204,11 @@ def forecast_all(
     owners: dict[tuple[str, ...], str] = {}
     told: set[str] = set()
     failed: list[str] = []
-    missing: list[Part] = []
+    missing: list[InputFile] = []
     kept = written = rows = 0
     facts = {part.name: part.facts() for part in files}
 
-    def refuse(part: Part, why: str) -> None:
+    def refuse(part: InputFile, why: str) -> None:
         failed.append(part.name)
         say(why)
         bar.advance(part.name, 1)
@@ -250,7 +252,7 @@ def forecast_all(
             f"{failed[0]}; the others are in {output}. Correct the files and run the same command "
             "again: finished forecasts are kept."
         )
-    return Done(written, kept, rows)
+    return BatchResult(written, kept, rows)
 
 
 def _named(file: Path, error: ForecasterError) -> str:

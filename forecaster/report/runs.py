@@ -189,7 +189,7 @@ def _columns(run: Judged) -> Table:
     """The errors of each predicted column, scaled and in units, and what its intervals covered."""
     share = percent(SHARES[0])
     metrics = [metric for metric in shown(ErrorMetric) if "column" in metric.by]
-    found = [tables.Column("column", "column"), *map(tables.of_metric, metrics)]
+    found = [tables.TableColumn("column", "column"), *map(tables.of_metric, metrics)]
     if run.test.band(share):
         covered = next(each for each in shown(IntervalMetric) if each.name == "coverage")
         own = tables.of_metric(covered, f"{share} % band ")
@@ -215,7 +215,7 @@ def _pairs(groups: Sequence[Sequence[Judged]]) -> Iterator[Table]:
 def _intervals(runs: Sequence[Judged]) -> Iterator[Section]:
     """The metrics of the runs that have intervals."""
     metrics = map(tables.of_metric, shown(IntervalMetric, "report"))
-    found = [tables.Column("form", "form"), tables.Column("share", "%"), *metrics]
+    found = [tables.TableColumn("form", "form"), tables.TableColumn("share", "%"), *metrics]
     notes, rows = [], []
     for run in runs:
         notes += [

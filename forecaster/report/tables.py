@@ -33,7 +33,7 @@ GAP = "&emsp; | "
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column: the key of its values in rows, its head, and how a value is printed."""
 
     key: str
@@ -41,13 +41,13 @@ class Column:
     text: Callable[[Cell], str] = lambda value: "" if value is None else str(value)
 
 
-def of_metric(metric: Metric, before: str = "") -> Column:
+def of_metric(metric: Metric, before: str = "") -> TableColumn:
     """The column of a metric; its head is the label after the words `before`."""
 
     def text(value: Cell) -> str:
         return metric.text(None if isinstance(value, str) else value)
 
-    return Column(metric.name, f"{before}{metric.label}", text)
+    return TableColumn(metric.name, f"{before}{metric.label}", text)
 
 
 def _number(form: str, zero: bool = True) -> Callable[[Cell], str]:
@@ -56,15 +56,15 @@ def _number(form: str, zero: bool = True) -> Callable[[Cell], str]:
 
 
 PART, CHOSEN, COLUMN, BAND = WORDS = (
-    Column("part", "part"), Column("chosen", "chosen"), Column("column", "column"),
-    Column("name", "intervals"),
+    TableColumn("part", "part"), TableColumn("chosen", "chosen"), TableColumn("column", "column"),
+    TableColumn("name", "intervals"),
 )  # fmt: skip
-WEIGHT = Column("weight", "weight", _number("{:.1%}", zero=False))
-VALIDATION = Column("validation_mse", "validation MSE", _number("{:.4f}"))
-SKILL = Column("skill", "skill", _number("{:+.1%}"))
+WEIGHT = TableColumn("weight", "weight", _number("{:.1%}", zero=False))
+VALIDATION = TableColumn("validation_mse", "validation MSE", _number("{:.4f}"))
+SKILL = TableColumn("skill", "skill", _number("{:+.1%}"))
 
 
-def cells(columns: Sequence[Column], rows: Sequence[Row]) -> list[tuple[str, ...]]:
+def cells(columns: Sequence[TableColumn], rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """The printed values of some columns of each row."""
     return [tuple(column.text(row.get(column.key)) for column in columns) for row in rows]
 
@@ -206,7 +206,7 @@ def _interval_lines(test: Backtest) -> list[str]:
     return lines
 
 
-def _lines(found: Sequence[Column], rows: Sequence[Row]) -> list[str]:
+def _lines(found: Sequence[TableColumn], rows: Sequence[Row]) -> list[str]:
     numbers = [place for place, column in enumerate(found) if column not in WORDS]
     return in_text([column.head for column in found], cells(found, rows), numbers)
 

@@ -31,9 +31,9 @@ from forecaster.base.extras import needed
 from forecaster.base.progress import Bar, Say
 from forecaster.base.workers import FailedError, Worker
 from forecaster.config.run_config import (
+    ConfigSection,
     Loaded,
     RunConfig,
-    Section,
     differences,
     find_file,
     load_dict,
@@ -55,7 +55,7 @@ BASE = "base"
 """What a search keeps beside its trials: the facts that all of them share."""
 
 
-class Range(Section):
+class Range(ConfigSection):
     """Numbers from `low` to `high`, both included; whole numbers if both ends are."""
 
     low: int | float
@@ -100,7 +100,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The result of a search: its trials, best first; `file` has the best configuration."""
 
     folder: Path
@@ -148,7 +148,7 @@ def run(
     limit: float | None,
     storage: str | None,
     tracked: bool,
-) -> Found:
+) -> SearchResult:
     """Search until `trials` trials have ended, or `limit` seconds are over.
 
     `load` resolves the configuration with further values as `--set` takes them. A failed trial is
@@ -200,7 +200,7 @@ def run(
     file = folder / "best.yaml"
     best = load(_sets(found[0].values)).config.to_dict()
     atomic.write(file, yaml.safe_dump(best, sort_keys=False).encode())
-    return Found(folder, found, file, above.ui_command if above else "")
+    return SearchResult(folder, found, file, above.ui_command if above else "")
 
 
 def _sets(values: Mapping[str, Any]) -> list[str]:

@@ -42,7 +42,7 @@ class Data(Document):
     source: str
 
 
-class Version(Document):
+class NewVersion(Document):
     """The version of a name that the model is to become.
 
     `tags` are those of `challenge.tags_of`, and `about` describes a new name in Markdown.
@@ -84,7 +84,7 @@ class Noted(Document):
     data: Data | None = None
     has_model: bool = False
     figures: Points | None = None
-    version: Version | None = None
+    version: NewVersion | None = None
     status: str = ""
     ended: int | None = None
 

@@ -21,7 +21,7 @@ from forecaster.base.errors import UsageError
 from forecaster.base.installation import without_password
 from forecaster.base.names import did_you_mean, model_reference
 from forecaster.record import challenge
-from forecaster.tracking.notes import Version
+from forecaster.tracking.notes import NewVersion
 
 KEY = "forecaster.run"
 """The tag of a run with our own id for it."""
@@ -39,7 +39,7 @@ BUNDLE = "artifacts/bundle"
 
 
 def register(
-    client: MlflowClient, uri: str, run: str, model: str, own: Version, about: str = ""
+    client: MlflowClient, uri: str, run: str, model: str, own: NewVersion, about: str = ""
 ) -> str:
     """Make a logged model the next version of a name, or find the version it already is; returns a
     sentence that states whether it is the champion now, and why.

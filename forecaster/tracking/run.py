@@ -38,7 +38,7 @@ from forecaster.base.installation import PACKAGE, TRAINING, tracking_uri, ui, wi
 from forecaster.base.progress import Say
 from forecaster.record import challenge
 from forecaster.tracking import notes
-from forecaster.tracking.notes import Data, Noted, Notes, Points, Version
+from forecaster.tracking.notes import Data, NewVersion, Noted, Notes, Points
 from forecaster.tracking.publish import OWN_ID, Publisher
 
 if TYPE_CHECKING:
@@ -304,10 +304,11 @@ class Run:
         """Register the model as a version of `name`, which `about` describes in Markdown; returns a
         sentence on the outcome.
 
-        The rule of `contest` decides whether it becomes the champion: `errors` are its `stretches`,
-        and `task` makes them comparable. If MLflow does not answer, all of this happens later.
+        The rule of `challenge` decides whether it becomes the champion: `errors` are its
+        `stretches`, and `task` makes them comparable. If MLflow does not answer, all of this
+        happens later.
         """
-        self._note(version=Version(name=name, tags=challenge.tags_of(errors, task), about=about))
+        self._note(version=NewVersion(name=name, tags=challenge.tags_of(errors, task), about=about))
         self.settle()
         later = f"{name} will be registered when MLflow has the run: {SYNC}"
         return self._publisher.registered or later

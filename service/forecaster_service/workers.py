@@ -104,7 +104,7 @@ def _supervise(listening: socket.socket, workers: int) -> int | None:
     return seen[0] if seen else None
 
 
-class Worker(Process):
+class ServiceWorker(Process):
     """One of several processes. It accepts no connection before it has its models, so that no
     request fails on one that replaces another."""
 
@@ -155,7 +155,7 @@ def create_worker() -> FastAPI:
     torch.set_num_threads(max(1, torch.get_num_threads() // int(workers)))
     ExitStack().enter_context(logs.owning_stderr())  # until the process ends
     try:
-        worker = Worker(int(workers), place)
+        worker = ServiceWorker(int(workers), place)
         return create_app(from_environment(), Found(place / "models"), worker)
     except Exception:
         logs.logger().exception("the service cannot start")

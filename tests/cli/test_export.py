@@ -39,7 +39,7 @@ def test_predict_with_it(folder, csv, run, tmp_path, monkeypatch):
         run("export", "--model", tmp_path / "calibrated", "--format", "onnx", "--output", "x")[0]
         == 0
     )
-    served = graph.Served(runtime.Predictor(bundle, "cpu"))
+    served = graph.ExportedModule(runtime.Predictor(bundle, "cpu"))
     monkeypatch.setattr(runtime, "session", lambda *_: eager.write(served, None)[1])
     arguments = ("predict", "--input", csv, "--levels", "0.1,0.9", "--horizon", "2")
     status, out, err = run(*arguments, "--model", "x", "--runtime", "onnx")

@@ -12,9 +12,9 @@ from forecaster.base.workers import FailedError
 from forecaster.cli.output import write
 from forecaster.forecast.batch import (
     LOG,
-    Done,
-    Part,
-    Shared,
+    BatchResult,
+    BatchWork,
+    InputFile,
     Work,
     draft_apart,
     forecast_all,
@@ -76,13 +76,15 @@ class TestParts:
         assert [each.name for each in parts("in/*.parquet", OUT)] == [
             "a.parquet", "b.parquet", "c.parquet",
         ]  # fmt: skip
-        assert parts("in/**/d.csv", OUT)[0] == Part(Path("in/year=2026/d.csv"), "year=2026/d.csv")
+        assert parts("in/**/d.csv", OUT)[0] == InputFile(
+            Path("in/year=2026/d.csv"), "year=2026/d.csv"
+        )
         assert parts("in/b.parquet", OUT)[0].name == "b.parquet"
 
     def test_an_ending_may_have_capitals(self):
         panel(Path("in/D.csv"), "d").rename("in/D.CSV")
-        assert parts("in/*.CSV", OUT) == [Part(Path("in/D.CSV"), "D.csv")]
-        assert run() == Done(written=4, kept=0, rows=7)
+        assert parts("in/*.CSV", OUT) == [InputFile(Path("in/D.CSV"), "D.csv")]
+        assert run() == BatchResult(written=4, kept=0, rows=7)
 
     def test_an_output_inside_the_input_is_no_input(self):
         files = parts("in", Path("in/out"))
@@ -102,7 +104,7 @@ class TestParts:
 
 def test_each_file_gets_its_own():
     panel(Path("in/year=2026/d.csv"), "d")
-    assert run() == Done(written=4, kept=0, rows=7)
+    assert run() == BatchResult(written=4, kept=0, rows=7)
     made = sorted(str(file.relative_to("out")) for file in Path("out").rglob("*.*"))
     assert made == ["a.parquet", "b.parquet", "c.parquet", LOG, "year=2026/d.csv"]
     pd.testing.assert_frame_equal(pd.read_parquet("out/b.parquet"), pd.read_parquet("in/b.parquet"))
@@ -115,10 +117,10 @@ def test_it_goes_on_where_it_was_stopped():
     log.write_bytes(log.read_bytes() + b'\n{"file": "b.par')  # killed while it wrote
     Path("out/.b.parquet").write_text("half")
     going_on = Forecaster()
-    assert run(going_on) == Done(written=2, kept=1, rows=4)
+    assert run(going_on) == BatchResult(written=2, kept=1, rows=4)
     assert going_on.asked == ["b.parquet", "c.parquet"]
     assert not Path("out/.b.parquet").exists()
-    assert run(going_on) == Done(written=0, kept=3, rows=0)
+    assert run(going_on) == BatchResult(written=0, kept=3, rows=0)
 
 
 def test_what_changed_or_went_is_forecast_again():
@@ -166,7 +168,7 @@ def test_a_bad_file_is_named_and_costs_no_other(kind, words):
     with pytest.raises(DataError, match=r"1 of 3 files .* the others are in out\."):
         run(Bad(), say=said.append)
     assert said == ["in/a.parquet: no column 'load'"]
-    assert run() == Done(written=1, kept=2, rows=2)
+    assert run() == BatchResult(written=1, kept=2, rows=2)
 
 
 def test_what_is_said_of_all_is_told_once():
@@ -198,7 +200,7 @@ class TestElsewhere:
         with pytest.raises(DataError, match=r"1 of 3 files .* the first is a\.parquet"):
             forecast_all(each, parts("in", OUT), OUT, "time", REQUEST, said.append)
         assert said == ["in/a.parquet: its process was lost: out of memory"]
-        assert run() == Done(written=1, kept=2, rows=2)
+        assert run() == BatchResult(written=1, kept=2, rows=2)
 
     def test_a_disk_that_is_full_there_ends_it(self):
         def each(missing):
@@ -222,10 +224,12 @@ class TestElsewhere:
         bundle = unsaved()
         work = Work(write, Path("out"), "time", {"horizon": 2}, here=tmp_path)
         monkeypatch.chdir("/")
-        draft = draft_apart(Shared(work, bundle, "cpu"), Part(Path("x.csv"), "x.csv"))
+        draft = draft_apart(BatchWork(work, bundle, "cpu"), InputFile(Path("x.csv"), "x.csv"))
         assert (draft.rows, draft.refused) == (2, "")
         assert (tmp_path / "out" / ".x.csv").is_file()
-        draft = draft_apart(Shared(work, bundle, "cpu"), Part(Path("in/a.parquet"), "a.parquet"))
+        draft = draft_apart(
+            BatchWork(work, bundle, "cpu"), InputFile(Path("in/a.parquet"), "a.parquet")
+        )
         assert draft.refused.startswith(f"{tmp_path}/in/a.parquet: columns 'wind', ")
 
 
@@ -233,13 +237,13 @@ def test_ids_of_a_csv_stay_as_they_are_written():
     for name in ("001", "1"):
         panel(Path(f"in/{name}.csv"), name)
     assert run(files=parts("in/*.csv", OUT)).written == 2
-    assert run(files=parts("in/*.csv", OUT)) == Done(written=0, kept=2, rows=0)
+    assert run(files=parts("in/*.csv", OUT)) == BatchResult(written=0, kept=2, rows=0)
 
 
 def test_files_of_one_series_have_no_ids():
     for name in "xy":
         write(pd.DataFrame({"time": ["2026-01-01"], "load": [1.0]}), Path(f"{name}.csv"))
-    assert run(files=parts("[xy].csv", OUT)) == Done(written=2, kept=0, rows=2)
+    assert run(files=parts("[xy].csv", OUT)) == BatchResult(written=2, kept=0, rows=2)
 
 
 def test_an_output_that_is_no_folder():

@@ -12,7 +12,7 @@ import torch
 
 from forecaster.config.run_config import RunConfig
 from forecaster.datasets import Batch, Dataset, Reading, Scaler, Series
-from forecaster.datasets.card import Split
+from forecaster.datasets.card import SplitRule
 from forecaster.evaluate import score
 from forecaster.evaluate.judge import forecast_with, judge
 from forecaster.evaluate.problem import Problem, make_problem
@@ -51,7 +51,7 @@ def problem(data: np.ndarray, model: dict[str, Any] = CYCLE, features: str = "M"
     targets = COLUMNS if features == "M" else ("b",)
     dataset = Dataset(
         name="small", reading=reading, series=series, targets=targets, features="M",
-        main_target="b", said=(), counts={}, split=Split(rows=(TRAIN, VALIDATION, TEST)),
+        main_target="b", said=(), counts={}, split=SplitRule(rows=(TRAIN, VALIDATION, TEST)),
     )  # fmt: skip
     return make_problem(config, dataset)
 

@@ -95,7 +95,7 @@ def test_what_its_process_wrote_last_is_taken(monkeypatch):
 def test_the_model_and_final_figures_of_a_run_that_goes_on_are_made_again():
     own = begin()
     figures = Points(at=7000, step=0, values={"test_mse": 1.0})
-    own.note(has_model=True, figures=figures, version=notes.Version(name="x", tags={}))
+    own.note(has_model=True, figures=figures, version=notes.NewVersion(name="x", tags={}))
     own.release()
     about = notes.take_up("0123456789").about
     assert (about.has_model, about.figures, about.version) == (False, None, None)

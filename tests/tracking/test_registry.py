@@ -12,7 +12,7 @@ from forecaster.config.run_config import RunConfig
 from forecaster.forecast.predictor import Predictor
 from forecaster.record.challenge import tags_of
 from forecaster.tracking import registry, store
-from forecaster.tracking.notes import Version
+from forecaster.tracking.notes import NewVersion
 from forecaster.tracking.registry import champions, download, promote, register, resolve
 from forecaster.tracking.run import start
 from forecaster.tracking.store import MlflowClient
@@ -39,7 +39,7 @@ def contest(logged, client, uri, monkeypatch):
         if shared:
             monkeypatch.setattr(store, "locked", lambda uri: nullcontext())
         run = client.create_run(experiment).info.run_id
-        own = Version(name=name, tags=tags_of(errors(error), task))
+        own = NewVersion(name=name, tags=tags_of(errors(error), task))
         return Made(name, register(client, uri, run, logged[1], own))
 
     return contest
@@ -179,7 +179,7 @@ class TestPromote:
         contest("forecaster-by-run", 0.5)
         with start(RunConfig(), "x", {}) as run:
             pass
-        own = Version(name="forecaster-by-run", tags=tags_of(errors(0.6), TASK))
+        own = NewVersion(name="forecaster-by-run", tags=tags_of(errors(0.6), TASK))
         first, again = (register(client, uri, run.id, logged[1], own) for _ in range(2))
         assert first == again
         assert promote(run.id).startswith("forecaster-by-run version 2 is the champion;")

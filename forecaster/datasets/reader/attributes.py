@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from forecaster.base.errors import DataError
 from forecaster.base.spelling import spelled
 from forecaster.datasets.reader.cells import holds_text, to_numbers, to_words
-from forecaster.datasets.reader.files import Rows, Table
+from forecaster.datasets.reader.files import RawTable, Rows
 
 
 class Attributes:
@@ -20,7 +20,7 @@ class Attributes:
         self,
         columns: Sequence[str],
         items: int,
-        table: Table,
+        table: RawTable,
         read_numbers: Callable[[Rows, str], NDArray[np.float64]],
     ) -> None:
         self.table = table

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from forecaster.base.errors import DataError
 from forecaster.base.spelling import spelled
 from forecaster.datasets.reader import stamps
-from forecaster.datasets.reader.files import Rows, Table
+from forecaster.datasets.reader.files import RawTable, Rows
 from forecaster.datasets.reader.parts import Column, find_parts, later
 from forecaster.datasets.reader.stamps import FORMS, as_words, different, matches, moments
 from forecaster.datasets.reading import Reading, Stamps
@@ -68,7 +68,7 @@ class Clock:
     zoned: bool | None = None
     example: str = field(default="", repr=False)
 
-    def read(self, rows: Rows, table: Table) -> NDArray[np.int64]:
+    def read(self, rows: Rows, table: RawTable) -> NDArray[np.int64]:
         """The stamps of some rows, in microseconds since 1970."""
         times = self._first(rows, table)
         for column, part in zip(self.columns[1:], self.stamps.parts, strict=True):
@@ -84,7 +84,7 @@ class Clock:
         """The stamp of a row as it is written."""
         return " ".join(str(rows.cells[column][row]) for column in self.columns)
 
-    def _first(self, rows: Rows, table: Table) -> NDArray[np.int64]:
+    def _first(self, rows: Rows, table: RawTable) -> NDArray[np.int64]:
         at = Column(rows, table, self.columns[0])
         cells = at.cells
         if _is_typed(cells.type) and not cells.null_count:
@@ -126,7 +126,7 @@ class Clock:
 
 
 def find_clock(
-    table: Table, reading: Reading, trained: bool = False, said: list[str] | None = None
+    table: RawTable, reading: Reading, trained: bool = False, said: list[str] | None = None
 ) -> Clock:
     """Find how the stamps of a table are written, from all of them if the first are ambiguous.
 
@@ -161,7 +161,7 @@ def _is_typed(kind: pa.DataType) -> bool:
 
 
 def _find_form(
-    table: Table, column: str, told: Stamps | None, trained: bool, said: list[str]
+    table: RawTable, column: str, told: Stamps | None, trained: bool, said: list[str]
 ) -> str:
     words = different(table.sample[column])
     if _is_typed(table.sample[column].type) or not len(words):
@@ -208,7 +208,7 @@ def _find_form(
     return form
 
 
-def _try(table: Table, column: str, forms: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def _try(table: RawTable, column: str, forms: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """The first stamp of a table that is wrong in each form, "" if all are good; and the forms in
     which all are evenly spaced."""
     wrong = dict.fromkeys(forms, "")
@@ -228,7 +228,7 @@ def _try(table: Table, column: str, forms: Sequence[str]) -> tuple[dict[str, str
     return wrong, [each for each in good if stamps.evenly(np.unique(np.concatenate(times[each])))]
 
 
-def _decide(table: Table, column: str, forms: list[str], trained: bool) -> tuple[str, str]:
+def _decide(table: RawTable, column: str, forms: list[str], trained: bool) -> tuple[str, str]:
     """The one of several forms that all stamps have, and a sentence if their spacing decided."""
     wrong, even = _try(table, column, forms)
     where = f"{table.where}, column '{column}'"

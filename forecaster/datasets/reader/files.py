@@ -22,9 +22,9 @@ from forecaster.base.installation import DOCUMENTS, SUFFIXES, TABLES
 from forecaster.datasets.reader.cells import Learned, Written, is_text, learn, to_numbers
 from forecaster.datasets.reader.dialect import SEPARATORS
 from forecaster.datasets.reader.formats import (
+    FileSource,
     Format,
     Frame,
-    Source,
     TextFile,
     Unpacked,
     Workbook,
@@ -65,7 +65,7 @@ class Bare:
 
 
 @dataclass(frozen=True)
-class Table:
+class RawTable:
     """The rows of a frame, or of files that have the same columns.
 
     `where` names the whole in messages. What the `reading` states about texts holds; the reading of
@@ -293,7 +293,7 @@ def _forms(text: Text) -> list[str]:
     return said
 
 
-def open_table(path: str, reading: Reading = NOTHING_SAID) -> Table:
+def open_table(path: str, reading: Reading = NOTHING_SAID) -> RawTable:
     """Open the table in a file, in the files of a folder, or in the files that match a pattern.
 
     A zip file is treated like a folder. Raises UnavailableError if there is no file.
@@ -315,10 +315,10 @@ def open_table(path: str, reading: Reading = NOTHING_SAID) -> Table:
             what = "matches no file" if glob.has_magic(str(place)) else "does not exist"
             raise UnavailableError(f"the data file {place} {what}.")
         sources = [source for file in files for source in _in_file(file)]
-    return Table(str(place), tuple(open_format(source, reading) for source in sources), reading)
+    return RawTable(str(place), tuple(open_format(source, reading) for source in sources), reading)
 
 
-def _in_folder(folder: Path) -> list[Source]:
+def _in_folder(folder: Path) -> list[FileSource]:
     """The data files of a folder."""
     inside = sorted(folder.iterdir(), key=lambda path: _natural(path.name))
     names = data_files([path.name for path in inside if path.is_file()])
@@ -340,11 +340,11 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [*key, (-1, name)]
 
 
-def _in_file(path: Path) -> list[Source]:
+def _in_file(path: Path) -> list[FileSource]:
     """A file or, if it is a zip file, the data files in it."""
-    source = Source(str(path), partial(path.open, "rb"), path)
+    source = FileSource(str(path), partial(path.open, "rb"), path)
     if source.magic.startswith(b"\x1f\x8b") or path.suffix.lower() == ".gz":
-        return [Source(str(path), partial(Unpacked, path))]
+        return [FileSource(str(path), partial(Unpacked, path))]
     if not source.magic.startswith(b"PK\3\4") and path.suffix.lower() != ".zip":
         return [source]
     with explained(str(path)), zipfile.ZipFile(path) as archive:
@@ -358,7 +358,7 @@ def _in_file(path: Path) -> list[Source]:
         raise DataError(f"{path}: the zip file has a password; unpack it yourself.")
     check_size(sum(members[name].file_size for name in names), str(path))
     return [
-        Source(f"{path}/{name}", partial(_member, path, name))
+        FileSource(f"{path}/{name}", partial(_member, path, name))
         for name in sorted(names, key=_natural)
     ]
 
@@ -371,7 +371,7 @@ def _member(path: Path, name: str) -> Any:
 
 def frame_table(
     frame: pd.DataFrame, time: str, where: str, reading: Reading = NOTHING_SAID
-) -> Table:
+) -> RawTable:
     """The table in a frame; a DatetimeIndex replaces a missing column `time`."""
     if time not in frame.columns and isinstance(frame.index, pd.DatetimeIndex):
         frame = frame.rename_axis(time).reset_index()
@@ -380,7 +380,7 @@ def frame_table(
         twice = next(name for name, times in Counter(map(str, frame.columns)).items() if times > 1)
         raise DataError(f"{where}: column '{twice}' appears twice.")
     table = pa.table({name: _column(column, reading) for name, column in columns.items()})
-    return Table(where, (Frame(where, table),), reading)
+    return RawTable(where, (Frame(where, table),), reading)
 
 
 def _column(column: "pd.Series[Any]", reading: Reading) -> pa.Array:

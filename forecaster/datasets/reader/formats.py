@@ -69,7 +69,7 @@ class Format(ABC):
 
 
 @dataclass(frozen=True)
-class Source:
+class FileSource:
     """A data file, on disk at `path` or packed in another file."""
 
     name: str
@@ -90,7 +90,7 @@ class Source:
             return pa.BufferReader(stream.read())
 
 
-def open_format(source: Source, reading: Reading) -> Format:
+def open_format(source: FileSource, reading: Reading) -> Format:
     """Open the part of a table in a file."""
     magic, name = source.magic, source.name.lower()
     if magic.startswith(b"PAR1") or name.endswith((".parquet", ".pq")):
@@ -125,7 +125,7 @@ class Frame(Format):
 class ParquetFile(Format):
     """The rows of a Parquet file."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: FileSource) -> None:
         self.name = source.name
         self.source = source
 
@@ -218,7 +218,7 @@ class Workbook(TextFile):
 
     separator = Format.separator
 
-    def __init__(self, source: Source, reading: Reading) -> None:
+    def __init__(self, source: FileSource, reading: Reading) -> None:
         self.source = source
         self.sheets: list[str] = []
         reading = replace(reading, text=Text(separator=","), timezone=None)

@@ -7,13 +7,13 @@ import pyarrow.compute as pc
 
 from forecaster.datasets.reader.cells import FLAG, LIKE_NUMBER, is_text, trimmed
 from forecaster.datasets.reader.clock import stamp_share
-from forecaster.datasets.reader.files import Table
+from forecaster.datasets.reader.files import RawTable
 from forecaster.datasets.reader.stamps import are_clocks
 
 Kind: TypeAlias = Literal["number", "flag", "stamp", "clock", "text", "empty", "other"]
 
 
-def kinds(table: Table) -> dict[str, Kind]:
+def kinds(table: RawTable) -> dict[str, Kind]:
     """The kind of each column, from the first rows; `empty` if they have no value in it."""
     return {
         name: _kind(table.sample[name].combine_chunks(), table.reading.missing)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from forecaster.base.errors import DataError
 from forecaster.datasets.reader import stamps
 from forecaster.datasets.reader.cells import to_numbers
-from forecaster.datasets.reader.files import Rows, Table
+from forecaster.datasets.reader.files import RawTable, Rows
 from forecaster.datasets.reader.stamps import SECOND, as_words, different
 
 MINUTE = 60 * SECOND
@@ -63,7 +63,7 @@ _NUMBER = re.compile(r"^\d{1,4}(?:\.0*)?$")
 class Column:
     """A column of some rows, with the names of its cells in messages."""
 
-    def __init__(self, rows: Rows, table: Table, column: str) -> None:
+    def __init__(self, rows: Rows, table: RawTable, column: str) -> None:
         self.rows, self.column, self.name = rows, column, table.names[rows.file]
         self.cells = rows.cells[column]
 
@@ -79,7 +79,7 @@ def _plain(name: str) -> str:
 
 
 def find_parts(
-    table: Table, form: str, columns: Sequence[str], told: Sequence[str], said: list[str]
+    table: RawTable, form: str, columns: Sequence[str], told: Sequence[str], said: list[str]
 ) -> tuple[str, ...]:
     """Find what each further time column counts, from its name and all of its values.
 

@@ -12,7 +12,7 @@ from forecaster.datasets.reader.clock import (
     counts_time,
     time_columns,
 )
-from forecaster.datasets.reader.files import Table
+from forecaster.datasets.reader.files import RawTable
 from forecaster.datasets.reader.kinds import Kind, kinds
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import missing_columns, quoted
@@ -33,7 +33,7 @@ class Roles:
     `file_id` is the id that stands for the files themselves, None if a column has that name.
     """
 
-    def __init__(self, table: Table, file_id: str | None, said: list[str]) -> None:
+    def __init__(self, table: RawTable, file_id: str | None, said: list[str]) -> None:
         self.table = table
         self.where = table.where
         self.file_id = file_id

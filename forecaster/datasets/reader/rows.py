@@ -27,9 +27,9 @@ from forecaster.datasets.reader.attributes import Attributes
 from forecaster.datasets.reader.categories import Categories, indicators
 from forecaster.datasets.reader.cells import Complain, to_numbers
 from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock
-from forecaster.datasets.reader.files import Rows, Table, frame_table, open_table
+from forecaster.datasets.reader.files import RawTable, Rows, frame_table, open_table
 from forecaster.datasets.reader.roles import Roles
-from forecaster.datasets.reader.survey import Found, Ids, Survey
+from forecaster.datasets.reader.survey import Ids, Occurrences, Survey
 from forecaster.datasets.reader.values import Values, allocate
 from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
@@ -92,7 +92,7 @@ def history(
 class Reader:
     """Reads one table; if `reading` has a time zone, it is complete, and nothing is found."""
 
-    def __init__(self, table: Table, reading: Reading, most: int | None = None) -> None:
+    def __init__(self, table: RawTable, reading: Reading, most: int | None = None) -> None:
         self.table = table
         self.where = table.where
         self.timezone = reading.timezone
@@ -132,10 +132,10 @@ class Reader:
         columns = said.read_as([*said.targets, *said.past_covariates])
         ahead = said.read_as(said.future_covariates)
         cells = Values(int(items.bounds[-1]), len(columns) + len(ahead), said.policy == "resample")
-        found = {kind: Found() for kind in ("duplicates", "differing", "snapped", "off")}
+        found = {kind: Occurrences() for kind in ("duplicates", "differing", "snapped", "off")}
         static = Attributes(said.static, len(items), self.table, self.numbers)
         self._fill(cells, ids, item_of, items, grid, found, static)
-        gaps = Found(int((~cells.seen).sum()))
+        gaps = Occurrences(int((~cells.seen).sum()))
         if gaps.count:
             gaps.first = self._where(int(cells.seen.argmin()), items, grid)
         self._judge(survey, found, gaps, grid)
@@ -271,7 +271,7 @@ class Reader:
         item_of: NDArray[np.int64],
         items: Items,
         grid: Steps,
-        found: dict[str, Found],
+        found: dict[str, Occurrences],
         static: Attributes,
     ) -> None:
         said, table = self.reading, self.table
@@ -328,9 +328,11 @@ class Reader:
         item, step = items.locate(row)
         return f"{grid.times[step]}" + (f" of '{items.names[item]}'" if self.several else "")
 
-    def _judge(self, survey: Survey, found: dict[str, Found], gaps: Found, grid: Steps) -> None:
+    def _judge(
+        self, survey: Survey, found: dict[str, Occurrences], gaps: Occurrences, grid: Steps
+    ) -> None:
         """Raise DataError if the policy does not allow the irregularities."""
-        unsorted = Found(survey.unsorted, survey.first_unsorted)
+        unsorted = Occurrences(survey.unsorted, survey.first_unsorted)
         duplicates, differing, off = found["duplicates"], found["differing"], found["off"]
         by_sort = [
             (unsorted, "rows out of order"),

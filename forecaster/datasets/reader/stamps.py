@@ -47,7 +47,7 @@ _COUNT = r"\d+(?:\.\d*)?(?:e\+?\d+)?"
 
 
 @dataclass(frozen=True)
-class Form:
+class StampForm:
     """A form of stamps: its description in messages, and its pattern, in lower case."""
 
     words: str
@@ -57,41 +57,43 @@ class Form:
 
 
 FORMS = {
-    "iso": Form("with the year first", rf"(?P<year>\d{{4}})[-/]{_MONTH}(?:[-/]{_DAY}{_TIME})?"),
-    "day-first": Form("with the day first", rf"{_DAY}[-/.]{_MONTH}[-/.]{_SHORT}{_TIME}"),
-    "month-first": Form("with the month first", rf"{_MONTH}[-/.]{_DAY}[-/.]{_SHORT}{_TIME}"),
-    "year-first": Form("with the year first", rf"{_SHORT}[-/.]{_MONTH}[-/.]{_DAY}{_TIME}"),
-    "day-name-year": Form(
+    "iso": StampForm(
+        "with the year first", rf"(?P<year>\d{{4}})[-/]{_MONTH}(?:[-/]{_DAY}{_TIME})?"
+    ),
+    "day-first": StampForm("with the day first", rf"{_DAY}[-/.]{_MONTH}[-/.]{_SHORT}{_TIME}"),
+    "month-first": StampForm("with the month first", rf"{_MONTH}[-/.]{_DAY}[-/.]{_SHORT}{_TIME}"),
+    "year-first": StampForm("with the year first", rf"{_SHORT}[-/.]{_MONTH}[-/.]{_DAY}{_TIME}"),
+    "day-name-year": StampForm(
         "as day, month's name and year", rf"{_WEEKDAY}{_NTH}{_GAP}{_NAME}{_GAP}{_SHORT}{_TIME}"
     ),
-    "name-day-year": Form(
+    "name-day-year": StampForm(
         "as month's name, day and year",
         rf"{_WEEKDAY}{_NAME}{_GAP}{_NTH}(?:,\s*|[-/ ]+)(?P<year>\d{{4}}){_TIME}",
     ),
-    "year-name-day": Form(
+    "year-name-day": StampForm(
         "as year, month's name and day",
         rf"(?P<year>\d{{4}}){_GAP}{_NAME}(?:{_GAP}{_DAY}{_TIME})?",
     ),
-    "name-year": Form("as month's name and year", rf"{_NAME}{_GAP}{_SHORT}"),
-    "year-quarter": Form("as year and quarter", rf"{_YEAR}[-/:_ ]*q(?P<quarter>\d)"),
-    "quarter-year": Form("as quarter and year", rf"q(?P<quarter>\d)[-/:_, ]*{_YEAR}"),
-    "year-week": Form("as year and ISO week", rf"{_YEAR}[-/:_ ]*w(?P<week>\d{{1,2}})"),
-    "year-month": Form("as year and month", rf"{_YEAR}[-/:_ ]*m{_MONTH}"),
-    "compact": Form(
+    "name-year": StampForm("as month's name and year", rf"{_NAME}{_GAP}{_SHORT}"),
+    "year-quarter": StampForm("as year and quarter", rf"{_YEAR}[-/:_ ]*q(?P<quarter>\d)"),
+    "quarter-year": StampForm("as quarter and year", rf"q(?P<quarter>\d)[-/:_, ]*{_YEAR}"),
+    "year-week": StampForm("as year and ISO week", rf"{_YEAR}[-/:_ ]*w(?P<week>\d{{1,2}})"),
+    "year-month": StampForm("as year and month", rf"{_YEAR}[-/:_ ]*m{_MONTH}"),
+    "compact": StampForm(
         "as digits, the year first",
         rf"{_YEAR}(?P<month>\d{{2}})(?:(?P<day>\d{{2}})(?:{_DIGITS}{_ZONE})?)?",
         number=True,
     ),
-    "year": Form("as years", _YEAR, number=True),
-    "epoch-s": Form("as seconds since 1970, in UTC", _COUNT, number=True),
-    "epoch-ms": Form("as milliseconds since 1970, in UTC", _COUNT, number=True),
-    "epoch-us": Form("as microseconds since 1970, in UTC", _COUNT, number=True),
-    "epoch-ns": Form("as nanoseconds since 1970, in UTC", _COUNT, number=True),
+    "year": StampForm("as years", _YEAR, number=True),
+    "epoch-s": StampForm("as seconds since 1970, in UTC", _COUNT, number=True),
+    "epoch-ms": StampForm("as milliseconds since 1970, in UTC", _COUNT, number=True),
+    "epoch-us": StampForm("as microseconds since 1970, in UTC", _COUNT, number=True),
+    "epoch-ns": StampForm("as nanoseconds since 1970, in UTC", _COUNT, number=True),
 }
 """Every supported form by its name, the more usual ones first."""
 
 
-class Moments(NamedTuple):
+class StampTimes(NamedTuple):
     """The times of stamps, each (N,): microseconds since 1970, in UTC for a stamp with a zone.
 
     If `good` is false, the time does not exist; if `written` is false, it is not even a stamp.
@@ -132,7 +134,7 @@ def matches(words: pa.Array, form: str) -> NDArray[np.bool_]:
     return found.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def moments(words: pa.Array, form: str) -> Moments:
+def moments(words: pa.Array, form: str) -> StampTimes:
     """The times of words (N,), none of them null, as stamps of a form."""
     if form.startswith("epoch-"):
         return _epoch(words, form)
@@ -142,7 +144,7 @@ def moments(words: pa.Array, form: str) -> Moments:
     return _Parts(fields).moments()
 
 
-def _quick(words: pa.Array) -> Moments | None:
+def _quick(words: pa.Array) -> StampTimes | None:
     """The times of usual ISO stamps, all with a zone or all without; None for others."""
     for zone in (None, "UTC"):
         try:
@@ -152,11 +154,11 @@ def _quick(words: pa.Array) -> Moments | None:
         size = len(words)
         zoned = np.full(size, zone is not None)
         good = np.ones(size, bool)
-        return Moments(times.cast(pa.int64()).to_numpy(), good, zoned, good)
+        return StampTimes(times.cast(pa.int64()).to_numpy(), good, zoned, good)
     return None
 
 
-def _epoch(words: pa.Array, form: str) -> Moments:
+def _epoch(words: pa.Array, form: str) -> StampTimes:
     known = matches(words, form)
     numbers = pc.if_else(pa.array(known), words, "0")
     try:
@@ -171,7 +173,7 @@ def _epoch(words: pa.Array, form: str) -> Moments:
     else:
         good = known & (counts >= low * 1000) & (counts < high * 1000)
         times = np.where(good, counts, 0) // 1000
-    return Moments(times.astype(np.int64), good, np.ones(len(words), bool), known)
+    return StampTimes(times.astype(np.int64), good, np.ones(len(words), bool), known)
 
 
 class _Parts:
@@ -181,7 +183,7 @@ class _Parts:
         self.fields = fields
         self.there = {field.name for field in fields.type}
 
-    def moments(self) -> Moments:
+    def moments(self) -> StampTimes:
         written = self.fields.is_valid().to_numpy(zero_copy_only=False)
         years, month, day = self._years(), self._month(), self.number("day", 1)
         good = written & (month >= 1) & (month <= 12) & (years >= 1)
@@ -196,7 +198,7 @@ class _Parts:
         times, valid = self._clock()
         shift, zoned = self._zone()
         times += days.astype("M8[us]").astype(np.int64) - shift
-        return Moments(times, good & valid, zoned, written)
+        return StampTimes(times, good & valid, zoned, written)
 
     def _years(self) -> NDArray[np.int64]:
         years = self.number("year", 1970)

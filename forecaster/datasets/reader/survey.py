@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from forecaster.base.errors import DataError
 from forecaster.datasets.items import MARK
 from forecaster.datasets.reader.cells import to_words
-from forecaster.datasets.reader.files import Rows, Table
+from forecaster.datasets.reader.files import RawTable, Rows
 from forecaster.datasets.series import quoted
 
 SAMPLE = 64, 2**20
@@ -24,7 +24,7 @@ class Ids:
         self.columns = tuple(columns)
         self.names: dict[str, int] = {}
 
-    def codes(self, rows: Rows, table: Table) -> NDArray[np.int64]:
+    def codes(self, rows: Rows, table: RawTable) -> NDArray[np.int64]:
         """The number of the series of each row."""
         if not self.columns:
             return np.full(rows.cells.num_rows, rows.file)
@@ -39,14 +39,16 @@ class Ids:
         names = self.names
         return np.array([names.setdefault(word, len(names)) for word in words])[places]
 
-    def _words(self, rows: Rows, column: str, table: Table) -> tuple[list[str], NDArray[np.int64]]:
+    def _words(
+        self, rows: Rows, column: str, table: RawTable
+    ) -> tuple[list[str], NDArray[np.int64]]:
         words, places = to_words(rows.cells[column])
         if (places < 0).any():
             row = rows.before + int((places < 0).argmax())
             raise DataError(f"{table.row(rows.file, row)}, column '{column}': no value")
         return words, places
 
-    def _joined(self, before: str, word: str, column: str, rows: Rows, table: Table) -> str:
+    def _joined(self, before: str, word: str, column: str, rows: Rows, table: RawTable) -> str:
         joined = f"{before}{MARK}{word}"
         if joined.count(MARK) != self.columns.index(column) or joined.split(MARK)[-1] != word:
             raise DataError(
@@ -114,7 +116,7 @@ class Survey:
 
 
 @dataclass
-class Found:
+class Occurrences:
     """How often an irregularity was found, and where first."""
 
     count: int = 0

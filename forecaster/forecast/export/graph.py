@@ -32,7 +32,7 @@ PARITY = 1e-5
 """How far a value may be off."""
 
 
-class Served(nn.Module):
+class ExportedModule(nn.Module):
     """Maps histories to forecasts, both in units: scaling, the weighted parts, quantiles.
 
     A panel's series are scaled by the given `mean` and `std`.
@@ -173,7 +173,7 @@ def export(forecaster: Predictor, form: Format, folder: Path) -> Description:
     needed(form)
     try:
         with quiet():
-            model, run = WRITERS[form](Served(forecaster).eval(), description)
+            model, run = WRITERS[form](ExportedModule(forecaster).eval(), description)
     except ForecasterError:
         raise
     except Exception as error:  # tracing raises many classes of errors
@@ -193,7 +193,7 @@ def needed(form: Format) -> None:
         check(module, "export to ONNX")
 
 
-def trace(served: Served, description: Description) -> torch.export.ExportedProgram:
+def trace(served: ExportedModule, description: Description) -> torch.export.ExportedProgram:
     """The graph for any number of histories and of levels."""
     steps, columns = description.past + description.horizon, len(description.schema.columns)
     task = served.model.task
@@ -214,7 +214,7 @@ def trace(served: Served, description: Description) -> torch.export.ExportedProg
         return torch.export.export(served, (), inputs, dynamic_shapes=dims)
 
 
-def to_onnx(served: Served, description: Description) -> tuple[bytes, Run]:
+def to_onnx(served: ExportedModule, description: Description) -> tuple[bytes, Run]:
     """The bytes of an ONNX file, and a function that runs them."""
     program = torch.onnx.export(
         trace(served, description),
@@ -236,7 +236,7 @@ def to_onnx(served: Served, description: Description) -> tuple[bytes, Run]:
     return model, session(model, 1)
 
 
-def to_torch(served: Served, description: Description) -> tuple[bytes, Run]:
+def to_torch(served: ExportedModule, description: Description) -> tuple[bytes, Run]:
     """The bytes of a .pt2 file, and a function that runs them after loading them again."""
     file = io.BytesIO()
     torch.export.save(trace(served, description), file)
@@ -251,7 +251,7 @@ def to_torch(served: Served, description: Description) -> tuple[bytes, Run]:
     return file.getvalue(), run
 
 
-WRITERS: dict[Format, Callable[[Served, Description], tuple[bytes, Run]]] = {
+WRITERS: dict[Format, Callable[[ExportedModule, Description], tuple[bytes, Run]]] = {
     "onnx": to_onnx,
     "torch-export": to_torch,
 }

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from forecaster.datasets.facts import Facts
-from forecaster.study.compare.regimes import REGIMES, Regime, Seen, some
+from forecaster.study.compare.regimes import REGIMES, Regime, Resemblance, some
 
 Train = Callable[[str | None, str | None, Sequence[str]], str]
 """Builds the command that trains on the data: attention, configuration, further values."""
@@ -18,7 +18,7 @@ class Finding:
     """A regime, whether the data resemble it, and the commands to run, None for none."""
 
     regime: Regime
-    seen: Seen
+    seen: Resemblance
     train: str | None = None
     compare: str | None = None
 

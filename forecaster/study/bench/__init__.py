@@ -1,7 +1,7 @@
 """Time and memory of the attention functions beside torch's fused kernel (SDPA)."""
 
 from forecaster.study.bench.cells import (
-    Conditions,
+    Setup,
     Shape,
     about,
     choose,
@@ -13,6 +13,6 @@ from forecaster.study.bench.cores import CORES
 from forecaster.study.bench.display import figure, save, tables
 
 __all__ = [
-    "CORES", "Conditions", "Shape", "about", "choose", "curves", "figure", "measure",
+    "CORES", "Setup", "Shape", "about", "choose", "curves", "figure", "measure",
     "read_lengths", "save", "tables",
 ]  # fmt: skip

@@ -57,7 +57,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Conditions:
+class Setup:
     """The conditions that all cells of a comparison share; `limit` is in seconds for one call."""
 
     causal: bool = False
@@ -98,7 +98,7 @@ def read_lengths(text: str) -> list[int]:
 def measure(
     names: Sequence[str],
     shape: Shape,
-    how: Conditions,
+    how: Setup,
     advance: Advance = lambda what, done: None,
     timed: bool = True,
     skip: Mapping[str, str] = {},
@@ -144,7 +144,7 @@ def measure(
     return list(rows.values())
 
 
-def curves(names: Sequence[str], lengths: Sequence[int], shape: Shape, how: Conditions) -> Document:
+def curves(names: Sequence[str], lengths: Sequence[int], shape: Shape, how: Setup) -> Document:
     """Measure all names at all lengths (instead of that of `shape`), with a bar on a terminal: a
     document with the rows of `measure`, their `dominated_by`, and what is needed to repeat them."""
     document = about(how) | {"kind": "curves", **asdict(shape), **asdict(how)}
@@ -180,7 +180,7 @@ def dominated_by(row: Measurement, rows: Iterable[Measurement]) -> list[str]:
     ]
 
 
-def about(how: Conditions) -> Document:
+def about(how: Setup) -> Document:
     return {
         "hardware": hardware(how.device, how.threads),
         "processor": processor(how.device),
@@ -189,14 +189,14 @@ def about(how: Conditions) -> Document:
     }
 
 
-def _first_call(name: str, shape: Shape, how: Conditions) -> Iterator[Any]:
+def _first_call(name: str, shape: Shape, how: Setup) -> Iterator[Any]:
     """Yield None when all is ready, then the seconds and the peak bytes of one call."""
     calls = _calls([name], shape, how)
     yield None
     yield memory_rise(lambda: _seconds(calls[name], how), how.device)
 
 
-def _every_call(repetitions: dict[str, int], shape: Shape, how: Conditions) -> Iterator[Any]:
+def _every_call(repetitions: dict[str, int], shape: Shape, how: Setup) -> Iterator[Any]:
     """Yield (name, seconds) of each call, with the names in turns."""
     calls = _calls(list(repetitions), shape, how)
     for turn in range(max(repetitions.values())):
@@ -206,7 +206,7 @@ def _every_call(repetitions: dict[str, int], shape: Shape, how: Conditions) -> I
 
 
 def _times(
-    repetitions: dict[str, int], shape: Shape, how: Conditions, advance: Advance
+    repetitions: dict[str, int], shape: Shape, how: Setup, advance: Advance
 ) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in repetitions}
     with Worker(_every_call).ask(repetitions, shape, how) as worker:
@@ -228,7 +228,7 @@ def _repetitions(seconds: float, limit: float) -> int:
     return max(1, min(int(limit / seconds), max(9, min(49, int(0.5 / seconds)))))
 
 
-def _calls(names: Sequence[str], shape: Shape, how: Conditions) -> dict[str, Callable[[], None]]:
+def _calls(names: Sequence[str], shape: Shape, how: Setup) -> dict[str, Callable[[], None]]:
     """A forward and backward pass of each function, ready to be called and warmed up."""
     torch.set_num_threads(how.threads)
     small = replace(shape, length=min(WARM_UP, shape.length))
@@ -257,7 +257,7 @@ def _forward_backward(
     function(**leaves, causal=causal).sum().backward()
 
 
-def _seconds(call: Callable[[], None], how: Conditions) -> float:
+def _seconds(call: Callable[[], None], how: Setup) -> float:
     if how.device == "cuda":
         begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begun.record()

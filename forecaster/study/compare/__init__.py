@@ -25,8 +25,8 @@ from forecaster.run import resuming
 from forecaster.study.compare import table
 from forecaster.study.compare.cell import (
     FACTS,
+    CellWork,
     Finished,
-    Shared,
     keep,
     read,
     read_json,
@@ -117,7 +117,7 @@ def run(
             if cell.name in done:
                 done[cell.name] = _track(above, grid, cell, done[cell.name], say)
         failed: dict[str, str] = {}
-        shared = Shared(grid.data, commit(), command)
+        shared = CellWork(grid.data, commit(), command)
         working = (
             each(train, shared, left, processes)
             if ray is None or not left

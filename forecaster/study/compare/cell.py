@@ -49,7 +49,7 @@ FACTS, ARRAYS, WEIGHTS = "cell.json", "arrays.safetensors", "model.safetensors"
 
 
 @dataclass(frozen=True)
-class Shared:
+class CellWork:
     """What all cells of a grid share."""
 
     data: Data
@@ -102,7 +102,7 @@ def read_json(file: Path) -> dict[str, Any]:
         raise StorageError(f"{file} cannot be read: {error}. Remove {file.parent}.") from error
 
 
-def train(shared: Shared, cell: Cell) -> dict[str, bytes]:
+def train(shared: CellWork, cell: Cell) -> dict[str, bytes]:
     """Train and measure a cell on one thread; returns the files of its folder."""
     from forecaster.train.loaders import EpochOrder
     from forecaster.train.run import fit

@@ -23,10 +23,10 @@ from forecaster.base import installation
 from forecaster.base.errors import ConfigError, UsageError
 from forecaster.base.names import did_you_mean, find
 from forecaster.config.run_config import (
+    ConfigSection,
     DataConfig,
     Positive,
     RunConfig,
-    Section,
     decisive,
     find_file,
     load,
@@ -49,7 +49,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]+$")]
 Data = dict[str, Dataset]
 
 
-class Regime(Section):
+class TokenRegime(ConfigSection):
     """One way to cut windows into tokens."""
 
     set: list[str] = Field(default=[])
@@ -62,7 +62,7 @@ class Regime(Section):
     self-attention follows the encoder's. Types without a cross form are not run with `cross`."""
 
 
-class Protocol(Section):
+class GridProtocol(ConfigSection):
     """The settings that all cells share."""
 
     config: str = "default"
@@ -71,10 +71,10 @@ class Protocol(Section):
     """Values as `--set` takes them."""
     steps: Positive
     """The number of optimiser steps of every cell."""
-    regimes: Annotated[dict[Name, Regime], Field(min_length=1)]
+    regimes: Annotated[dict[Name, TokenRegime], Field(min_length=1)]
 
 
-class Definition(Section):
+class Definition(ConfigSection):
     """A grid file."""
 
     data: Annotated[list[str], Field(min_length=1)]
@@ -88,7 +88,7 @@ class Definition(Section):
     """Options of single types that differ from their defaults, when the encoder has the type."""
     seeds: Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 3
     """The number of seeds, from 0; or a list of seeds."""
-    protocol: Protocol
+    protocol: GridProtocol
 
     def attentions(self) -> list[str]:
         """The names, those of REFERENCES included, in the order of the table."""
@@ -174,7 +174,9 @@ def define(values: Mapping[str, Any], changes: Mapping[str, Any], where: str) ->
         problem = error.errors(include_url=False)[0]
         where = f"{where}: {'.'.join(map(str, problem['loc']))}"
     if problem["type"] == "extra_forbidden":
-        known = [name for kind in (Definition, Protocol, Regime) for name in kind.model_fields]
+        known = [
+            name for kind in (Definition, GridProtocol, TokenRegime) for name in kind.model_fields
+        ]
         raise ConfigError(f"{where}: unknown.{did_you_mean(str(problem['loc'][-1]), known)}")
     message = problem["msg"][:1].lower() + problem["msg"][1:]
     raise ConfigError(f"{where}: {message}, got {problem['input']!r}")

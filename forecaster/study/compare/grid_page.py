@@ -25,7 +25,7 @@ from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.report.parts import LAGS, Costs, frontier_chart, lag_chart
 from forecaster.study.compare import GRIDS, finished, table
 from forecaster.study.compare.cell import WEIGHTS, Finished
-from forecaster.study.compare.record import Place, Row
+from forecaster.study.compare.record import CellFacts, Row
 
 Group = list[Row]
 """The rows of one table; only the attention varies between them."""
@@ -92,7 +92,7 @@ _EXAMPLES = (
 _LAGS = f"{LAGS} The charts are of each type's first seed, without the linear path if that was run."
 
 
-def _key(facts: Place) -> tuple[table.Group, str]:
+def _key(facts: CellFacts) -> tuple[table.Group, str]:
     return table.group_of(facts), facts.attn
 
 

@@ -9,7 +9,7 @@ from forecaster.evaluate import Verdict
 from forecaster.record import Document, Scores, Steps
 
 
-class Place(Scores):
+class CellFacts(Scores):
     """What a cell and its row have in common."""
 
     data: str
@@ -27,7 +27,7 @@ class Place(Scores):
     windows: int
 
 
-class CellRecord(Place):
+class CellRecord(CellFacts):
     """One model of a grid: `cell.json` in its folder.
 
     `floors` are the metrics of each floor on the test windows, `by_step` those of the model by step
@@ -79,7 +79,7 @@ class Against(Document):
     smallest: float | None = None
 
 
-class Row(Place):
+class Row(CellFacts):
     """The cells of one attention in a group: means over seeds.
 
     NAME_sd is the standard deviation of an error metric over seeds, None for one. `against` has

@@ -19,7 +19,7 @@ COLUMNS, DRIFTS, ENOUGH = 8, 0.3, 10
 enough."""
 
 
-class Seen(NamedTuple):
+class Resemblance(NamedTuple):
     """Whether a series resembles a regime, and the facts that decided it, in words."""
 
     alike: bool
@@ -73,7 +73,7 @@ class Regime:
     name: str
     about: str
     wants: str
-    look: Callable[[Facts, float | None], Seen]
+    look: Callable[[Facts, float | None], Resemblance]
     generated: bool = False
     fits: tuple[str, ...] = ("window.past=auto",)
 
@@ -81,49 +81,49 @@ class Regime:
     def known(self) -> Known:
         return known()[self.name]
 
-    def see(self, facts: Facts) -> Seen:
+    def see(self, facts: Facts) -> Resemblance:
         return self.look(facts, self.known.together)
 
 
-def _known(facts: Facts, _: float | None) -> Seen:
+def _known(facts: Facts, _: float | None) -> Resemblance:
     if not facts.known:
-        return Seen(False, "no column is named as known ahead (--future-covariates)")
-    return Seen(True, some(facts.known))
+        return Resemblance(False, "no column is named as known ahead (--future-covariates)")
+    return Resemblance(True, some(facts.known))
 
 
-def _columns(facts: Facts, weakest: float | None) -> Seen:
+def _columns(facts: Facts, weakest: float | None) -> Resemblance:
     if facts.series > 1:
-        return Seen(False, f"{facts.series:,} series of one column, each forecast by itself")
+        return Resemblance(False, f"{facts.series:,} series of one column, each forecast by itself")
     if facts.targets < COLUMNS:
         few = f"{facts.targets} column{'s' * (facts.targets > 1)} to forecast"
-        return Seen(False, f"{few}, not {COLUMNS}")
+        return Resemblance(False, f"{few}, not {COLUMNS}")
     least = f"; the least that was measured is {weakest:.2f}" if weakest is not None else ""
     if facts.together is None:
-        return Seen(False, f"{facts.targets} columns, but their correlation is not known")
+        return Resemblance(False, f"{facts.targets} columns, but their correlation is not known")
     text = f"{facts.targets} columns with a mean correlation of {facts.together:.2f}{least}"
-    return Seen(weakest is None or facts.together >= weakest, text)
+    return Resemblance(weakest is None or facts.together >= weakest, text)
 
 
-def _drift(facts: Facts, _: float | None) -> Seen:
+def _drift(facts: Facts, _: float | None) -> Resemblance:
     if facts.drift is None:
-        return Seen(False, "no visible cycle, or too few of them")
-    return Seen(facts.drift >= DRIFTS, f"drift is {facts.drift:.2f}, where {DRIFTS} is much")
+        return Resemblance(False, "no visible cycle, or too few of them")
+    return Resemblance(facts.drift >= DRIFTS, f"drift is {facts.drift:.2f}, where {DRIFTS} is much")
 
 
-def _events(facts: Facts, _: float | None) -> Seen:
+def _events(facts: Facts, _: float | None) -> Resemblance:
     if not facts.events:
-        return Seen(False, "no rare event is known ahead")
-    return Seen(True, some([event.name for event in facts.events]))
+        return Resemblance(False, "no rare event is known ahead")
+    return Resemblance(True, some([event.name for event in facts.events]))
 
 
-def _usual(facts: Facts, _: float | None) -> Seen:
+def _usual(facts: Facts, _: float | None) -> Resemblance:
     if not facts.seasons:
-        return Seen(False, "no visible season")
+        return Resemblance(False, "no visible season")
     text = f"{facts.cycles:,} cycle{'s' * (facts.cycles != 1)} of {min(facts.seasons)} steps"
     if facts.drift is not None and facts.drift >= DRIFTS:
-        return Seen(False, f"{text}, but their period wanders")
+        return Resemblance(False, f"{text}, but their period wanders")
     enough = facts.cycles >= ENOUGH
-    return Seen(enough, text if enough else f"{text}, not {ENOUGH}")
+    return Resemblance(enough, text if enough else f"{text}, not {ENOUGH}")
 
 
 def some(names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, Where, 
 from forecaster.record import Scores, Value
 from forecaster.report.tables import in_markdown, in_text
 from forecaster.study.compare.cell import Finished
-from forecaster.study.compare.record import Against, Place, Row
+from forecaster.study.compare.record import Against, CellFacts, Row
 
 Group = tuple[str, int, str, bool]
 """Data, horizon, regime, and whether there is a linear path: within one, only the attention
@@ -70,7 +70,7 @@ def rows(cells: Sequence[Finished]) -> list[Row]:
     return rows
 
 
-def group_of(facts: Place) -> Group:
+def group_of(facts: CellFacts) -> Group:
     """The group of a cell or a row."""
     return facts.data, facts.horizon, facts.regime, facts.linear
 
@@ -95,7 +95,7 @@ def _row(own: list[Finished], against: dict[str, Against]) -> Row:
             figures[f"{metric.name}_sd"] = stdev(known) if len(known) > 1 else None
     mse = figures["mse"]
     return Row.model_validate({
-        **{name: getattr(first, name) for name in Place.model_fields},
+        **{name: getattr(first, name) for name in CellFacts.model_fields},
         "seeds": sorted(fact.seed for fact in facts),
         **figures,
         "best_floor": floor,

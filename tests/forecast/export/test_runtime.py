@@ -95,7 +95,9 @@ def exported(tmp_path, monkeypatch):
     forecaster = Predictor(blended(unsaved(calibrated=True), network=0.5, last=0.5), "cpu")
     monkeypatch.setitem(graph.WRITERS, "onnx", eager.write)
     description = graph.export(forecaster, "onnx", tmp_path / "out")
-    return runtime.Exported(description, eager.write(graph.Served(forecaster), description)[1])
+    return runtime.Exported(
+        description, eager.write(graph.ExportedModule(forecaster), description)[1]
+    )
 
 
 def test_what_it_cannot_do_is_refused(exported):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from forecaster.study.compare.cell import ARRAYS, Finished, Shared, keep, train
+from forecaster.study.compare.cell import ARRAYS, CellWork, Finished, keep, train
 from forecaster.study.compare.grid import Cell, Grid, define, resolve
 from forecaster.study.compare.record import CellRecord
 
@@ -36,7 +36,7 @@ def small_grid(name: str = "toy", **changes: Any) -> Grid:
 
 def trained(grid: Grid, cell: Cell, cells: Path, command: str = "forecaster compare") -> Finished:
     """A cell of a grid, trained and kept below the folder `cells`."""
-    return keep(cells / cell.name, train(Shared(grid.data, "abc", command), cell))
+    return keep(cells / cell.name, train(CellWork(grid.data, "abc", command), cell))
 
 
 def finished(folder: Path, errors: Any, **facts: Any) -> Finished:

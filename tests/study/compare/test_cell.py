@@ -11,7 +11,7 @@ from forecaster.evaluate.judge import judge
 from forecaster.evaluate.problem import make_problem
 from forecaster.parts import Blend, Network
 from forecaster.study.compare import table
-from forecaster.study.compare.cell import FACTS, WEIGHTS, Finished, Shared, read, train
+from forecaster.study.compare.cell import FACTS, WEIGHTS, CellWork, Finished, read, train
 from tests.study.compare.grids import small_grid, trained
 
 
@@ -105,7 +105,7 @@ def test_full_against_full_ties(done, grid, cells):
 def test_too_few_steps_to_be_checked(grid):
     cell = replace(cell_named(grid, "full-5-many-plain-s0"), steps=3)
     with pytest.raises(UsageError, match="3 steps end before the first check, which comes after 6"):
-        train(Shared(grid.data, "abc", "forecaster compare"), cell)
+        train(CellWork(grid.data, "abc", "forecaster compare"), cell)
 
 
 def test_more_facts_can_be_noted(done, tmp_path):
