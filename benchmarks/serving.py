@@ -44,6 +44,7 @@ from attention import keep
 from tqdm import tqdm
 
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.questions import Question
 from forecaster.study import bench
 from forecaster.study.bench import Setup
 
@@ -219,11 +220,11 @@ def alone(forecaster: Predictor, batch: int, seconds: float) -> Figures:
         sys.exit("this measures only models of one table, without covariates and attributes")
     history = forecaster.example[list(schema.columns)].to_numpy()[None, :past]
     starts = pd.DatetimeIndex(forecaster.example[schema.time][:1])
-    many, times = history.repeat(batch, axis=0), starts.repeat(batch)
+    question = Question(history.repeat(batch, axis=0), starts.repeat(batch))
     took: list[float] = []
     while len(took) < 3 or sum(took) < seconds:
         began = time.perf_counter()
-        forecaster.forecast(many, times)
+        forecaster.forecast_quantiles(question)
         took.append(time.perf_counter() - began)
     return figures(took, batch, sum(took))
 

@@ -18,6 +18,7 @@ from forecaster.base.errors import DataError, ForecasterError, UnavailableError,
 from forecaster.base.names import model_names
 from forecaster.forecast import questions
 from forecaster.forecast.notices import REMARKS, Notice, NoticeCode, ShortHistory
+from forecaster.forecast.questions import Question
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,13 +99,13 @@ class Client:
                 "use the client of its release"
             )
 
-        def run(histories: questions.Histories, steps: int) -> np.ndarray:
+        def run(question: Question, steps: int) -> np.ndarray:
             parameters = {
                 "prediction_length": steps, "quantile_levels": levels,
                 "short_history": short_history,
             }  # fmt: skip
             rows: list[list[Any]] = []
-            for part in _portions(histories, card, known):
+            for part in _portions(question, card, known):
                 body = {"inputs": part, "parameters": parameters, "model": model}
                 answer = self._ask("POST", "/predict", json=body)
                 for each in answer["predictions"]:
@@ -131,10 +132,10 @@ class Client:
         known = form.reading.read_as(card["future_covariates"])
         table, back = questions.as_pandas(frame)
         future = None if future is None else questions.as_pandas(future)[0]
-        question = questions.ask(
+        history = questions.ask(
             form, table, horizon, levels, future, policy, where, say, short_history=short_history
         )
-        ahead = question.answer(run)
+        ahead = history.answer(run)
         if unknown:
             say(questions.own_scale(unknown))
         for notice in questions.by_code(found):
@@ -214,39 +215,39 @@ def _form(card: dict[str, Any]) -> questions.Form:
 
 
 def _portions(
-    histories: questions.Histories, card: dict[str, Any], known: Sequence[str]
+    question: Question, card: dict[str, Any], known: Sequence[str]
 ) -> Iterator[list[dict[str, Any]]]:
     """The series as /predict takes them, in portions; `known` are the columns known ahead."""
-    count, past, width = histories.values.shape
+    count, past, width = question.values.shape
     numbers = past * width + (past + card["horizon"]) * len(known)
     together = max(1, min(SERIES, NUMBERS // numbers))
     for first in range(0, count, together):
         those = range(first, min(first + together, count))
-        yield [_series(histories, number, card, known) for number in those]
+        yield [_series(question, number, card, known) for number in those]
 
 
 def _series(
-    histories: questions.Histories, number: int, card: dict[str, Any], known: Sequence[str]
+    question: Question, number: int, card: dict[str, Any], known: Sequence[str]
 ) -> dict[str, Any]:
     """One series as the interface spells it."""
-    name, rows = histories.items[number], histories.rows[number]
-    values = histories.values[number, -rows:]
+    name, rows = question.items[number], question.rows[number]
+    values = question.values[number, -rows:]
     missing = card["look_back"] - rows
     cells = values.astype(object)
     cells[np.isnan(values)] = None
     series: dict[str, Any] = {
-        "start": _later(histories.starts[number], missing, card["freq"]).isoformat(),
+        "start": _later(question.starts[number], missing, card["freq"]).isoformat(),
         "columns": card["columns"],
         "target": cells.tolist(),
         "static_covariates": {
-            each["name"]: _attribute(histories.static[each["name"]][number], each["words"])
+            each["name"]: _attribute(question.static[each["name"]][number], each["words"])
             for each in card["static_covariates"]
         },
     }
     if name:
         series["item_id"] = name
-    if histories.covariates is not None:
-        pairs = [*zip(known, histories.covariates[number].T.tolist(), strict=True)]
+    if question.covariates is not None:
+        pairs = [*zip(known, question.covariates[number].T.tolist(), strict=True)]
         past = card["look_back"]
         series["past_covariates"] = {name: row[missing:past] for name, row in pairs}
         series["future_covariates"] = {name: row[past:] for name, row in pairs}

@@ -9,7 +9,7 @@ and forecasts.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from forecaster.forecast.schema import Schema
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
+
+    from forecaster.forecast.questions import Question
 
 KEPT, FEWEST = 16, 4
 """How many histories a bundle keeps, and the fewest, when a forecast is long and wide."""
@@ -74,23 +76,21 @@ def batches(which: Sequence[int]) -> Iterator[list[int]]:
         yield from (places[at : at + BATCH] for at in range(0, len(places), BATCH))
 
 
-def histories(schema: Schema, past: int, horizon: int, which: Sequence[int]) -> dict[str, Any]:
-    """The histories with these numbers, as the arguments of `Predictor.forecast_quantiles`."""
+def question(schema: Schema, past: int, horizon: int, which: Sequence[int]) -> "Question":
+    """The question about the histories with these numbers."""
     import pandas as pd
 
+    from forecaster.forecast.questions import Question
+
     made = [_Made(schema, past, past + horizon, number) for number in which]
-    found: dict[str, Any] = {
-        "history": np.stack([each.values for each in made]),
-        "starts": pd.DatetimeIndex([each.start for each in made]),
-    }
-    if schema.known.columns:
-        found["covariates"] = np.stack([each.covariates for each in made])
-    if schema.known.attributes:
-        names = [attribute.name for attribute in schema.known.attributes]
-        found["static"] = {name: [each.static[name] for each in made] for name in names}
-    if schema.items:
-        found["items"] = [each.item for each in made]
-    return found
+    names = [attribute.name for attribute in schema.known.attributes]
+    return Question(
+        np.stack([each.values for each in made]),
+        pd.DatetimeIndex([each.start for each in made]),
+        np.stack([each.covariates for each in made]) if schema.known.columns else None,
+        {name: [each.static[name] for each in made] for name in names},
+        [each.item for each in made] if schema.items else (),
+    )
 
 
 class _Made:

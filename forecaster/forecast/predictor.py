@@ -4,11 +4,11 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from forecaster.datasets import Items, Scaler
 from forecaster.datasets.items import id_parts
 from forecaster.forecast import golden, questions, unusual
 from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
+from forecaster.forecast.questions import Question
 from forecaster.forecast.schema import Schema
 
 if TYPE_CHECKING:
@@ -76,28 +77,12 @@ class Predictor:
         wanted = sorted({part.needs for part in self.model.members})
         return next(rows for rows in wanted if self.model.within(rows) is not None)
 
-    def forecast(self, history: np.ndarray, starts: "pd.DatetimeIndex") -> np.ndarray:
-        """`forecast_quantiles` without quantiles."""
-        return self.forecast_quantiles(history, starts, ())[0]
-
     def forecast_quantiles(
-        self,
-        history: np.ndarray,
-        starts: "pd.DatetimeIndex",
-        levels: Sequence[float],
-        *,
-        covariates: np.ndarray | None = None,
-        static: Mapping[str, Sequence[Any]] | None = None,
-        items: Sequence[str | None] | None = None,
-        rows: Sequence[int] | None = None,
+        self, question: Question, levels: Sequence[float] = ()
     ) -> tuple[np.ndarray, np.ndarray]:
         """Forecast many histories at once.
 
-        history (B, P, C): values in units, columns in the order of the schema, exactly the
-        model's look-back, NaN where missing. starts (B,): the time of each first row. covariates
-        (B, P + T, K): those known ahead, complete; static: attributes, each (B,); items: the series
-        of a panel by name; a series that training did not know is scaled by its history. rows (B,):
-        how many of the newest rows each history has, by default all; a history with fewer than
+        A series that training did not know is scaled by its history; one with fewer rows than
         `needs` is forecast by the parts that need no more. Returns the forecast (B, T, targets) and
         the quantiles at `levels`, (B, T, targets, len(levels)), in units, rising with the level;
         levels between those of the calibration are interpolated linearly. Raises DataError for
@@ -105,7 +90,7 @@ class Predictor:
         as `check_levels` does.
         """
         self.check_levels(levels)
-        schema, past = self.schema, self.bundle.past
+        schema, past, history = self.schema, self.bundle.past, question.values
         if history.shape[1:] != (past, len(schema.columns)):
             raise DataError(
                 f"expected histories of {past} steps x {len(schema.columns)} columns, got "
@@ -114,35 +99,33 @@ class Predictor:
         empty = np.isnan(history).all(axis=1)
         if empty.any():
             place, column = np.argwhere(empty)[0]
-            name = None if items is None else items[int(place)]
+            name = question.items[int(place)] if question.items else None
             owner = f" of series '{name}'" if name else ""
             raise DataError(
                 f"the history{owner} has no value at all in column '{schema.columns[column]}' in "
                 f"its newest {past} rows"
             )
-        scaler = self._scaler(history, items)
+        scaler = self._scaler(question)
         with np.errstate(over="ignore"):
             scaled = scaler.transform(history).astype(np.float32)
         self._check_finite(np.nan_to_num(scaled, posinf=np.inf, neginf=-np.inf), schema.columns,
                            "history, once scaled,")  # fmt: skip
-        known = self._known(starts, covariates, static)
-        forecast, quantiles = self._ahead(history, scaled, scaler, known, levels, rows)
+        forecast, quantiles = self._ahead(question, scaled, scaler, self._known(question), levels)
         self._check_finite(forecast, schema.targets, "forecast")
         return forecast, quantiles
 
     def _ahead(
         self,
-        history: np.ndarray,
+        question: Question,
         scaled: np.ndarray,
         scaler: Scaler,
         known: np.ndarray,
         levels: Sequence[float],
-        rows: Sequence[int] | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`forecast_quantiles` of valid histories, in units and `scaled` by `scaler`."""
-        observed, targets = ~np.isnan(history), list(self.schema.target_positions)
+        """`forecast_quantiles` of valid histories, `scaled` by `scaler`, with `known` features."""
+        observed, targets = ~np.isnan(question.values), list(self.schema.target_positions)
         past = np.nan_to_num(scaled)
-        paths = self._paths(past, known, observed, rows).astype(np.float64)
+        paths = self._paths(past, known, observed, question.rows).astype(np.float64)
         own = scaler.select(self.schema.target_positions)
         forecast = own.inverse(np.ascontiguousarray(paths[..., self.model.middle]))
         if not levels or self.bundle.intervals is None:
@@ -154,13 +137,9 @@ class Predictor:
         return forecast, np.stack([own.inverse(q) for q in np.moveaxis(quantiles, -1, 0)], axis=-1)
 
     def _paths(
-        self,
-        past: np.ndarray,
-        known: np.ndarray,
-        observed: np.ndarray,
-        rows: Sequence[int] | None,
+        self, past: np.ndarray, known: np.ndarray, observed: np.ndarray, rows: Sequence[int]
     ) -> np.ndarray:
-        """The runners' paths, (B, T, targets, Q), scaled; `rows` as in `forecast_quantiles`."""
+        """The runners' paths, (B, T, targets, Q), scaled; `rows` as in a `Question`."""
         groups: dict[Runner, list[int]] = {}
         for place, count in enumerate(rows or [self.needs] * len(past)):
             groups.setdefault(self._runner(count), []).append(place)
@@ -193,28 +172,23 @@ class Predictor:
         return self._runners[reach]
 
     def remarks(
-        self,
-        history: np.ndarray,
-        forecast: np.ndarray,
-        levels: Sequence[float],
-        items: Sequence[str | None] | None = None,
-        rows: Sequence[int] | None = None,
-        covariates: np.ndarray | None = None,
+        self, question: Question, forecast: np.ndarray, levels: Sequence[float]
     ) -> list[tuple[int | None, Notice]]:
-        """Notices about the result of `forecast_quantiles` for the same arguments.
+        """Notices about the `forecast` that answers a question, with quantiles at `levels`.
 
         Each comes with the position of its history (from 0), or None if it concerns all.
         """
+        history = question.values
         found: list[tuple[int | None, Notice]] = [
             (None, notice) for notice in unusual.figures(self.bundle.record.test, levels)
         ]
-        counts = np.array([self.bundle.past] * len(history) if rows is None else rows)
+        counts = np.array(question.rows or [self.bundle.past] * len(history))
         found += [
             (int(place), self._shortened(int(counts[place]), bool(levels)))
             for place in np.flatnonzero(counts < self.needs)
         ]
         if self.ranges is not None:
-            schema, scaler = self.schema, self._scaler(history, items)
+            schema, scaler = self.schema, self._scaler(question)
             targets = list(schema.target_positions)
             std = scaler.select(tuple(targets)).std.reshape(-1, len(targets))
             last, first = history[:, -1, targets], forecast[:, 0]
@@ -230,8 +204,8 @@ class Predictor:
                     scaled[own, -count:], mean[own], std[own], schema.columns
                 )
                 found += [(int(own[place]), notice) for place, notice in unlike]
-        if covariates is not None and self.schema.known.low:
-            found += unusual.covariates(self.schema.known, covariates)
+        if question.covariates is not None and self.schema.known.low:
+            found += unusual.covariates(self.schema.known, question.covariates)
         return found
 
     def _shortened(self, rows: int, quantiles: bool) -> Notice:
@@ -245,15 +219,15 @@ class Predictor:
             text += "; the intervals are as wide as those of the whole model"
         return Notice(NoticeCode.SHORT_HISTORY, text)
 
-    def _scaler(self, history: np.ndarray, items: Sequence[str | None] | None) -> Scaler:
+    def _scaler(self, question: Question) -> Scaler:
         """The scaler of each history, with arrays (B, 1, C), or one for all."""
-        schema, (count, past, columns) = self.schema, history.shape
+        schema, (count, past, columns) = self.schema, question.values.shape
         if not schema.items:
             return schema.scaler
         own = Items([""] * count, np.arange(count + 1) * past, np.zeros(count, dtype=np.int64))
-        found = Scaler.fit_items(history.reshape(-1, columns), own, past, past)
+        found = Scaler.fit_items(question.values.reshape(-1, columns), own, past, past)
         mean, std = found.mean[:, None], found.std[:, None]
-        names = [None] * count if items is None else items
+        names = question.items or [None] * count
         places = np.array([-1 if name is None else self.places.get(name, -1) for name in names])
         trained = places >= 0
         mean[trained, 0] = schema.scaler.mean[places[trained]]
@@ -265,20 +239,16 @@ class Predictor:
         """The numbers of the panel's series in training, by name."""
         return {name: place for place, name in enumerate(self.schema.items)}
 
-    def _known(
-        self,
-        starts: "pd.DatetimeIndex",
-        covariates: np.ndarray | None,
-        static: Mapping[str, Sequence[Any]] | None,
-    ) -> np.ndarray:
+    def _known(self, question: Question) -> np.ndarray:
         """The known features (B, P + T, F): calendar, covariates, static attributes."""
         import pandas as pd
 
         known, steps = self.schema.known, self.bundle.past + self.bundle.horizon
-        unique, inverse = np.unique(starts, return_inverse=True)
+        count, covariates = len(question.starts), question.covariates
+        unique, inverse = np.unique(question.starts, return_inverse=True)
         parts = [self._calendars(pd.DatetimeIndex(unique), steps)[inverse]]
         if known.columns:
-            wanted = (len(starts), steps, len(known.columns))
+            wanted = (count, steps, len(known.columns))
             if covariates is None or covariates.shape != wanted:
                 got = "none" if covariates is None else f"{covariates.shape}"
                 raise DataError(
@@ -289,8 +259,8 @@ class Predictor:
             self._check_finite(scaled, known.columns, "table of covariates, once scaled,")
             parts.append(scaled)
         if known.attributes:
-            encoded = known.encode(static or {})
-            parts.append(np.broadcast_to(encoded[:, None], (len(starts), steps, encoded.shape[1])))
+            encoded = known.encode(question.static)
+            parts.append(np.broadcast_to(encoded[:, None], (count, steps, encoded.shape[1])))
         return np.concatenate(parts, axis=2)
 
     @property
@@ -358,27 +328,22 @@ class Predictor:
         """
         levels = sorted({*questions.numbers("levels", levels)})
 
-        def run(part: questions.Histories, steps: int) -> np.ndarray:
-            forecast, quantiles = self.forecast_quantiles(
-                part.values, part.starts, levels,
-                covariates=part.covariates, static=part.static, items=part.items, rows=part.rows,
-            )  # fmt: skip
-            unknown.extend(name for name in part.items if name not in self.places)
+        def run(question: Question, steps: int) -> np.ndarray:
+            forecast, quantiles = self.forecast_quantiles(question, levels)
+            unknown.extend(name for name in question.items if name and name not in self.places)
             found.extend(
-                (None if place is None else part.items[place], notice)
-                for place, notice in self.remarks(
-                    part.values, forecast, levels, part.items, part.rows, part.covariates
-                )
+                (None if place is None else question.items[place], notice)
+                for place, notice in self.remarks(question, forecast, levels)
             )
             return np.concatenate([forecast[..., None], quantiles], axis=-1)
 
         unknown: list[str] = []
         found: list[tuple[str | None, Notice]] = []
-        question = questions.ask(
+        read = questions.ask(
             self.form, history, horizon, levels, future, policy, where, say,
             short_history=short_history,
         )  # fmt: skip
-        ahead = question.answer(run)
+        ahead = read.answer(run)
         if self.schema.items and unknown:
             say(questions.own_scale(unknown))
         for notice in questions.by_code(found):
@@ -440,11 +405,12 @@ class Predictor:
         random = np.random.default_rng(0)
         for places in golden.batches(which):
             numbers = [which[place] for place in places]
-            made = golden.histories(schema, bundle.past, bundle.horizon, numbers)
-            scaler = self._scaler(made["history"], made.get("items"))
+            made = golden.question(schema, bundle.past, bundle.horizon, numbers)
+            scaler = self._scaler(made)
             if noise:
-                made["history"] += noise * scaler.std * random.normal(size=made["history"].shape)
-            forecast, quantiles = self.forecast_quantiles(levels=self.levels, **made)
+                moved = noise * scaler.std * random.normal(size=made.values.shape)
+                made = replace(made, values=made.values + moved)
+            forecast, quantiles = self.forecast_quantiles(made, self.levels)
             own = scaler.select(schema.target_positions)
             ahead = np.concatenate([forecast[..., None], quantiles], axis=-1)
             found[places] = (ahead - own.mean[..., None]) / own.std[..., None]

@@ -1,7 +1,7 @@
 """Convert a frame or a file to what a model reads, and its numbers back to a frame."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -42,35 +42,38 @@ class Form:
     horizon: int
 
 
-@dataclass(frozen=True)
-class Histories:
-    """The model's input for B series: values (B, P, C) in units, NaN where missing, the times of
-    the first rows (B,), covariates known ahead (B, P + T, K), attributes by name (B,), and names.
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What a model is asked: to forecast B series.
 
-    `rows` (B,) is the number of rows that each has. Values before them are missing, and covariates
-    before them repeat the first one; no part that forecasts from that many rows reads them.
+    values (B, P, C): the newest rows in units, columns in the order of the model, NaN where
+    missing; starts (B,): the time of each first row. covariates (B, P + T, K): those known ahead,
+    complete; static: attributes by name, each (B,); items (B,): the names of the series in a panel,
+    None if unknown, by default all are. rows (B,): how many of the newest rows each has, by default
+    all; values before them are missing, and covariates before them repeat the first one: no part
+    that forecasts from that many rows reads them.
     """
 
     values: np.ndarray
     starts: pd.DatetimeIndex
-    covariates: np.ndarray | None
-    static: Mapping[str, Sequence[Any]]
-    items: Sequence[str]
-    rows: Sequence[int]
+    covariates: np.ndarray | None = None
+    static: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    items: Sequence[str | None] = ()
+    rows: Sequence[int] = ()
 
 
 Frame = Any
 """A DataFrame of pandas, Polars or another library that narwhals supports, or an Arrow table."""
 
-Run = Callable[[Histories, int], np.ndarray]
-"""Returns the forecasts (B, at least the requested steps, targets, 1 + levels) of histories: the
-forecast, then the quantiles."""
+Run = Callable[[Question, int], np.ndarray]
+"""Returns the forecasts (B, at least the requested steps, targets, 1 + levels) that a question asks
+for: the forecast, then the quantiles."""
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
-    """One history, or those of a panel, after reading: gives the model's input, and builds the
-    table of its answers."""
+class History:
+    """One history, or those of a panel, after reading: asks the model, and builds the table of its
+    answers."""
 
     form: Form
     steps: int
@@ -82,8 +85,8 @@ class Question:
     where: str
     short: ShortHistory
 
-    def histories(self) -> Iterator[Histories]:
-        """The model's input, TOGETHER series at a time. Raises DataError for a short one."""
+    def questions(self) -> Iterator[Question]:
+        """What to ask the model, TOGETHER series at a time. Raises DataError for a short one."""
         series, items, count = self.series, self.items, len(self.items)
         for first in range(0, count, TOGETHER):
             which = np.arange(first, min(first + TOGETHER, count))
@@ -93,7 +96,7 @@ class Question:
             there = np.arange(past) >= past - rows[:, None]
             values = series.values[np.where(there, places, 0)].astype(np.float64)
             values[~there] = np.nan
-            yield Histories(
+            yield Question(
                 values,
                 _starts(series, items.places[which] + items.lengths[which] - self.drop - past),
                 None if self.ahead is None else self.ahead(which),
@@ -127,7 +130,7 @@ class Question:
 
     def answer(self, run: Run) -> pd.DataFrame:
         """`table` with the numbers that `run` returns; its quantiles are at the sorted levels."""
-        parts = [run(part, self.steps)[:, : self.steps] for part in self.histories()]
+        parts = [run(part, self.steps)[:, : self.steps] for part in self.questions()]
         return self.table(np.concatenate(parts))
 
     def table(self, values: np.ndarray) -> pd.DataFrame:
@@ -173,7 +176,7 @@ def ask(
     say: Callable[[str], None] = lambda _: None,
     most: int | None = None,
     short_history: ShortHistory = "refuse",
-) -> Question:
+) -> History:
     """Read the arguments of `Predictor.predict`.
 
     `most` limits the number of values between the first and the last stamp.
@@ -189,7 +192,7 @@ def ask(
     series = found.series.select(form.columns)
     ahead, drop = _ahead(future, series, form, policy or "error")
     items = series.items or Items.single(len(series.times))
-    return Question(
+    return History(
         form, steps, sorted(set(levels)), series, items, ahead, drop, where, short_history
     )
 

@@ -20,6 +20,7 @@ from forecaster.datasets.items import id_parts
 from forecaster.forecast.intervals import between
 from forecaster.forecast.notices import NoticeCode
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.questions import Question
 from forecaster.forecast.schema import Schema
 from forecaster_service.batching import Done
 from forecaster_service.http_errors import Flaw, Location, invalid
@@ -129,20 +130,22 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Predictor) -> Job:
     return Job(inputs, steps, levels, notices, places=full)
 
 
+def together(inputs: Sequence[Inputs]) -> Question:
+    """The question about several series at once."""
+    return Question(
+        np.stack([each.history for each in inputs]),
+        pd.DatetimeIndex([each.start for each in inputs]),
+        np.stack([each.known for each in inputs]),
+        {name: [each.static[name] for each in inputs] for name in inputs[0].static},
+        [each.item_id for each in inputs],
+        [each.rows for each in inputs],
+    )
+
+
 def run(inputs: Sequence[Inputs], forecaster: Predictor, levels: Sequence[float]) -> list[Forecast]:
     """Forecast several series at once: for each its values (T, targets) and its quantiles
     (T, targets, levels)."""
-    static = {name: [each.static[name] for each in inputs] for name in inputs[0].static}
-    forecasts, quantiles = forecaster.forecast_quantiles(
-        np.stack([each.history for each in inputs]),
-        pd.DatetimeIndex([each.start for each in inputs]),
-        levels,
-        covariates=np.stack([each.known for each in inputs]),
-        static=static,
-        items=[each.item_id for each in inputs],
-        rows=[each.rows for each in inputs],
-    )
-    return list(zip(forecasts, quantiles, strict=True))
+    return list(zip(*forecaster.forecast_quantiles(together(inputs), levels), strict=True))
 
 
 def at_levels(job: Job, done: Done[Forecast], forecaster: Predictor) -> Done[Forecast]:
@@ -158,14 +161,8 @@ def at_levels(job: Job, done: Done[Forecast], forecaster: Predictor) -> Done[For
 
 def remarked(job: Job, done: Done[Forecast], forecaster: Predictor) -> Job:
     """The job with notices about what stands out in its forecasts."""
-    found = forecaster.remarks(
-        np.stack([each.history for each in job.inputs]),
-        np.stack([forecast for forecast, _ in done.results]),
-        job.levels,
-        [each.item_id for each in job.inputs],
-        [each.rows for each in job.inputs],
-        np.stack([each.known for each in job.inputs]),
-    )
+    forecasts = np.stack([forecast for forecast, _ in done.results])
+    found = forecaster.remarks(together(job.inputs), forecasts, job.levels)
     notices = [
         Notice(code=notice.code, input=place if job.places else None, text=str(notice))
         for place, notice in found

@@ -7,7 +7,7 @@ import pytest
 
 from forecaster.base.errors import BundleError
 from forecaster.forecast import golden
-from forecaster.forecast.golden import apart, batches, count, has_gaps, histories, steadiest
+from forecaster.forecast.golden import apart, batches, count, has_gaps, question, steadiest
 from forecaster.forecast.predictor import Predictor, keep
 from tests.bundles import unsaved
 from tests.service.toy import HORIZON, ITEMS, KINDS, PAST, make_bundle
@@ -18,36 +18,36 @@ EVERY = range(24)
 @pytest.mark.parametrize("kind", KINDS)
 def test_they_follow_from_the_schema(kind, tmp_path):
     schema = make_bundle(tmp_path, model="tokens", **KINDS[kind]).schema
-    one, two = (histories(schema, PAST, HORIZON, EVERY) for _ in range(2))
-    assert one["history"].shape == (24, PAST, len(schema.columns))
-    np.testing.assert_array_equal(one["history"], two["history"])
-    some = histories(schema, PAST, HORIZON, [7, 2])
-    np.testing.assert_array_equal(some["history"], one["history"][[7, 2]])
-    missing = np.isnan(one["history"])
+    one, two = (question(schema, PAST, HORIZON, EVERY) for _ in range(2))
+    assert one.values.shape == (24, PAST, len(schema.columns))
+    np.testing.assert_array_equal(one.values, two.values)
+    some = question(schema, PAST, HORIZON, [7, 2])
+    np.testing.assert_array_equal(some.values, one.values[[7, 2]])
+    missing = np.isnan(one.values)
     assert missing.any(axis=(1, 2)).tolist() == [has_gaps(number) for number in EVERY]
     assert not missing.all(axis=1).any(), "each column has a value"
-    assert len(set(one["starts"])) == 24
-    assert len({start.month for start in one["starts"]}) == 12
-    assert len({start.hour for start in one["starts"]}) > 8
+    assert len(set(one.starts)) == 24
+    assert len({start.month for start in one.starts}) == 12
+    assert len({start.hour for start in one.starts}) > 8
 
 
 def test_words_series_and_attributes_are_what_the_model_knows(tmp_path):
     schema = make_bundle(tmp_path / "words", **KINDS["words"]).schema
-    found = histories(schema, PAST, HORIZON, EVERY)
-    mood, sky = found["history"][..., 1:], found["covariates"][..., :2]
+    found = question(schema, PAST, HORIZON, EVERY)
+    mood, sky = found.values[..., 1:], found.covariates[..., :2]
     np.testing.assert_array_equal(np.nansum(mood, axis=2)[~np.isnan(mood).any(axis=2)], 1)
     np.testing.assert_array_equal(sky.sum(axis=2), 1)
     assert set(np.unique(sky)) == {0, 1}
     schema = make_bundle(tmp_path / "all", **KINDS["all"]).schema
-    found = histories(schema, PAST, HORIZON, EVERY)
-    assert set(found["items"]) == {*ITEMS, None}
-    assert set(found["static"]["kind"]) == {"in", "out"}
-    assert np.isfinite(found["static"]["size"]).all()
+    found = question(schema, PAST, HORIZON, EVERY)
+    assert set(found.items) == {*ITEMS, None}
+    assert set(found.static["kind"]) == {"in", "out"}
+    assert np.isfinite(found.static["size"]).all()
 
 
 def test_levels_and_scales_differ_more_than_those_of_a_training():
     schema = unsaved().schema
-    scaled = schema.scaler.transform(histories(schema, 96, 24, EVERY)["history"])
+    scaled = schema.scaler.transform(question(schema, 96, 24, EVERY).values)
     level, scale = np.nanmean(scaled, axis=1), np.nanstd(scaled, axis=1)
     assert level.min() < -1.5
     assert level.max() > 1.5

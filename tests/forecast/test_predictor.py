@@ -26,6 +26,7 @@ from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Conditions, Intervals
 from forecaster.forecast.notices import NoticeCode
 from forecaster.forecast.predictor import Predictor, keep, load_bundle
+from forecaster.forecast.questions import Question
 from forecaster.record import Record
 from tests.bundles import COLUMNS, SEASON, blended, unsaved, warning
 from tests.service.toy import AHEAD, KINDS, make_bundle
@@ -253,7 +254,8 @@ class TestRemarks:
         forecaster = Predictor(warning(unsaved()), "cpu")
         mean = np.array(forecaster.schema.scaler.mean)
         values = np.stack([np.tile(mean, (12, 1)), CYCLE[np.arange(12) % SEASON]])
-        found = forecaster.remarks(values, values[:, -1:], ())
+        starts = pd.date_range("2026-01-01", periods=2)
+        found = forecaster.remarks(Question(values, starts), values[:, -1:], ())
         assert [(place, notice.code) for place, notice in found] == [
             (None, "lost_to_floor"), (1, "unlike_training"),
         ]  # fmt: skip
@@ -342,20 +344,27 @@ class TestForecast:
         mean, std = (np.asarray(part) for part in (forecaster.schema.scaler.mean, (2, 0.5, 40)))
         histories = mean + std * generator.normal(size=(33, 12, 3))
         starts = pd.date_range("2026-01-01", periods=33, freq="7h")
-        together = forecaster.forecast(histories, starts)
-        alone = [forecaster.forecast(histories[[i]], starts[[i]])[0] for i in range(len(histories))]
+
+        def ahead(places):
+            return forecaster.forecast_quantiles(Question(histories[places], starts[places]))[0]
+
+        together = ahead(np.arange(33))
+        alone = [ahead([i])[0] for i in range(33)]
         assert together.shape == (33, 6, 3)
         np.testing.assert_allclose((together - alone) / std, 0, atol=1e-5)
 
     def test_the_time_of_each_history_counts(self):
         forecaster = Predictor(unsaved("informer"), "cpu")
         histories = np.repeat(history(rows=12)[list(COLUMNS)].to_numpy()[None], 2, axis=0)
-        ahead = forecaster.forecast(histories, pd.DatetimeIndex(["2026-01-01", "2026-07-02 05:00"]))
+        starts = pd.DatetimeIndex(["2026-01-01", "2026-07-02 05:00"])
+        ahead, _ = forecaster.forecast_quantiles(Question(histories, starts))
         assert not np.allclose(ahead[0], ahead[1])
 
     def test_wrong_sizes(self, forecaster):
         with pytest.raises(DataError, match="12 steps x 3 columns, got 11 x 3"):
-            forecaster.forecast(np.zeros((1, 11, 3)), pd.DatetimeIndex(["2026-01-01"]))
+            forecaster.forecast_quantiles(
+                Question(np.zeros((1, 11, 3)), pd.DatetimeIndex(["2026-01-01"]))
+            )
 
 
 class TestExample:

@@ -110,21 +110,21 @@ def test_what_is_left_of_a_short_history_stands_at_its_end():
     own = replace(form(future_covariates=("k",)), past=4, needs=3, least=2)
     ask = partial(questions.ask, own, table, None, (), None, None, "the history")
     with pytest.raises(DataError, match=r"has 2 rows, the model needs 3: .*; short_history="):
-        list(ask().histories())
-    (found,) = ask(short_history="drop").histories()
+        list(ask().questions())
+    (found,) = ask(short_history="drop").questions()
     assert found.rows == [2]
     np.testing.assert_array_equal(found.values[0, :, 0], [np.nan, np.nan, 5, 6])
     assert list(found.starts) == [pd.Timestamp("2025-12-30")]
     np.testing.assert_array_equal(found.covariates[0, :, 0], [0, 0, 0, 1, *range(2, 2 + HORIZON)])
     future = table.loc[2:, ["when", "k"]]
     apart = replace(own, needs=2)
-    (same,) = questions.ask(apart, table.loc[:1], None, (), future, None, "the history").histories()
+    (same,) = questions.ask(apart, table.loc[:1], None, (), future, None, "the history").questions()
     np.testing.assert_array_equal(same.covariates, found.covariates)
     with pytest.raises(DataError, match=r"has 2 rows, the model needs 3: give at least 3 r"):
         list(
             questions.ask(
                 replace(own, least=3), table, None, (), None, None, "it", short_history="drop"
-            ).histories()
+            ).questions()
         )
 
 

@@ -24,6 +24,7 @@ from forecaster.evaluate.judge import rejudge
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast import bundle
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.questions import Question
 from forecaster.run import experiment
 from forecaster.tracking import pages
 from forecaster.tracking.store import MlflowClient  # which silences MLflow first
@@ -131,7 +132,8 @@ class TestRun:
         values = pd.read_csv(home / "data" / "small.csv")[["a", "b", "c"]].to_numpy()
         usual = values[np.arange(10)[:, None] * 20 + np.arange(36)]
         odd = usual * [1, 10, 1]
-        found = forecaster.remarks(np.concatenate([usual, odd]), usual[:, -1:].repeat(2, 0), ())
+        asked = Question(np.concatenate([usual, odd]), pd.date_range("2026-01-01", periods=20))
+        found = forecaster.remarks(asked, usual[:, -1:].repeat(2, 0), ())
         places = [place for place, notice in found if notice.code == "unlike_training"]
         assert places == [*range(10, 20)]
 

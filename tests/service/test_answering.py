@@ -18,6 +18,7 @@ from fastapi.testclient import TestClient
 
 from forecaster.base import machine
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.questions import Question
 from forecaster_service.store import Store
 from tests.service.toy import HORIZON, PAST, mean, start
 
@@ -152,10 +153,10 @@ def test_out_of_memory_halves_the_batch(
 ) -> None:
     forecast = Predictor.forecast_quantiles
 
-    def small(self: Predictor, history: np.ndarray, *rest: Any, **options: Any) -> Any:
-        if len(history) > fits:
+    def small(self: Predictor, question: Question, *rest: Any) -> Any:
+        if len(question.values) > fits:
             raise torch.OutOfMemoryError("of 0x7f00")
-        return forecast(self, history, *rest, **options)
+        return forecast(self, question, *rest)
 
     monkeypatch.setattr(Predictor, "forecast_quantiles", small)
     answer = client.post("/predict", json={**full, "inputs": full["inputs"] * 5})

@@ -28,6 +28,7 @@ from forecaster.forecast import golden
 from forecaster.forecast.bundle import Bundle, Share
 from forecaster.forecast.intervals import Conditions, Intervals
 from forecaster.forecast.predictor import Predictor, keep
+from forecaster.forecast.questions import Question
 from forecaster.forecast.schema import Schema
 from forecaster.parts import KINDS, Blend, Fold, Network, Part
 from forecaster.record import Record
@@ -96,16 +97,16 @@ CASES = EVERY if os.environ.get("FORECASTER_DAMAGES") == "all" else SHORT
 @pytest.fixture(autouse=True)
 def _drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same histories for every damage."""
-    found: dict[Any, dict[str, Any]] = {}
+    found: dict[Any, Question] = {}
 
-    def histories(*asked: Any) -> dict[str, Any]:
+    def question(*asked: Any) -> Question:
         key = (id(asked[0]), *asked[1:3], *asked[3])
         if key not in found:
             found[key] = make(*asked)
-        return dict(found[key])
+        return found[key]
 
-    make = golden.histories
-    monkeypatch.setattr(golden, "histories", histories)
+    make = golden.question
+    monkeypatch.setattr(golden, "question", question)
 
 
 def made(recipe: str, attention: str = "prob") -> Bundle:
@@ -135,20 +136,20 @@ def made(recipe: str, attention: str = "prob") -> Bundle:
     return Bundle(config, schema, weights, Record(), about)
 
 
-def validation(schema: Schema) -> dict[str, Any]:
+def validation(schema: Schema) -> Question:
     """Windows like those of real data: a daily wave and noise."""
     random, steps = np.random.default_rng(5), PAST + HORIZON
     time = np.arange(SEEN + steps)[:, None]
     wave = np.sin(2 * np.pi / 24 * time + [0.0, 1.0]) + 0.3 * random.normal(size=(len(time), 2))
     values = schema.scaler.inverse(wave)
-    found: dict[str, Any] = {
-        "history": np.stack([values[n : n + PAST] for n in range(SEEN)]),
-        "starts": pd.date_range("2024-05-01", periods=7 * SEEN, freq=schema.freq)[::7],
-    }
-    if (scaler := schema.known.scaler) is not None:
-        found["covariates"] = scaler.inverse(random.normal(size=(SEEN, steps, 2)))
-        found["static"] = {"kind": ["in", "out"] * (SEEN // 2)}
-    return found
+    asked = Question(
+        np.stack([values[n : n + PAST] for n in range(SEEN)]),
+        pd.date_range("2024-05-01", periods=7 * SEEN, freq=schema.freq)[::7],
+    )
+    if (scaler := schema.known.scaler) is None:
+        return asked
+    covariates = scaler.inverse(random.normal(size=(SEEN, steps, 2)))
+    return replace(asked, covariates=covariates, static={"kind": ["in", "out"] * (SEEN // 2)})
 
 
 def damages(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -168,7 +169,7 @@ class Ahead:
         self.windows, self.std = validation(schema), schema.target_scaler.std[:, None]
 
     def __call__(self, forecaster: Predictor) -> np.ndarray:
-        point, quantiles = forecaster.forecast_quantiles(levels=forecaster.levels, **self.windows)
+        point, quantiles = forecaster.forecast_quantiles(self.windows, forecaster.levels)
         found: np.ndarray = np.concatenate([point[..., None], quantiles], axis=-1) / self.std
         return found
 

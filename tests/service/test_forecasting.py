@@ -12,6 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.questions import Question
 from tests.service.toy import HORIZON, KINDS, NAME, PAST, make_bundle, start
 
 Body = dict[str, Any]
@@ -69,9 +70,10 @@ class TestMissing:
         assert (notice["code"], notice["input"]) == ("missing_masked", 0)
         history = np.array(series["target"], dtype=float)[None]
         starts = pd.DatetimeIndex([series["start"]])
-        expected = forecaster.forecast(history, starts)[0]
+        expected = forecaster.forecast_quantiles(Question(history, starts))[0][0]
         np.testing.assert_array_equal(answer["predictions"][0]["mean"], expected)
-        assert not np.allclose(expected, forecaster.forecast(complete[None], starts)[0])
+        other, _ = forecaster.forecast_quantiles(Question(complete[None], starts))
+        assert not np.allclose(expected, other[0])
 
     def test_one_in_a_flat_list(self, serve: Serve) -> None:
         client, _, series = serve("panel")

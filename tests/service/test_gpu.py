@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 
 from forecaster.base.errors import DeviceLostError
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.questions import Question
 from forecaster_service import forecasting, store
 from forecaster_service.http_errors import HttpError
 from forecaster_service.schemas import FullRequest
@@ -30,13 +31,13 @@ def test_what_failed_for_want_of_memory_holds_none_of_it(
 ) -> None:
     forecast, held, kept = Predictor.forecast_quantiles, [], []
 
-    def small(self: Predictor, history: np.ndarray, *rest: Any, **options: Any) -> Any:
+    def small(self: Predictor, question: Question, *rest: Any) -> Any:
         kept.extend(each() is not None for each in held)
-        if len(history) > 1:
+        if len(question.values) > 1:
             activations = torch.zeros(8)
             held.append(weakref.ref(activations))
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return forecast(self, history, *rest, **options)
+        return forecast(self, question, *rest)
 
     monkeypatch.setattr(Predictor, "forecast_quantiles", small)
     answer = client.post("/predict", json={**full, "inputs": full["inputs"] * 4})

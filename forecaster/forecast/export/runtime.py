@@ -10,6 +10,7 @@ from forecaster.base.extras import needed
 from forecaster.datasets import Scaler
 from forecaster.forecast.export.description import Description, read
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.questions import Question
 from forecaster.forecast.unusual import Ranges
 
 if TYPE_CHECKING:
@@ -46,13 +47,13 @@ class Exported(Predictor):
 
     def _ahead(
         self,
-        history: np.ndarray,
+        question: Question,
         scaled: np.ndarray,
         scaler: Scaler,
         known: np.ndarray,
         levels: Sequence[float],
-        rows: Sequence[int] | None,
     ) -> tuple[np.ndarray, np.ndarray]:
+        history = question.values
         shape = (len(history), 1, history.shape[2])
         inputs: dict[str, np.ndarray] = {
             "history": history.astype(np.float64),

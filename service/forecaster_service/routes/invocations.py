@@ -42,33 +42,33 @@ def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Or
     ahead, rows for the steps of its horizon follow, without other values.
     """
     served = model_for(request, None)
-    question = _ask(body, store_of(request).settings, served.forecaster)
-    inputs, levels = list(_inputs(question)), list(question.levels)
-    job = Job(inputs, question.steps, levels, notices=[], places=len(inputs) > 1)
-    return Order(served, job, partial(_write, question))
+    history = _ask(body, store_of(request).settings, served.forecaster)
+    inputs, levels = list(_inputs(history)), list(history.levels)
+    job = Job(inputs, history.steps, levels, notices=[], places=len(inputs) > 1)
+    return Order(served, job, partial(_write, history))
 
 
-def _ask(body: ScoringRequest, settings: Settings, forecaster: Predictor) -> questions.Question:
+def _ask(body: ScoringRequest, settings: Settings, forecaster: Predictor) -> questions.History:
     """Read the table. Raises DataError or UsageError if it does not fit the model or the limits."""
     levels = body.params.quantile_levels
     forecaster.check_levels(levels)
-    question = questions.ask(
+    history = questions.ask(
         forecaster.form, _frame(body), body.params.horizon, levels, None, None, "the history",
         most=MOST_CELLS,
     )  # fmt: skip
-    series = len(question.items)
+    series = len(history.items)
     if series > settings.max_series:
         raise DataError(f"expected at most {settings.max_series:,} series, got {series:,}")
     forecasting.check_quantiles(
-        series * question.steps * len(forecaster.schema.targets) * len(levels)
+        series * history.steps * len(forecaster.schema.targets) * len(levels)
     )
-    return question
+    return history
 
 
-def _inputs(question: questions.Question) -> Iterator[Inputs]:
+def _inputs(history: questions.History) -> Iterator[Inputs]:
     """What the model reads of each series."""
-    nothing = np.empty((question.form.past + question.form.horizon, 0))
-    for part in question.histories():
+    nothing = np.empty((history.form.past + history.form.horizon, 0))
+    for part in history.questions():
         for i, name in enumerate(part.items):
             known = nothing if part.covariates is None else part.covariates[i]
             static = {attribute: values[i] for attribute, values in part.static.items()}
@@ -98,11 +98,11 @@ def _frame(body: ScoringRequest) -> pd.DataFrame:
 
 
 def _write(
-    question: questions.Question, job: Job, done: Done[Forecast], served: Served, request_id: str
+    history: questions.History, job: Job, done: Done[Forecast], served: Served, request_id: str
 ) -> bytes:
     """The table of the forecast, in rows as MLflow writes them, and the notices."""
     values = [np.concatenate([forecast[..., None], q], axis=-1) for forecast, q in done.results]
-    table = question.table(np.stack(values)[:, : job.steps])
+    table = history.table(np.stack(values)[:, : job.steps])
     time = served.forecaster.schema.time
     table[time] = [stamp.isoformat() for stamp in table[time]]
     answer = {"predictions": table.to_dict("records"), "notices": job.notices}

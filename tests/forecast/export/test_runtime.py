@@ -10,6 +10,7 @@ import pytest
 from forecaster.base.errors import DataError, UnavailableError, UsageError
 from forecaster.forecast.export import graph, runtime
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.questions import Question
 from tests.bundles import COLUMNS, blended, unsaved, warning
 from tests.forecast.export import eager
 from tests.forecast.test_predictor import history
@@ -76,10 +77,9 @@ def test_any_number_of_histories_and_of_levels(made):
         values = np.random.default_rng(0).normal(size=(count, 12, 3))
         starts = pd.date_range("2026-01-01", periods=count, freq="h")
         for levels in ((), (0.5,), (0.1, 0.2, 0.3, 0.4, 0.6)):
+            asked = Question(values, starts), levels
             pairs = zip(
-                ours.forecast_quantiles(values, starts, levels),
-                theirs.forecast_quantiles(values, starts, levels),
-                strict=True,
+                ours.forecast_quantiles(*asked), theirs.forecast_quantiles(*asked), strict=True
             )
             for mine, other in pairs:
                 np.testing.assert_allclose(other, mine, rtol=1e-5, atol=1e-4)
