@@ -47,12 +47,13 @@ RECIPES: dict[str, list[str]] = {
 }
 MEASURE = """
 import json, sys
-from forecaster import config, machine
+from forecaster.base import machine
+from forecaster.config import run_config
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.train.memory import ensure_it_fits
 from forecaster.train.run import fit
 quiet = lambda sentence: None
-loaded = config.load(sys.argv[1], sys.argv[2:])
+loaded = run_config.load(sys.argv[1], sys.argv[2:])
 problem = make_problem(*find_data(loaded, quiet), quiet)
 own, device = problem.config.train, machine.device(problem.config.device)
 train, stopping, model = problem.training(device), problem.stopping(device), problem.build_model()

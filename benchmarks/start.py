@@ -45,14 +45,15 @@ main()
 BUNDLE = """
 import sys
 from pathlib import Path
-from forecaster import config, experiment
+from forecaster.config import run_config
+from forecaster.run import experiment
 from forecaster.forecast.bundle import Bundle, Share
 from forecaster.evaluate.judge import validate
 from forecaster.forecast.predictor import keep
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.record import Record
 from forecaster.forecast.unusual import Ranges
-loaded = config.load(None, [], {"data": "ETTh1", "horizon": 336})
+loaded = run_config.load(None, [], {"data": "ETTh1", "horizon": 336})
 problem = make_problem(*find_data(loaded, print), print)
 model = problem.build_model()
 model.prepare(problem.training("cpu").rows())
@@ -68,7 +69,7 @@ keep(bundle, Path(sys.argv[1]))
 """
 IMPORTS = (
     "forecaster.cli",
-    "forecaster.train",
+    "forecaster.train.run",
     "forecaster.forecast.predictor",
     "forecaster.tracking.run",
 )

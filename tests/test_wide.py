@@ -24,9 +24,10 @@ SETTINGS = (
 COMMAND = """
 import atexit, resource, sys
 from pathlib import Path
-from forecaster import cli, resources
+from forecaster import cli
+from forecaster.base import installation
 cards = Path(sys.argv.pop(1))
-resources.cards = lambda: cards
+installation.cards = lambda: cards
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 atexit.register(lambda: print("peak", peak(), file=sys.stderr))
 cli.main()

@@ -13,7 +13,7 @@ from forecaster.attention import ATTENTIONS
 from forecaster.base.errors import ForecasterError, UsageError
 from forecaster.base.workers import Worker
 from forecaster.study import bench
-from forecaster.study.bench import Conditions, Shape, cells
+from forecaster.study.bench import Setup, Shape, cells
 
 
 def row(
@@ -63,7 +63,7 @@ class TestMeasure:
         threads, reports = torch.get_num_threads(), []
         shape = Shape(512, batch=2, heads=2, width=32)
         sdpa, full, mean = bench.measure(
-            ["full", "mean"], shape, Conditions(), lambda what, done: reports.append((what, done))
+            ["full", "mean"], shape, Setup(), lambda what, done: reports.append((what, done))
         )
         assert [r["attn"] for r in (sdpa, full, mean)] == ["SDPA", "full", "mean"]
         assert 1.0 <= full["memory"] < 3.0, "output and three gradients, of q, k, v and output"
@@ -76,7 +76,7 @@ class TestMeasure:
         assert torch.get_num_threads() == threads
 
     def test_memory_alone(self) -> None:
-        (_, full) = bench.measure(["full"], Shape(8, heads=1, width=8), Conditions(), timed=False)
+        (_, full) = bench.measure(["full"], Shape(8, heads=1, width=8), Setup(), timed=False)
         assert "mib" in full
         assert "milliseconds" not in full
 
@@ -91,7 +91,7 @@ class TestMeasure:
                 return super().ask(*arguments)
 
         monkeypatch.setattr(cells, "Worker", Watched)
-        document = bench.curves(["full"], [2048, 4096], Shape(0), Conditions(limit=0.001))
+        document = bench.curves(["full"], [2048, 4096], Shape(0), Setup(limit=0.001))
         assert tried == [("SDPA", 2048), ("full", 2048)]
         reasons = [r["skipped"] for r in document["rows"] if r["attn"] == "full"]
         assert reasons == ["took longer than 0.001 s", "at L=2048 it took longer than 0.001 s"]
@@ -110,12 +110,12 @@ class TestMeasure:
         def call() -> None:
             time.sleep(0.05)
 
-        assert cells._seconds(call, Conditions(threads=2)) >= 0.05
-        assert cells._seconds(call, Conditions(threads=1)) < 0.04
+        assert cells._seconds(call, Setup(threads=2)) >= 0.05
+        assert cells._seconds(call, Setup(threads=1)) < 0.04
 
     def test_the_document_says_how_to_measure_it_again(self) -> None:
         shape = Shape(0, heads=1, width=8)
-        document = bench.curves(["mean"], [8, 16], shape, Conditions(causal=True))
+        document = bench.curves(["mean"], [8, 16], shape, Setup(causal=True))
         assert [(r["attn"], r["length"]) for r in document["rows"]] == [
             ("SDPA", 8), ("mean", 8), ("SDPA", 16), ("mean", 16)
         ]  # fmt: skip
@@ -126,7 +126,7 @@ class TestMeasure:
 
 @pytest.mark.gpu
 def test_on_a_gpu() -> None:
-    how = Conditions(device="cuda", dtype="bfloat16", limit=60)
+    how = Setup(device="cuda", dtype="bfloat16", limit=60)
     sdpa, full = bench.measure(["full"], Shape(1024), how)
     assert full["ratio"] == pytest.approx(1, rel=0.5)
     assert 1.0 <= sdpa["memory"] < 3.0
@@ -140,7 +140,7 @@ def dies(*arguments: Any) -> Iterator[Any]:
 def test_a_process_lost_while_timing_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "_every_call", dies)
     with pytest.raises(ForecasterError, match="L=7: the process that measures time ended"):
-        cells._times({"full": 3}, Shape(7), Conditions(), lambda what, done: None)
+        cells._times({"full": 3}, Shape(7), Setup(), lambda what, done: None)
 
 
 class TestDominated:

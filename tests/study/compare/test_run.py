@@ -278,10 +278,11 @@ class TestProcesses:
             "import signal, sys; sys.path.insert(0, sys.argv[1])\n"
             "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it\n"
             "from pathlib import Path\n"
-            "from forecaster import compare, resources\n"
+            "from forecaster.base import installation\n"
+            "from forecaster.study import compare\n"
             "from tests.study.compare.grids import small_grid\n"
             "if __name__ == '__main__':\n"
-            "    resources.cards = lambda: Path(sys.argv[2])\n"
+            "    installation.cards = lambda: Path(sys.argv[2])\n"
             "    compare.run(small_grid(), print, jobs=1, tracked=False, command='x')\n"
         )
         Path("go.py").write_text(code)
