@@ -3,7 +3,10 @@ against, after the test file that mirrors the mutated one: b stands for tests/te
 tests/a/test_b.py. The slowest tests that add little are left out."""
 
 ROOMS = {
-    "attention": ("forecaster/attention/", "attention/common/* attention/contract"),
+    "attention": (
+        "forecaster/attention/",
+        "attention/common/* attention/contract attention/definition",
+    ),
     "model": ("forecaster/model/", "model/*"),
     "parts": ("forecaster/parts/", "parts/*"),
     "reader": ("forecaster/datasets/reader/", "datasets/reader/* datasets/facts own_files"),
