@@ -4,13 +4,13 @@ A compiled builder makes the block masks without ever holding the L x L mask; th
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from forecaster.attention.common.patterns import Pattern
+from forecaster.attention.common.patterns import KEPT, Pattern
 
 
 def suits_flex(q: Tensor, v: Tensor, key_mask: Tensor | None) -> bool:
@@ -45,7 +45,7 @@ def _kernel(device: str) -> Callable[..., Any]:
     return torch.compile(kernel) if device == "cuda" else kernel
 
 
-@cache  # never freed, because a CUDA graph reads it at its address
+@lru_cache(KEPT)
 def _block_mask(pattern: Pattern, length: int, device: torch.device) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 

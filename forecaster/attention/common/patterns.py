@@ -8,7 +8,7 @@ describes its tiles as `KeyTiles`, which are merged by their log-sum-exp (tiles.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -24,6 +24,9 @@ from forecaster.attention.common.kernels import (
 )
 from forecaster.attention.common.tiles import HIDDEN, merge, softmax_part, softmax_part_backward
 from forecaster.base.shapes import Bool, Float
+
+KEPT = 32
+"""The number of masks that a process keeps: models of several lengths share few."""
 
 Pattern = Callable[[Tensor, Tensor], Tensor]
 """Whether query i sees key j: for integer tensors i, j that broadcast, a bool tensor. Hashable."""
@@ -54,7 +57,7 @@ def _make_mask(pattern: Pattern, length: int, device: torch.device) -> Bool[Tens
     return pattern(steps[:, None], steps)
 
 
-_kept_mask = cache(_make_mask)  # never freed, because a CUDA graph reads it at its address
+_kept_mask = lru_cache(KEPT)(_make_mask)
 
 
 def masked_attention(
