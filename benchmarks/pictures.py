@@ -16,7 +16,6 @@ from typing import Any
 
 import study
 import torch
-from matplotlib import colormaps
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from render import results
@@ -42,7 +41,6 @@ OPTIONS: dict[str, dict[str, int]] = {
 # The inputs that the pattern differentiates by, where these are not only the values.
 THROUGH = {"fastformer": ("k", "v")}
 
-LINES = colormaps["tab20"]
 NEGATIVE, ZERO, POSITIVE = "#c2410c", "#ffffff", "#1e3a5f"
 
 
@@ -54,44 +52,10 @@ def main() -> None:
         for file in sorted((ROOT / "benchmarks" / "results").glob("curves-*.json")):
             figure = bench.figure(json.loads(file.read_text()))
             figure.savefig(PICTURES / f"{file.stem}.png", dpi=72)
-        for file in sorted((ROOT / "benchmarks" / "results").glob("length-*.json")):
-            steps(json.loads(file.read_text())).savefig(PICTURES / f"{file.stem}.png", dpi=72)
         documents = results("comparison")
         for name in study.REGIMES:
             if (drawn := study.figure(documents, name)) is not None:
                 drawn.savefig(PICTURES / f"study-{name}.png", dpi=72)
-
-
-def steps(document: dict[str, Any]) -> Figure:
-    """Time and memory of a training step against P, from the results of benchmarks/length.py."""
-    figure = Figure(figsize=(13, 5), layout="constrained")
-    figure.suptitle(
-        f"a training step of the Informer, width {document['width']}, batch {document['batch']}, "
-        f"T = {document['horizon']}: {document['hardware']}",
-        x=0.01, ha="left", fontsize=11,
-    )  # fmt: skip
-    names = list(dict.fromkeys(row["attn"] for row in document["rows"]))
-    pasts = sorted({row["past"] for row in document["rows"]})
-    panels = (("seconds", "seconds", 1), ("mib", "GiB", 1024))
-    for axis, (key, label, unit) in zip(figure.subplots(1, 2), panels, strict=True):
-        for number, name in enumerate(names):
-            points = [
-                (row["past"], row[key] / unit)
-                for row in document["rows"]
-                if row["attn"] == name and key in row
-            ]
-            if points:
-                line = "--" if name in ("full", "none") else "-"
-                axis.plot(*zip(*points, strict=True), line, marker="o", ms=3, lw=1.4, label=name,
-                          color=LINES(number))  # fmt: skip
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("log", base=2)
-        axis.set(xticks=pasts, xticklabels=pasts, xlabel="length of the past P", ylabel=label)
-        axis.yaxis.set_major_formatter("{x:g}")
-        axis.grid(color="#e2e8f0", lw=0.6)
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside right upper", frameon=False)
-    return figure
 
 
 def draw(name: str) -> Figure:

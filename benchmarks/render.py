@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import log2
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, get_args
@@ -294,38 +293,6 @@ def evidence_text() -> str:
     return evidence.write(results("comparison"), results("compare"))
 
 
-def length() -> str:
-    """For each machine a row per type with seconds and MiB at each P, and their growth."""
-    templates = {"seconds": "{seconds:.2f}", "mib": "{mib:.0f}"}
-    parts = []
-    for document in results("length"):
-        rows = {(row["attn"], row["past"]): row for row in document["rows"]}
-        pasts = sorted({past for _, past in rows})
-        lines = []
-        for name in dict.fromkeys(name for name, _ in rows):
-            own = [rows.get((name, past), {}) for past in pasts]
-            figures = [known(each, **row) for each in templates.values() for row in own]
-            lines.append([name, *figures, *(_growth(own, key) for key in templates)])
-        heads = [f"{what} at {past}" for what in ("s", "MiB") for past in pasts]
-        skipped = {row["attn"]: row["skipped"] for row in document["rows"] if "skipped" in row}
-        parts += [
-            SOURCE.format(**document),
-            markdown(["type", *heads, "time grows by", "memory grows by"], lines),
-            *(f"Not measured further: {name}, {why}." for name, why in skipped.items()),
-            f"![Time and memory of a training step against P](pictures/{document['file']}.png)",
-        ]
-    return "\n\n".join(parts) or NONE
-
-
-def _growth(rows: list[Result], key: str) -> str:
-    """The factor for each doubling of P, from the first P measured to the last."""
-    points = [(row["past"], row[key]) for row in rows if key in row]
-    if len(points) < 2:
-        return "–"
-    (first, low), *_, (last, high) = points
-    return f"{(high / low) ** (1 / log2(last / first)):.2f}"
-
-
 def attentions() -> str:
     """The table of mechanisms, from what each states about itself."""
     lines = []
@@ -358,12 +325,6 @@ def studied(make: Callable[..., str], *regime: str) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "missing": Table("missing", {
-        "data": "{data}", "T": "{horizon}", "P": "{past}", "removed": "{removed:.1%}",
-        f"complete, {_labels()}": lambda complete, **_: _metrics(complete),
-        f"some missing, {_labels()}": lambda holed, **_: _metrics(holed),
-        "ratio": lambda holed, complete, **_: f"{holed['mse'] / complete['mse']:.3f}",
-    }),
     "serving": Table("serving", {
         "model": "{model} {width}, {attn}, {past} + {horizon} x {columns}", "": "{what}",
         "at once": "{at_once}", "p50, ms": "{p50_ms:.1f}", "p99, ms": "{p99_ms:.1f}",
@@ -436,8 +397,8 @@ TABLES: dict[str, Callable[[], str]] = {
         "training, s": "{train_seconds:,.0f}", "windows/s": "{windows_per_second:.1f}",
         "test windows": "{test_windows:,}", "machine": "{hardware}",
     }),
-    **{make.__name__: make for make in (attention, attentions, choices, counts, curves,
-                                        length, means, metrics, prices, recall)},
+    **{make.__name__: make for make in (attention, attentions, choices, counts, curves, means,
+                                        metrics, prices, recall)},
     **{make.__name__: partial(studied, make) for make in (study.matrix, study.fronts)},
     **{f"regime_{name}": partial(studied, study.regime, name) for name in study.REGIMES},
 }  # fmt: skip

@@ -77,16 +77,13 @@ def test_the_package_has_the_evidence_of_the_results(render: ModuleType) -> None
 
 
 def test_a_changed_figure_shows(render: ModuleType, results: Path) -> None:
-    row = {
-        "kind": "missing", "data": "x", "past": 9, "horizon": 3, "removed": 0.125,
-        "complete": {"mse": 0.5, "mae": 0.25}, "holed": {"mse": 0.75, "mae": 0.5},
-    }  # fmt: skip
+    case = {"wall_s": 2.5, "cpu_s": 2.0, "must": 4.0, "aim": 2.0, "of": "cpu_s"}
+    row = {"kind": "start", "command": "c", "hardware": "h", "commit": "a", "cases": {"x": case}}
     (results / "one.json").write_text(json.dumps(row))
-    before = render.render("<!-- begin missing -->\n<!-- end missing -->")
-    assert "| x | 3 | 9 | 12.5% | 0.5000 / 0.2500 | 0.7500 / 0.5000 | 1.500 |" in before
-    (results / "one.json").write_text(json.dumps({**row, "holed": {"mse": 1.0, "mae": 0.5}}))
-    after = before.replace("0.7500 /", "1.0000 /").replace("1.500", "2.000")
-    assert render.render(before) == after
+    before = render.render("<!-- begin start -->\n<!-- end start -->")
+    assert "| x | 2.50 s | 2.00 s | 4 / 2 s processor |" in before
+    (results / "one.json").write_text(json.dumps({**row, "cases": {"x": case | {"wall_s": 3.0}}}))
+    assert render.render(before) == before.replace("2.50 s", "3.00 s")
 
 
 def test_every_measurement_is_written_as_data(
