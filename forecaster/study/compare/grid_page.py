@@ -16,7 +16,6 @@ from forecaster.base.progress import Bar
 from forecaster.config.run_config import load_dict
 from forecaster.evaluate import interval_text
 from forecaster.evaluate.display import step_figure
-from forecaster.evaluate.figures import whole
 from forecaster.evaluate.judge import draw_window
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.evaluate.problem import Problem, make_problem, open_data
@@ -70,7 +69,6 @@ def of_grid(name: str, command: str) -> Page:
                 [frontier_chart(_short(group), _costs(group)) for group in together],
             ),
             Section("verdicts", "Verdicts", [table.verdicts(group) for group in together]),
-            Section("floors", "Floors", tables=_floors(together, cells)),
             Section("steps", "Error by horizon step", charts=[_steps(g, cells) for g in together]),
             Section(
                 "forecasts",
@@ -129,22 +127,6 @@ def _table(group: Group) -> Table:
         ]
     found["amounts to"] = [row.effective for row in group]
     return Table([*found], [*zip(*found.values(), strict=True)], "; ".join(table.about(group)))
-
-
-def _floors(groups: Sequence[Group], cells: Cells) -> list[Table]:
-    """One table for groups that have the same floors."""
-    found: dict[object, Table] = {}
-    for group in groups:
-        floors = cells[_key(group[0])][0].facts.floors
-        metrics = table.known(whole("terminal"), [*floors.values()])
-        rows = tuple(
-            (name, *(metric.text(own[metric.name]) for metric in metrics))
-            for name, own in floors.items()
-        )
-        head = ("floor", *(metric.label for metric in metrics))
-        title = f"{group[0].data}, T = {group[0].horizon}"
-        found.setdefault(rows, Table(head, rows, title))
-    return [*found.values()]
 
 
 def _costs(group: Group) -> dict[str, Costs]:

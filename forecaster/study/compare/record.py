@@ -63,8 +63,8 @@ class CellRecord(CellFacts):
 class Against(Document):
     """The paired MSE difference from a reference over test windows, the mean over `seeds`.
 
-    `table.compare` and `table.correct` define the figures; all but the first three are None with
-    too few windows.
+    The module `verdicts` defines the figures; all but the first three are None with too few
+    windows.
     """
 
     difference: float

@@ -1,32 +1,22 @@
-"""The results of a grid's finished cells: a row for each attention of a group, with verdicts.
-
-A group has many verdicts, and one in twenty would be wrong by chance. So the verdicts against one
-reference are corrected together (Holm, "A simple sequentially rejective multiple test procedure",
-1979): of m, the one with the k-th smallest p must have (m - k + 1) p < 0.05, and so must all before
-it. The chance that any of them names a difference where there is none is then at most 5 %. The
-interval beside a verdict is not corrected.
-"""
+"""The results of a grid's finished cells: a row for each attention of a group, with verdicts."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import mean, median, stdev
 
-import numpy as np
-from scipy.special import stdtr, stdtrit  # type: ignore[import-untyped]
-
 from forecaster.attention import CATALOGUE
-from forecaster.evaluate import Verdict, blocks, is_borderline, paired_interval
+from forecaster.evaluate import Verdict, is_borderline
 from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, Where, shown, whole
 from forecaster.record import Scores, Value
 from forecaster.report.tables import in_markdown, in_text
 from forecaster.study.compare.cell import Finished
 from forecaster.study.compare.record import Against, CellFacts, Row
+from forecaster.study.compare.verdicts import compare, correct
 
 Group = tuple[str, int, str, bool]
 """Data, horizon, regime, and whether there is a linear path: within one, only the attention
 varies."""
 AGAINST = ("none", "static", "full")
-RISK, POWER = 0.05, 0.8
 LEGEND = """\
 MSE and MAE: every test window, scaled values, mean ± standard deviation over seeds. params: without
 the linear path; * not within 5 % of those with full attention. train s, ms (a forecast of one
@@ -103,70 +93,6 @@ def _row(own: list[Finished], against: dict[str, Against]) -> Row:
         "skill": 1 - mse / bar if mse is not None and bar > 0 else None,
         "against": against,
     })  # fmt: skip
-
-
-def compare(own: Sequence[Finished], other: Sequence[Finished]) -> Against | None:
-    """The paired difference over test windows, averaged over the seeds that both have.
-
-    None if they share none. Blocks of the bootstrap are as long as the horizon, because windows
-    nearer than that overlap. With several seeds the interval `low` to `high` also holds for untried
-    seeds: its arms grow by the half-width of Student's interval of the mean of the seeds'
-    differences. `error` is the standard error with `freedom` degrees of freedom (Welch and
-    Satterthwaite's, of windows and seeds), such that `error` times t_0.975 is half the interval,
-    and `p` is the level at which the interval would touch zero.
-    """
-    mine = {cell.facts.seed: cell for cell in own}
-    theirs = {cell.facts.seed: cell for cell in other}
-    seeds = sorted(set(mine) & set(theirs))
-    if not seeds:
-        return None
-    paired = np.array([mine[seed].by_window() - theirs[seed].by_window() for seed in seeds])
-    by_seed = np.nanmean(paired, axis=1)
-    difference = float(by_seed.mean())
-    windows = paired.mean(axis=0), own[0].facts.horizon, own[0].steps()
-    low, high = paired_interval(*windows)
-    compared = Against(difference=difference, seeds=tuple(seeds), verdict=Verdict.SAME)
-    if not np.isfinite(low):
-        return compared
-    freedom = blocks(*windows) - 1
-    if len(seeds) > 1:
-        spread = by_seed.std(ddof=1) / np.sqrt(len(seeds))
-        parts = np.square([(high - low) / 2 / stdtrit(freedom, 0.975), spread])
-        if parts.any():
-            freedom = parts.sum() ** 2 / (parts**2 / [freedom, len(seeds) - 1]).sum()
-        arm = spread * stdtrit(len(seeds) - 1, 0.975)
-        low = difference - np.hypot(difference - low, arm)
-        high = difference + np.hypot(high - difference, arm)
-    student = stdtrit(freedom, 0.975)
-    arm = high - difference if difference < 0 else difference - low  # the one towards zero
-    t = abs(difference) / arm * student if arm > 0 else np.inf if difference else 0.0
-    figures = {
-        "low": low, "high": high, "error": (high - low) / 2 / student, "freedom": freedom,
-        "p": 2 * stdtr(freedom, -t),
-    }  # fmt: skip
-    return compared.model_copy(update={key: float(value) for key, value in figures.items()})
-
-
-def correct(family: Mapping[str, Against]) -> dict[str, Against]:
-    """The comparisons against one reference with their verdicts, corrected by Holm's method.
-
-    `holm` is the corrected p, and `smallest` the difference that gets a verdict with 80 %
-    probability if no other type differs: (t_(1 - 0.025/m) + t_0.8) * `error` for m verdicts.
-    """
-    known = {name: each.p for name, each in family.items() if each.p is not None}
-    found, holm = dict(family), 0.0
-    for before, (name, p) in enumerate(sorted(known.items(), key=lambda item: item[1])):
-        own = family[name]
-        assert own.low is not None  # as those that have p do
-        assert own.high is not None
-        holm = max(holm, min(1.0, (len(known) - before) * p))
-        quantiles = stdtrit(own.freedom, [1 - RISK / 2 / len(known), POWER])
-        found[name] = own.model_copy(update={
-            "holm": holm,
-            "smallest": float(quantiles.sum() * own.error),
-            "verdict": Verdict.of(own.low, own.high) if holm < RISK else Verdict.SAME,
-        })  # fmt: skip
-    return found
 
 
 def references(group: Sequence[Row]) -> list[str]:

@@ -8,8 +8,10 @@ from safetensors.numpy import save_file
 
 from forecaster.study.compare.cell import ARRAYS, CellWork, Finished, keep, train
 from forecaster.study.compare.grid import Cell, Grid, define, resolve
-from forecaster.study.compare.record import CellRecord
+from forecaster.study.compare.record import CellRecord, Row
 
+WINDOWS = 400
+"""Those of each cell of the fixture `cells`."""
 REGIMES: dict[str, Any] = {
     "few": {},
     "many": {"set": ["model.tokens=point", "model.channels=mixed"], "linear": [False]},
@@ -57,3 +59,7 @@ def finished(folder: Path, errors: Any, **facts: Any) -> Finished:
     own.mkdir(parents=True)
     save_file({"by_window": errors}, own / ARRAYS)
     return Finished(own, CellRecord.read(facts))
+
+
+def by_attention(rows: list[Row]) -> dict[str, Row]:
+    return {row.attn: row for row in rows}

@@ -10,8 +10,8 @@ from forecaster.config.run_config import load_dict
 from forecaster.evaluate.judge import judge
 from forecaster.evaluate.problem import make_problem
 from forecaster.parts import Blend, Network
-from forecaster.study.compare import table
 from forecaster.study.compare.cell import FACTS, WEIGHTS, CellWork, Finished, read, train
+from forecaster.study.compare.verdicts import compare
 from tests.study.compare.grids import small_grid, trained
 
 
@@ -96,8 +96,8 @@ def test_full_against_full_ties(done, grid, cells):
     other = trained(grid, cell_named(grid, "full-5-few-linear-s1"), cells)
     assert other.facts["mse"] != done.facts["mse"]
     renamed = Finished(other.folder, other.facts.model_copy(update={"seed": 0}))
-    assert table.compare([done], [renamed]).verdict == "no measurable difference"
-    itself = table.compare([done], [done])
+    assert compare([done], [renamed]).verdict == "no measurable difference"
+    itself = compare([done], [done])
     assert (itself.low, itself.difference, itself.high) == (0, 0, 0)
     assert itself.verdict == "no measurable difference"
 

@@ -54,8 +54,8 @@ def read(page: Page) -> Reader:
 
 
 def test_it_has_every_section(read: Reader, page: Page) -> None:
-    wanted = [each for each in SECTIONS if each != "columns"]
-    assert list(read.text)[1:] == ["floors" if each == "parts" else each for each in wanted]
+    wanted = [each for each in SECTIONS if each not in ("columns", "parts")]
+    assert list(read.text)[1:] == wanted
     assert page.title == "Comparison toy"
     assert "26 trained models" in page.lead
     assert "(6)" in page.lead
@@ -73,14 +73,6 @@ def test_the_figures_are_those_of_the_table(read: Reader, cells: list[Finished])
             assert text in read.text["figures"], text
         for against in row.against.values():
             assert interval_text(against.low, against.high) in read.text["figures"]
-    for name, floor in cells[0].facts.floors.items():
-        assert name in read.text["floors"]
-        assert f"{floor['mse']:.4f}" in read.text["floors"]
-
-
-def test_the_same_floors_stand_there_once(page: Page) -> None:
-    floors = next(section for section in page.sections if section.id == "floors")
-    assert [each.caption for each in floors.tables] == ["small, T = 5"]
 
 
 def test_the_forecasts_are_of_the_best_on_validation(page: Page, cells: list[Finished]) -> None:
