@@ -14,7 +14,6 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
@@ -23,19 +22,16 @@ from typing import Any, get_args
 import evidence
 import pandas as pd
 import study
-from recall import LIMITS
+import yaml
 
 from forecaster.attention import ATTENTIONS
 from forecaster.attention.base import SelfAttention
 from forecaster.evaluate import Verdict
 from forecaster.evaluate.figures import METRICS, Where, whole
-from forecaster.study import bench
 from forecaster.study.compare.regimes import REGIMES
 
 ROOT = Path(__file__).resolve().parent.parent
 Result = dict[str, Any]
-Cell = str | Callable[..., str]
-"""A template for str.format or a function; both take the fields of a line by their names."""
 HORIZONS = (96, 192, 336, 720)
 PUBLISHED = {
     "P chosen for each set": {
@@ -54,9 +50,10 @@ TIMEXER = {"mse": (0.236, 0.093, 0.379, 0.385, 0.440), "mae": (0.268, 0.192, 0.2
 """The best published errors for the markets that we know of (Wang et al., NeurIPS 2024)."""
 CELL = ("config", "data", "features", "horizon", "past", "attn")
 TASK = ("data", "past", "config", "features", "attn")  # a cell at any horizon
+MEASURED: dict[str, list[Result]] = yaml.safe_load(
+    (ROOT / "benchmarks" / "measured.yaml").read_text()
+)
 NONE = "No figures are kept here yet."
-SOURCE = "`{command}`: {hardware}, commit {commit:.9}"
-READY = f"{SOURCE}; the service was ready {{ready_seconds:.1f}} s after its start."
 
 
 def results(kind: str = "") -> list[Result]:
@@ -88,36 +85,6 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table; NONE if it has no rows."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) if rows else NONE
-
-
-def known(template: str, **line: Any) -> str:
-    """The template with the fields of a line, or a dash if the line lacks the figure."""
-    try:
-        return template.format(**line)
-    except (KeyError, TypeError):  # no such field, or its value is None
-        return "–"
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of the measurements of one kind, with a note on each that has lines."""
-
-    kind: str
-    columns: dict[str, Cell]
-    note: str = ""
-    lines: Callable[[Result], list[Result]] = split
-
-    def __call__(self) -> str:
-        cells = [each.format if isinstance(each, str) else each for each in self.columns.values()]
-        measured = [(each, self.lines(each)) for each in results(self.kind)]
-        rows = [[cell(**line) for cell in cells] for _, lines in measured for line in lines]
-        notes = [self.note.format(**each) for each, lines in measured if lines and self.note]
-        return "\n\n".join([markdown([*self.columns], rows), *notes])
-
-
-def _by_alone(at_once: int, **line: Any) -> str:
-    ratio = "p50 x {p50_ms_by_alone:.2f}" if at_once == 1 else "rate x {per_second_by_alone:.2f}"
-    return ratio.format(**line) if "p50_ms_by_alone" in line else ""
 
 
 def complete() -> dict[tuple[Any, ...], list[dict[int, Result]]]:
@@ -241,43 +208,6 @@ def _side(paired: Result) -> Verdict:
     return Verdict.SAME if None in (low, high) else Verdict.of(low, high)  # None: too few windows
 
 
-def attention() -> str:
-    """For each machine a row per type: its time at each shape, and its memory; causal after "/"."""
-    parts = []
-    for document in results("attention"):
-        cells = {}
-        for row in document["rows"]:
-            name, shape, causal = row["attn"], row["shape"], row["causal"]
-            cells["SDPA", shape, causal] = known("{sdpa_milliseconds:.3g} ms", **row)
-            cells["SDPA", f"memory, {shape}", causal] = known("{sdpa_memory:.3g}", **row)
-            cells[name, shape, causal] = known("{ratio:.3g}", **row)
-            cells[name, f"memory, {shape}", causal] = known("{memory:.3g}", **row)
-        timed = dict.fromkeys(row["shape"] for row in document["rows"] if "ratio" in row)
-        heads = (*timed, "memory, L=8192", "memory, L=16384")
-        lines = [
-            [name, *(" / ".join(cells.get((name, head, causal), "–") for causal in (False, True))
-                     for head in heads)]
-            for name in dict.fromkeys(name for name, *_ in cells)
-        ]  # fmt: skip
-        parts.append(f"{document['hardware']}:\n\n{markdown(['attention', *heads], lines)}")
-    return "\n\n".join(parts) or NONE
-
-
-def recall() -> str:
-    """What each type can look up by construction, and its mean error by length; *: few seeds."""
-    tables = study.tables(results("comparison"), "recall")
-    columns = [
-        {row["attn"]: f"{row['mse']:.4f}" + "*" * (not evidence.judged(row)) for row in rows}
-        for rows in tables.values()
-    ]
-    lengths = [f"MSE, L = {data.split('-')[1]}" for data, *_ in tables]
-    return markdown(
-        ["attention", "what a question reaches", *lengths],
-        [[name, limit.text, *(column.get(name, "–") for column in columns)]
-         for name, limit in LIMITS.items()],
-    )  # fmt: skip
-
-
 def choices() -> str:
     """Each regime that was studied, how to recognise data that resemble it, and what was found."""
     lines, known = [], evidence.known(results("comparison"), results("compare"))
@@ -286,6 +216,11 @@ def choices() -> str:
         sets = "; ".join(own["on"])
         lines.append([f"**{regime.name}**: {regime.about}", regime.wants, own["found"], sets])
     return markdown(["regime", "your data have", "what was found", "on"], lines)
+
+
+def matrix() -> str:
+    """In how many tables of the study each type is better or worse than the controls."""
+    return study.matrix(results("comparison"))
 
 
 def evidence_text() -> str:
@@ -313,95 +248,21 @@ def metrics() -> str:
     return markdown(["metric", "", "unit", "better", "shown in"], lines)
 
 
-def curves() -> str:
-    """For each machine the picture, and the tables that the command prints."""
-    form = "![Time and memory against the length](pictures/{}.png)\n\n```text\n{}\n```"
-    return "\n\n".join(form.format(x["file"], bench.tables(x)) for x in results("curves")) or NONE
-
-
-def studied(make: Callable[..., str], *regime: str) -> str:
-    """A table of the study in docs/comparison.md."""
-    return make(results("comparison"), *regime)
+def measured(lines: Sequence[Result]) -> str:
+    """A table of MEASURED: for each line what was measured, its figure, and how to repeat it."""
+    every = [row for measurement in results() for row in split(measurement)]
+    table = []
+    for line in lines:
+        wanted = line["of"].items()
+        for row in (each for each in every if wanted <= each.items()):
+            source = "`{command}`, {hardware}, {commit:.9}".format(**row)
+            table.append([line["what"], line["figure"].format(**row), source])
+    return markdown(["what", "figure", "command, hardware, commit"], table)
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "serving": Table("serving", {
-        "model": "{model} {width}, {attn}, {past} + {horizon} x {columns}", "": "{what}",
-        "at once": "{at_once}", "p50, ms": "{p50_ms:.1f}", "p99, ms": "{p99_ms:.1f}",
-        "series / s": "{per_second:.1f}", "by the model alone": _by_alone,
-    }, READY),
-    "overload": Table("overload", {
-        "connections": "{connections}", "requests": "{requests:,}",
-        "sustainable / s": "{sustainable_per_second:.0f}", "asked / s": "{asked_per_second:.0f}",
-        "200": lambda statuses, **_: f"{statuses['200']:,}",
-        "503, all with Retry-After": "{with_retry_after:,}",
-        "answered: p50, p99, most, s": lambda accepted, accepted_most_ms, **_: ", ".join(
-            f"{ms / 1e3:.2f}" for ms in (accepted["p50_ms"], accepted["p99_ms"], accepted_most_ms)
-        ),
-        "/livez, /readyz: most, ms": "{probes_most_ms[/livez]:.0f}, {probes_most_ms[/readyz]:.0f}",
-        "MiB before, peak": "{mib_before:.0f}, {mib_peak:.0f}",
-    }, READY),
-    "workers": Table("workers", {
-        "clients": "{at_once}", "processes": "{processes}", "p50, ms": "{p50_ms:.0f}",
-        "p99, ms": "{p99_ms:.0f}", "series / s": "{per_second:.1f}",
-        "service, ms a series": "{service_ms:.1f}",
-        "of the cores": lambda cores, **line: f"{line['row.cores'] / cores:.0%}",
-    }, READY),
-    "step": Table("step", {
-        "network": "{config}", "P / start / T": "{past} / {start} / {horizon}",
-        "batch": "{batch}", "threads": "{threads}", "step": "{step_s:.3f} s",
-        "products": "{products_s:.3f} s, {products_gflop:.1f} GFLOP",
-        "by products": partial(known, "{ratios[by_products]:.3f}"),
-        "by reference": partial(known, "{ratios[by_reference]:.3f}"),
-        "by NeuralForecast": partial(known, "{ratios[by_neuralforecast]:.3f}"),
-        "peak memory": partial(known, "{peak_mib[ours]:.0f} MiB"),
-        "memory by reference": partial(known, "{ratios[memory_by_reference]:.3f}"),
-        "hardware": "{hardware}",
-    }),
-    "inference": Table("inference", {
-        "model": "{model}", "batch": "{batch}", "threads": "{threads}", "ours": "{ours_ms:.2f} ms",
-        "ONNX Runtime": "{onnx_ms:.2f} ms", "by ONNX Runtime": "{by_onnx:.2f}",
-        "hardware": "{hardware}",
-    }),
-    "start": Table("start", {
-        "case": "{case}", "wall": "{wall_s:.2f} s", "processor": "{cpu_s:.2f} s",
-        "must / aim": lambda must, aim, of, **_:
-            f"{must:g} / {aim:g} s {'wall' if of == 'wall_s' else 'processor'}",
-    }, f"{SOURCE}.", lambda each: [{"case": case, **own} for case, own in each["cases"].items()]),
-    "fit": Table("fit", {
-        "threads": "{threads}", "steps": "{steps}", "batch": "{batch}", "`fit()`": "{fit_s:.2f} s",
-        "bare loop": "{bare_s:.2f} s", "ratio": "{ratio:.3f}", "must / aim": "{must:g} / {aim:g}",
-    }, f"{SOURCE}."),
-    "evaluation": Table("evaluation", {
-        "forecast": "{name}", "fit and weigh": partial(known, "{fit_and_weigh_s:.2f} s"),
-        "validation, intervals": "{validation_s:.2f} s",
-        "test windows, verdicts": "{test_s:.2f} s", "whole": "{whole:.2f} s",
-    }, "The network: {alone_s:.2f} s (must {must[alone_s]:g}, aim {aim[alone_s]:g}); each of "
-       "{further_parts} further parts: {part_s:.2f} s (must {must[part_s]:g}, aim "
-       f"{{aim[part_s]:g}}).\n\n{SOURCE}.", lambda each: [
-        {"name": "the network", "whole": each["alone_s"], **each["alone"]},
-        {"name": "with every closed form", "whole": each["all_s"], **each["all"]},
-    ]),
-    "memory": Table("memory", {
-        "recipe": "{recipe}", "attention": "{attn}", "P, T": "{past}, {horizon}",
-        "columns": "{columns}", "batch": "{batch}", "estimate, MiB": "{expected_mib:,.0f}",
-        "peak, MiB": "{peak_mib:,.0f}",
-        "by peak": lambda expected_mib, peak_mib, **_: f"{expected_mib / peak_mib:.2f}",
-        "windows/s": "{windows_per_second:.1f}", "machine": "{hardware}",
-    }),
-    "large": Table("large", {
-        "set": "{data}", "rows x columns": "{rows:,} x {columns}",
-        "code": lambda label, commit, sets, **_: ", ".join([f"{label} ({commit[:7]})", *sets]),
-        "CPU-s in all": "{cpu_seconds:,.0f}",
-        "minutes": lambda seconds, **_: f"{seconds / 60:.0f}", "peak, MiB": "{peak_mib:,}",
-        "training, s": "{train_seconds:,.0f}", "windows/s": "{windows_per_second:.1f}",
-        "test windows": "{test_windows:,}", "machine": "{hardware}",
-    }),
-    **{make.__name__: make for make in (attention, attentions, choices, counts, curves, means,
-                                        metrics, prices, recall)},
-    **{make.__name__: partial(studied, make) for make in (study.matrix, study.fronts)},
-    **{f"regime_{name}": partial(studied, study.regime, name) for name in study.REGIMES},
-}  # fmt: skip
+    make.__name__: make for make in (attentions, choices, counts, matrix, means, metrics, prices)
+} | {name: partial(measured, lines) for name, lines in MEASURED.items()}
 
 
 def render(text: str) -> str:

@@ -1,9 +1,9 @@
-"""The tables and pictures of the study in docs/comparison.md, from benchmarks/results.
+"""The table and the pictures of the study in docs/comparison.md, from benchmarks/results.
 
 A regime is a grid of configs/grids; grids whose names continue after a dot belong to it, e.g.
 known.europe to known. Its tables have one data set, horizon and place of the type, with or without
 linear path. Rows of too few seeds show errors and costs, but have no verdicts and do not count in
-matrices and fronts.
+the matrix.
 """
 
 from collections import defaultdict
@@ -84,25 +84,6 @@ def matrix(documents: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def fronts(documents: Sequence[Row]) -> str:
-    """For each type, in how many tables no other row has a lower error and less training time."""
-    counts: dict[str, list[bool]] = defaultdict(list)
-    for name in REGIMES:
-        for rows in _judged(documents, name).values():
-            for row in rows:
-                counts[row["attn"]].append(not any(_dominates(other, row) for other in rows))
-    lines = [
-        f"| {attn} | {sum(counts[attn])} of {len(counts[attn])} tables |"
-        for attn in [*CATALOGUE, LINEAR]
-        if attn in counts
-    ]
-    return "\n".join(["| attention | on the front in |", "| --- | --- |", *lines])
-
-
-def _dominates(one: Row, other: Row) -> bool:
-    return all(one[key] < other[key] for key in ("train_seconds", "mse"))
-
-
 def _count(found: dict[Any, Any]) -> str:
     return f"{len(found)} table{'s' * (len(found) > 1)}"
 
@@ -136,50 +117,12 @@ def _verdict(row: Row, name: str) -> str | None:
     return None if against is None else against["verdict"]
 
 
-def regime(documents: Sequence[Row], name: str) -> str:
-    """A row for each type, a column for each table: its MSE, and its verdicts; * marks rows of
-    fewer seeds than the others of a table."""
-    found = tables(documents, name)
-    if not found:
-        return NOTHING
-    several = len({place for _, _, place, _ in found}) > 1
-    heads = []
-    for (data, horizon, place, linear), rows in found.items():
-        paths = {key[3] for key in found if key[:3] == (data, horizon, place)}
-        path = (", with linear" if linear else ", without") if len(paths) > 1 else ""
-        seeds = _seeds(rows)
-        heads.append(
-            f"{data}, T = {horizon}{f', {place}' * several}{path}; {seeds} seed{'s' * (seeds > 1)}"
-        )
-    lines = [f"| attention | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
-    for attn in [*CATALOGUE, LINEAR]:
-        cells = [_cell(_of(rows, attn), _seeds(rows)) for rows in found.values()]
-        if set(cells) != {"–"}:
-            lines.append(f"| {attn} | {' | '.join(cells)} |")
-    floors = [f"{rows[0]['floor_mse']:.4f} ({rows[0]['best_floor']})" for rows in found.values()]
-    return "\n".join([*lines, f"| best floor | {' | '.join(floors)} |"])
-
-
 def _seeds(rows: Sequence[Row]) -> int:
     return max(len(row["seeds"]) for row in rows)
 
 
 def _mark(row: Row, seeds: int) -> str:
     return "*" if len(row["seeds"]) < seeds else ""
-
-
-def _cell(row: Row | None, seeds: int) -> str:
-    if row is None:
-        return "–"
-    if row["is_full"]:
-        return f"{row['mse']:.4f} (full)"
-    against = ("none", "static") if judged(row) else ()
-    words = [_word(_verdict(row, name)) for name in against if name in row["against"]]
-    return " ".join([f"{row['mse']:.4f}{_mark(row, seeds)}", " / ".join(words)]).strip()
-
-
-def _word(verdict: str | None) -> str:
-    return "=" if verdict in (None, Verdict.SAME) else f"**{verdict}**"
 
 
 def figure(documents: Sequence[Row], name: str, wide: int = 3) -> Figure | None:

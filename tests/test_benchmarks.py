@@ -77,13 +77,17 @@ def test_the_package_has_the_evidence_of_the_results(render: ModuleType) -> None
 
 
 def test_a_changed_figure_shows(render: ModuleType, results: Path) -> None:
-    case = {"wall_s": 2.5, "cpu_s": 2.0, "must": 4.0, "aim": 2.0, "of": "cpu_s"}
-    row = {"kind": "start", "command": "c", "hardware": "h", "commit": "a", "cases": {"x": case}}
-    (results / "one.json").write_text(json.dumps(row))
-    before = render.render("<!-- begin start -->\n<!-- end start -->")
-    assert "| x | 2.50 s | 2.00 s | 4 / 2 s processor |" in before
-    (results / "one.json").write_text(json.dumps({**row, "cases": {"x": case | {"wall_s": 3.0}}}))
-    assert render.render(before) == before.replace("2.50 s", "3.00 s")
+    row = {"kind": "fit", "by_threads": [{"ratio": 1.25}, {"ratio": 1.5}]}
+    about = {"command": "c", "hardware": "h", "commit": "abc"}
+    (results / "one.json").write_text(json.dumps(row | about))
+    before = render.render("<!-- begin performance -->\n<!-- end performance -->")
+    for ratio in ("1.250", "1.500"):
+        assert (
+            f"| `fit()` against a bare training loop | {ratio} times its time | `c`, h, abc |"
+            in before
+        )
+    (results / "one.json").write_text(json.dumps(row | about | {"by_threads": [{"ratio": 1.25}]}))
+    assert render.render(before).count("times its time") == 1
 
 
 def test_every_measurement_is_written_as_data(
@@ -108,20 +112,6 @@ def test_every_measurement_is_written_as_data(
         'six,workers,"a, b",2,1,0.5,',
         'six,workers,"a, b",2,8,,2.0',
     ]
-
-
-def test_curves_are_shown_as_the_command_prints_them(render: ModuleType, results: Path) -> None:
-    assert render.curves() == render.NONE
-    row = {"attn": "full", "length": 96, "milliseconds": 1.25, "mib": 3, "dominated_by": []}
-    document = {
-        "kind": "curves", "hardware": "Chip", "batch": 1, "heads": 8, "width": 64,
-        "causal": False, "dtype": "float32", "rows": [row],
-    }  # fmt: skip
-    (results / "curves-2-threads.json").write_text(json.dumps(document))
-    shown = render.curves()
-    picture = "![Time and memory against the length](pictures/curves-2-threads.png)"
-    assert shown.startswith(f"{picture}\n\n```text\nforward and backward")
-    assert "1.25" in shown
 
 
 def test_a_grid_is_kept(
@@ -153,7 +143,7 @@ def test_a_grid_is_kept(
 
 
 class TestStudy:
-    """The tables and pictures of docs/comparison.md, from made-up verdicts."""
+    """The table and the pictures of docs/comparison.md, from made-up verdicts."""
 
     def documents(self) -> list[dict[str, Any]]:
         def row(attn: str, data: str, mse: float, **verdicts: str) -> dict[str, Any]:
@@ -192,40 +182,13 @@ class TestStudy:
             "| static | = of 1 |  |",
         ]
 
-    def test_what_trains_longer_to_a_higher_error_is_not_on_the_front(
-        self, render: ModuleType
-    ) -> None:
-        assert render.study.fronts(self.documents()).splitlines()[2:] == [
-            "| full | 3 of 3 tables |",
-            "| prob | 1 of 1 tables |",
-            "| aft-simple | 0 of 1 tables |",
-            "| static | 0 of 1 tables |",
-            "| none | 0 of 2 tables |",
-        ]
-
-    def test_a_regime_has_a_column_for_each_table(self, render: ModuleType) -> None:
-        lines = render.study.regime(self.documents(), "recall").splitlines()
-        assert lines[0] == (
-            "| attention | recall-64, T = 16; 3 seeds | recall-256, T = 16; 3 seeds |"
-        ), "the shorter first"
-        full = "| full | 0.0625 **better** / **better** | 0.1250 **better** / **better** |"
-        assert lines[2] == full
-        assert "| aft-simple | – | 0.2500 **better** / = |" in lines
-        assert lines[-1] == "| best floor | 0.5000 (cycle mean) | 0.5000 (cycle mean) |"
-        assert render.study.regime(self.documents(), "usual") == render.study.NOTHING
-
-    def test_a_table_of_few_seeds_shows_errors_and_has_no_verdict(self, render: ModuleType) -> None:
+    def test_a_table_of_few_seeds_has_no_verdict(self, render: ModuleType) -> None:
         study, documents = render.study, self.documents()
         for row in documents[0]["rows"]:
             if row["data"] == "recall-64":
                 row["seeds"] = [0]
-        assert (
-            study.matrix(documents).splitlines()[0].startswith("| attention | recall (1 table) |")
-        )
-        assert "| full | 2 of 2 tables |" in study.fronts(documents).splitlines()
-        lines = study.regime(documents, "recall").splitlines()
-        assert lines[0].startswith("| attention | recall-64, T = 16; 1 seed | recall-256")
-        assert "| full | 0.0625 | 0.1250 **better** / **better** |" in lines
+        heads, *_ = study.matrix(documents).splitlines()
+        assert heads.startswith("| attention | recall (1 table) |")
 
     def test_a_row_of_fewer_seeds_joins_a_table_of_more(self, render: ModuleType) -> None:
         study, documents = render.study, self.documents()
@@ -235,12 +198,7 @@ class TestStudy:
             if row["data"] == "recall-64"
         )
         joined = [{"grid": "recall.more", "rows": [{**full, "attn": "gau"}, none]}, *documents]
-        lines = study.regime(joined, "recall").splitlines()
-        assert lines[0].startswith("| attention | recall-64, T = 16; 3 seeds | recall-256")
-        assert "| gau | 0.2500* | – |" in lines
-        assert "| none | 0.7500 **worse** | 0.7500 = |" in lines, "of two rows that of more seeds"
         assert study.matrix(joined) == study.matrix(documents)
-        assert study.fronts(joined) == study.fronts(documents)
         names = [text.get_text() for text in study.figure(joined, "recall").axes[0].texts]
         assert {"gau*", "none"} <= set(names)
 
