@@ -1,4 +1,4 @@
-"""What each factor of the prediction intervals is worth, on every test window (docs/intervals.md).
+"""What each factor of the prediction intervals is worth, on every test window (docs/evaluation.md).
 
     FORECASTER_DATA=... python benchmarks/intervals.py --data all
     FORECASTER_DATA=... python benchmarks/intervals.py --data ETTh1 epf-NP --horizon 96

@@ -2,8 +2,8 @@
 
 Only the tasks of Ray (Moritz et al., OSDI 2018) are used. Every machine of the cluster needs this
 package; none needs the folders of the machine that submits the work. Whoever can reach the ports of
-a cluster can run code on it: a local one listens on loopback only, and docs/scale.md describes how
-to protect another.
+a cluster can run code on it: a local one listens on loopback only, and docs/operate.md describes
+how to protect another.
 """
 
 import os

@@ -49,7 +49,7 @@ Policy = Annotated[flags.Policy | None, _help("policy")]
 Device = Annotated[flags.Device | None, _help("device")]
 Tracked = Annotated[bool, typer.Option("--track/--no-track", help="Track in MLflow.")]
 Ray = Annotated[
-    str | None, typer.Option(help="Run on a Ray cluster: its address, or local (docs/scale.md).")
+    str | None, typer.Option(help="Run on a Ray cluster: its address, or local (docs/operate.md).")
 ]
 Gpus = Annotated[
     float, typer.Option(help="With --ray: share of a GPU for each task, such as 0.25.", min=0)

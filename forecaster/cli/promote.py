@@ -13,7 +13,7 @@ def promote(model: Annotated[str, typer.Argument(metavar="MODEL")]) -> None:
     """Make a registered model the champion, which is served.
 
     A service follows within half a minute. Training promotes a model by itself if it is measurably
-    better on the same data (docs/serving.md).
+    better on the same data (docs/mlflow.md).
 
     Example: forecaster promote forecaster-ETTh1-M-all-336/3
     """

@@ -37,7 +37,7 @@ def serve(
     """Serve a model over HTTP: a page at /, docs at /docs.
 
     Without --model (or FORECASTER_MODEL), the only champion in the tracker is served. Variables
-    FORECASTER_... set keys, hosts and limits (docs/serving.md#settings).
+    FORECASTER_... set keys, hosts and limits (docs/operate.md#settings).
 
     Example: forecaster serve --model forecaster-ETTh1-M-all-336 --port 8080
     """

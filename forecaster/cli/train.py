@@ -39,7 +39,7 @@ CUTOFFS = "Judge at this many cut-offs of the test split (docs/evaluation.md)."
     cutoffs=CUTOFFS,
     resume="Continue an unfinished run in runs/; auto: the newest of this configuration.",
     devices="Processes of this machine, or GPUs, that train together.",
-    nodes="Number of machines that torchrun starts (docs/scale.md).",
+    nodes="Number of machines that torchrun starts (docs/operate.md).",
     force="Train even if the same run has already finished.",
 )
 def train(

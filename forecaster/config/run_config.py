@@ -408,7 +408,7 @@ class TrackConfig(ConfigSection):
     wait_seconds: float = Field(60.0, ge=0)
     """How long a run waits at its end for a server that does not listen yet."""
     register_model: bool = True
-    """Register the model and let it challenge the champion (docs/serving.md)."""
+    """Register the model and let it challenge the champion (docs/mlflow.md)."""
 
 
 class _Values(ConfigSection):

@@ -43,7 +43,7 @@ def wanted(devices: int | None, nodes: int | None) -> int:
             raise UsageError(
                 f"--nodes {nodes}: start the processes of each machine with torchrun: torchrun "
                 f"--nnodes={nodes} --nproc-per-node={devices or 1} --rdzv-backend=c10d "
-                "--rdzv-endpoint=HOST:PORT -m forecaster train ... (docs/scale.md)"
+                "--rdzv-endpoint=HOST:PORT -m forecaster train ... (docs/operate.md)"
             )
         return devices or 1
     count, here = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])

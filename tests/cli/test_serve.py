@@ -140,8 +140,8 @@ class TestServe:
         assert run("serve", "--new-key", "a b")[0] == 2
 
     def test_the_documents_that_help_names_tell_every_setting(self, run):
-        assert "docs/serving.md#settings" in run("serve", "--help")[1]
-        told = (ROOT / "docs" / "serving.md").read_text().partition("\n## Settings\n")[2]
+        assert "docs/operate.md#settings" in run("serve", "--help")[1]
+        told = (ROOT / "docs" / "operate.md").read_text().partition("\n## Settings\n")[2]
         rows = re.findall(r"^\| (`[A-Z_`, ]+) \|", told.partition("\n## ")[0], re.M)
         names = [name for row in rows for name in re.findall(r"[A-Z_]{2,}", row)][1:]
         assert {name.lower() for name in names} == set(Settings.model_fields)

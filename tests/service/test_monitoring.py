@@ -47,7 +47,7 @@ def test_the_service_gives_what_is_asked(client: TestClient, asked: str) -> None
 
 
 def test_what_the_service_gives_is_drawn_and_documented(client: TestClient) -> None:
-    said = (FOLDER.parents[1] / "docs" / "serving.md").read_text()
+    said = (FOLDER.parents[1] / "docs" / "operate.md").read_text()
     shown = " ".join(drawn())
     for name in given(client):
         plain = re.sub(r"_(bucket|sum|count)$", "", name)

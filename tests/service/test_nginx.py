@@ -23,7 +23,7 @@ from tests.service.containers import NGINX, ROOT, folder_of_nobody, nginx
 from tests.service.processes import Server, free_port
 from tests.service.toy import NAME
 
-DEPLOY = ROOT / "docs" / "deploy.md"
+DEPLOY = ROOT / "docs" / "operate.md"
 pytestmark = pytest.mark.slow
 
 POST = ("POST /predict HTTP/1.1", "Host: localhost", "Content-Type: application/json")
@@ -383,7 +383,7 @@ def test_an_outer_proxy_is_believed_when_it_is_known(upstream: Upstream, seen: l
 
 @pytest.fixture
 def encrypted(server: Server, tmp_path: Path) -> Iterator[tuple[str, ssl.SSLContext]]:
-    """The address of the service behind TLS, with the certificate that docs/deploy.md makes."""
+    """The address of the service behind TLS, with the certificate that docs/operate.md makes."""
     (command,) = re.findall(r"^openssl req (?:.*\\\n)*.*", DEPLOY.read_text(), re.MULTILINE)
     with folder_of_nobody() as folder:
         (folder / "tls").mkdir()

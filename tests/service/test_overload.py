@@ -226,7 +226,7 @@ async def flood(port: int, inner: int, request: bytes, rate: float, seconds: flo
 
 
 def test_twice_what_can_be_served_through_nginx(folder: Path, tmp_path: Path) -> None:
-    """Ten seconds; docs/serving.md has the figures of a longer flood without nginx."""
+    """Ten seconds; docs/operate.md has the figures of a longer flood without nginx."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
     slowed = (sys.executable, "-m", "tests.service.slowed", str(SLOW))
