@@ -4,6 +4,7 @@
     python benchmarks/serving.py --model BUNDLE --mlflow models:/NAME/1
     python -m benchmarks.serving --model BUNDLE --overload 5000 --rate 300
     python benchmarks/serving.py --model BUNDLE --workers 2
+    python -m benchmarks.serving --model BUNDLE --plain
 
 Each client sends its next request as soon as it has an answer, with one series per request. The
 model alone is called in this process, one series at a time and in a loop of its best batch, before
@@ -13,12 +14,14 @@ same model. The results are medians of the rounds. With --overload, the given nu
 arrives at --rate, by default twice the rate that the service reaches with 64 clients, whether they
 are answered or not: once on a new connection each, once on connections that are kept. With
 --workers, a service with that many processes takes turns with a single process; the results include
-the processor time of a forecast, and that of the clients. The results are kept in
-benchmarks/results/.
+the processor time of a forecast, and that of the clients. With --plain, the server of
+plain_server.py takes turns with the service; the results include the ratio of their rates in the
+same turn. The results are kept in benchmarks/results/.
 """
 
 import argparse
 import asyncio
+import json
 import os
 import re
 import resource
@@ -26,12 +29,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
@@ -50,7 +55,9 @@ from forecaster.study.bench import Setup
 
 CONCURRENCY = (1, 32, 64)
 SHARED = (1, 8, 32)
-"""Numbers of clients, for one process and for several."""
+"""Numbers of clients where two servers take turns."""
+BAND = [0.1, 0.5, 0.9]
+"""The quantiles that a plain server is asked for."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 SETTLING = 0.5
 """The first seconds of load, not counted; neither is the time until every client has an answer."""
@@ -111,6 +118,7 @@ def main() -> None:
     parser.add_argument("--overload", type=int, default=0, help="requests")
     parser.add_argument("--rate", type=float, default=0, help="of these, per second")
     parser.add_argument("--workers", type=int, default=0, help="processes")
+    parser.add_argument("--plain", action="store_true", help="take turns with plain_server.py")
     arguments = parser.parse_args()
     forecaster = Predictor.load(arguments.model)
     config = forecaster.bundle.config
@@ -124,6 +132,7 @@ def main() -> None:
         "horizon": forecaster.bundle.horizon,
         "columns": len(forecaster.schema.columns),
     }
+    found: dict[str, Any]
     with ExitStack() as stack:
         command = ["forecaster", "serve", "--model", arguments.model, "--port"]
         server = stack.enter_context(serving(command, "/readyz"))
@@ -134,7 +143,16 @@ def main() -> None:
             command = ["forecaster", "serve", "--model", arguments.model]
             command += ["--workers", str(arguments.workers), "--port"]
             several = stack.enter_context(serving(command, "/readyz"))
-            found: dict[str, Any] = processes(server, several, request, arguments)
+            servers = {1: (server, request), arguments.workers: (several, request)}
+            found = in_turns("processes", servers, arguments)
+            found["mib_one"], found["mib_several"] = server.proportional(), several.proportional()
+        elif arguments.plain:
+            peer = stack.enter_context(plain(Path(arguments.model)))
+            asked = json.loads(request.partition(b"\r\n\r\n")[2])["inputs"][0]
+            body = {"start": asked["start"], "target": asked["target"], "quantile_levels": BAND}
+            request = post("/predict", json.dumps(body).encode())
+            found = in_turns("what", {"service": (server, request), "plain": (peer, request)},
+                             arguments)  # fmt: skip
         elif arguments.overload:
             found = overload(server, request, arguments)
         else:
@@ -148,7 +166,8 @@ def main() -> None:
                 )
             found = {"rows": side_by_side(forecaster, servers, arguments)}
         found["ready_seconds"] = round(server.ready, 2)
-    what = "workers" if arguments.workers else "overload" if arguments.overload else "serving"
+    given = (each for each in ("workers", "plain", "overload") if getattr(arguments, each))
+    what = next(given, "serving")
     keep(f"{what}-{config.model.name}-{config.attn.name}-{forecaster.device}",
          document | {"kind": what} | found)  # fmt: skip
 
@@ -168,6 +187,7 @@ def side_by_side(
                 alone(forecaster, batch, ALONE)  # after light load a machine is faster for a moment
                 before = alone(forecaster, batch, ALONE)
                 figure = uvloop.run(load(server.port, request, clients, arguments.seconds))
+                del figure["answered"]
                 models = [before, alone(forecaster, batch, ALONE)]
                 found["model alone", batch] += models
                 for key in ("p50_ms", "per_second"):
@@ -183,34 +203,50 @@ def side_by_side(
     ]
 
 
-def processes(
-    one: Server, several: Server, request: bytes, arguments: argparse.Namespace
+def in_turns(
+    name: str, servers: dict[Any, tuple[Server, bytes]], arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """The medians of all rounds, by number of processes and number of clients."""
-    found: dict[tuple[int, int], list[Figures]] = defaultdict(list)
+    """The medians of all rounds, by server, called `name` in a row, and number of clients; among
+    them its rate by that of the last server in the same round."""
+    found: dict[tuple[Any, int], list[Figures]] = defaultdict(list)
     for _ in tqdm(range(arguments.rounds), "rounds"):
         for clients in SHARED:
-            for count, server in ((1, one), (arguments.workers, several)):
-                done, busy, own = server.batches()[0], server.busy(), time.process_time()
-                began = time.perf_counter()
-                figure = uvloop.run(load(server.port, request, clients, arguments.seconds))
+            turns = {}
+            for what, (server, request) in servers.items():
+                busy, own, began = server.busy(), time.process_time(), time.perf_counter()
+                figure = turns[what] = uvloop.run(
+                    load(server.port, request, clients, arguments.seconds)
+                )
                 lasted, own = time.perf_counter() - began, time.process_time() - own
-                busy, done = server.busy() - busy, server.batches()[0] - done
+                busy, done = server.busy() - busy, figure.pop("answered")
                 figure["service_ms"], figure["client_ms"] = 1e3 * busy / done, 1e3 * own / done
                 figure["cores"], figure["client_cores"] = busy / lasted, own / lasted
-                found[count, clients].append(figure)
+            last = figure["per_second"]
+            for what, figure in turns.items():
+                figure["per_second_by_last"] = figure["per_second"] / last
+                found[what, clients].append(figure)
     rows = [
         {
-            "processes": count,
+            name: what,
             "at_once": clients,
             **{key: round(median(row[key] for row in rows), 3) for key in rows[0]},
         }
-        for (count, clients), rows in found.items()
+        for (what, clients), rows in found.items()
     ]
-    return {
-        "rows": rows, "cores": os.cpu_count(), "load_after": round(os.getloadavg()[0], 2),
-        "mib_one": one.proportional(), "mib_several": several.proportional(),
-    }  # fmt: skip
+    return {"rows": rows, "cores": os.cpu_count(), "load_after": round(os.getloadavg()[0], 2)}
+
+
+@contextmanager
+def plain(bundle: Path) -> Iterator[Server]:
+    """The server of plain_server.py with the ONNX export of a bundle."""
+    with tempfile.TemporaryDirectory() as folder:
+        export = ["forecaster", "export", "--model", bundle, "--format", "onnx", "--output"]
+        subprocess.run([*export, f"{folder}/plain"], check=True, stdout=subprocess.DEVNULL)
+        command = ["uvicorn", "--app-dir", str(Path(__file__).parent), "plain_server:app"]
+        with serving(
+            [*command, "--no-access-log", "--port"], "/readyz", MODEL=f"{folder}/plain"
+        ) as server:
+            yield server
 
 
 def alone(forecaster: Predictor, batch: int, seconds: float) -> Figures:
@@ -233,16 +269,17 @@ async def load(port: int, request: bytes, clients: int, seconds: float) -> Figur
     """The figures of the requests that are answered within `seconds` after the load has settled."""
     started, begin, silent = time.perf_counter(), float("inf"), clients
     took: list[float] = []
+    answers = 0
 
     async def client() -> None:
-        nonlocal begin, silent
+        nonlocal begin, silent, answers
         connection = await asyncio.open_connection("127.0.0.1", port)
         heard = False
         while True:
             asked = time.perf_counter()
             head = await ask(connection, request)
             assert head.startswith(b"HTTP/1.1 200"), head.decode()
-            answered = time.perf_counter()
+            answered, answers = time.perf_counter(), answers + 1
             silent, heard = silent - (not heard), True
             if not silent and begin == float("inf"):
                 begin = max(answered, started + SETTLING)
@@ -253,7 +290,7 @@ async def load(port: int, request: bytes, clients: int, seconds: float) -> Figur
         await hang_up(connection)
 
     await asyncio.gather(*(client() for _ in range(clients)))
-    return figures(took, 1, seconds)
+    return {**figures(took, 1, seconds), "answered": answers}
 
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -398,13 +435,17 @@ def post(path: str, body: bytes) -> bytes:
 
 
 @contextmanager
-def serving(command: Sequence[str], ready: str) -> Iterator[Server]:
+def serving(command: Sequence[str], ready: str, **environment: str) -> Iterator[Server]:
     """Start a server with its port as the last argument, and wait until it answers on `ready`."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     quiet, began = subprocess.DEVNULL, time.perf_counter()
     process = subprocess.Popen(
-        [*command, str(port)], stdout=quiet, stderr=quiet, start_new_session=True
+        [*command, str(port)],
+        stdout=quiet,
+        stderr=quiet,
+        start_new_session=True,
+        env={**os.environ, **environment},
     )
     try:
         while process.poll() is None:

@@ -8,7 +8,7 @@ and Candès, NeurIPS 2019, theorem 2). Either way the intervals contain the fore
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from operator import add
 from typing import Any
 
@@ -242,16 +242,21 @@ def between(
     Quantiles below 1/2 lie at or below the `point` forecast (...), those above 1/2 at or above it,
     and that of 1/2 equals it.
     """
-    weights = np.array([np.interp(levels, own, column) for column in np.eye(len(own))])
     found = _levels_last(point.shape, len(levels), np.result_type(quantiles, point))
-    for q, level in enumerate(levels):
+    for q, (level, near) in enumerate(zip(levels, _near(tuple(own), tuple(levels)), strict=True)):
         if level == 0.5:
             found[..., q] = point
             continue
-        near = [(place, weights[place, q].item()) for place in np.flatnonzero(weights[:, q])]
         at = reduce(add, (quantiles[..., place] * weight for place, weight in near))
         (np.minimum if level < 0.5 else np.maximum)(at, point, out=found[..., q])
     return found
+
+
+@lru_cache(maxsize=64)
+def _near(own: tuple[float, ...], levels: tuple[float, ...]) -> list[list[tuple[int, float]]]:
+    """For each of `levels`, the places of the levels beside it among `own`, and their weights."""
+    weights = np.array([np.interp(levels, own, column) for column in np.eye(len(own))]).T
+    return [[(int(place), row[place].item()) for place in np.flatnonzero(row)] for row in weights]
 
 
 def rising(quantiles: np.ndarray) -> np.ndarray:

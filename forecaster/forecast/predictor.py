@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -45,6 +45,10 @@ class Predictor:
         ranges, schema = bundle.about.get("ranges"), bundle.schema
         sizes = len(schema.columns), len(schema.targets)
         self.ranges = None if ranges is None else unusual.Ranges.from_dict(ranges, *sizes)
+        test = bundle.record.test
+        self.figures = lru_cache(maxsize=64)(lambda levels: [*unusual.figures(test, levels)])
+        """Notices from the test split that concern every forecast with quantiles at levels, given
+        as a tuple."""
         self.model = bundle.build().to(self.device)
         self.runner = Runner(self.model, self.device, bundle.forecast_threads)
         self._runners = {self.needs: self.runner}
@@ -172,19 +176,14 @@ class Predictor:
         return self._runners[reach]
 
     def remarks(
-        self, question: Question, forecast: np.ndarray, levels: Sequence[float]
-    ) -> list[tuple[int | None, Notice]]:
-        """Notices about the `forecast` that answers a question, with quantiles at `levels`.
-
-        Each comes with the position of its history (from 0), or None if it concerns all.
-        """
+        self, question: Question, forecast: np.ndarray, banded: bool
+    ) -> list[tuple[int, Notice]]:
+        """Notices about the `forecast` that answers a question, each with the position of its
+        history (from 0). `banded`: whether the forecast has quantiles."""
         history = question.values
-        found: list[tuple[int | None, Notice]] = [
-            (None, notice) for notice in unusual.figures(self.bundle.record.test, levels)
-        ]
         counts = np.array(question.rows or [self.bundle.past] * len(history))
-        found += [
-            (int(place), self._shortened(int(counts[place]), bool(levels)))
+        found = [
+            (int(place), self._shortened(int(counts[place]), banded))
             for place in np.flatnonzero(counts < self.needs)
         ]
         if self.ranges is not None:
@@ -208,14 +207,14 @@ class Predictor:
             found += unusual.covariates(self.schema.known, question.covariates)
         return found
 
-    def _shortened(self, rows: int, quantiles: bool) -> Notice:
+    def _shortened(self, rows: int, banded: bool) -> Notice:
         """A notice about a history that has fewer rows than the model needs."""
         left = self._runner(rows).model
         parts = sorted(left.shares.items(), key=lambda part: -part[1])
         listed = " + ".join(f"{100 * share:.0f} % {name}" for name, share in parts)
         text = f"the history has {rows} of the {self.needs} rows that the model needs: "
         text += f"forecast by {listed} alone"
-        if quantiles:
+        if banded:
             text += "; the intervals are as wide as those of the whole model"
         return Notice(NoticeCode.SHORT_HISTORY, text)
 
@@ -332,13 +331,15 @@ class Predictor:
             forecast, quantiles = self.forecast_quantiles(question, levels)
             unknown.extend(name for name in question.items if name and name not in self.places)
             found.extend(
-                (None if place is None else question.items[place], notice)
-                for place, notice in self.remarks(question, forecast, levels)
+                (question.items[place], notice)
+                for place, notice in self.remarks(question, forecast, bool(levels))
             )
             return np.concatenate([forecast[..., None], quantiles], axis=-1)
 
         unknown: list[str] = []
-        found: list[tuple[str | None, Notice]] = []
+        found: list[tuple[str | None, Notice]] = [
+            (None, each) for each in self.figures(tuple(levels))
+        ]
         read = questions.ask(
             self.form, history, horizon, levels, future, policy, where, say,
             short_history=short_history,

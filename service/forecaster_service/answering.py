@@ -122,15 +122,14 @@ async def _answer(order: Order, request: Request, store: Store) -> Response:
     done = await _result(work, request, within, store)
     store.metrics.queue.labels(*model).observe(done.queue)
     request.state.done = done
-    done = forecasting.at_levels(job, done, served.forecaster)
     request_id = correlation_id.get() or ""
 
     def written() -> tuple[Job, bytes]:
-        whole = forecasting.remarked(job, done, served.forecaster)
-        return whole, order.write(whole, done, served, request_id)
+        whole, fitting = forecasting.fitted(job, done, served.forecaster)
+        return whole, order.write(whole, fitting, served, request_id)
 
-    large = sum(forecast.size + extra.size for forecast, extra in done.results) >= MANY
-    whole, content = await run_in_threadpool(written) if large else written()
+    size = sum(each.values.size * (1 + len(job.levels)) for each in done.results)
+    whole, content = await run_in_threadpool(written) if size >= MANY else written()
     _count(whole, store.metrics, model)
     store.answered()
     headers = {"X-Forecaster-Model": served.header, "Vary": "Accept"}

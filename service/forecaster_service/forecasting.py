@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -39,10 +39,17 @@ MOST_QUANTILES = 5_000_000
 """The most quantiles in one answer: about 100 MB of JSON."""
 _offset: Any = cache(to_offset)
 
-Forecast: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""The forecast of one series: values (T, targets) and quantiles (T, targets, levels), in units."""
 Rows: TypeAlias = list[Any]
 """A list of targets for each step, or one number for each step where the request has that."""
+
+
+class Forecast(NamedTuple):
+    """The forecast of one series: values (T, targets) and quantiles (T, targets, levels), in units,
+    and what stands out in it."""
+
+    values: np.ndarray
+    quantiles: np.ndarray
+    remarks: Sequence[tuple[NoticeCode, str]]
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ class Job:
 
     def written(self, done: Done[Forecast]) -> Iterator[tuple[Inputs, Rows, dict[str, Rows]]]:
         """Each series with its forecast, and its quantiles by level."""
-        for series, (forecast, quantiles) in zip(self.inputs, done.results, strict=True):
+        for series, (forecast, quantiles, _) in zip(self.inputs, done.results, strict=True):
             kept = (slice(self.steps), 0) if series.flat else slice(self.steps)
             found = quantiles[kept]
             levels = {str(level): found[..., i].tolist() for i, level in enumerate(self.levels)}
@@ -143,31 +150,34 @@ def together(inputs: Sequence[Inputs]) -> Question:
 
 
 def run(inputs: Sequence[Inputs], forecaster: Predictor, levels: Sequence[float]) -> list[Forecast]:
-    """Forecast several series at once: for each its values (T, targets) and its quantiles
-    (T, targets, levels)."""
-    return list(zip(*forecaster.forecast_quantiles(together(inputs), levels), strict=True))
+    """Forecast several series at once."""
+    question = together(inputs)
+    forecasts, quantiles = forecaster.forecast_quantiles(question, levels)
+    found: list[list[tuple[NoticeCode, str]]] = [[] for _ in inputs]
+    for place, notice in forecaster.remarks(question, forecasts, bool(levels)):
+        found[place].append((notice.code, str(notice)))
+    return list(map(Forecast, forecasts, quantiles, found))
 
 
-def at_levels(job: Job, done: Done[Forecast], forecaster: Predictor) -> Done[Forecast]:
-    """Convert quantiles from the levels of the model to the levels of the job."""
-    if not job.levels or tuple(job.levels) == forecaster.levels:
-        return done
-    results = [
-        (forecast, between(quantiles, forecaster.levels, job.levels, forecast))
-        for forecast, quantiles in done.results
-    ]
-    return replace(done, results=results)
-
-
-def remarked(job: Job, done: Done[Forecast], forecaster: Predictor) -> Job:
-    """The job with notices about what stands out in its forecasts."""
-    forecasts = np.stack([forecast for forecast, _ in done.results])
-    found = forecaster.remarks(together(job.inputs), forecasts, job.levels)
+def fitted(job: Job, done: Done[Forecast], forecaster: Predictor) -> tuple[Job, Done[Forecast]]:
+    """The job with the notices about its forecasts, which get the levels of the job in place of
+    those of the model."""
     notices = [
-        Notice(code=notice.code, input=place if job.places else None, text=str(notice))
-        for place, notice in found
+        Notice(code=notice.code, input=None, text=str(notice))
+        for notice in forecaster.figures(tuple(job.levels))
     ]
-    return replace(job, notices=[*job.notices, *notices])
+    for place, (_, _, remarks) in enumerate(done.results):
+        number = place if job.places else None
+        notices += [Notice(code=code, input=number, text=text) for code, text in remarks]
+    if job.levels and tuple(job.levels) != forecaster.levels:
+        results = [
+            each._replace(
+                quantiles=between(each.quantiles, forecaster.levels, job.levels, each.values)
+            )
+            for each in done.results
+        ]
+        done = replace(done, results=results)
+    return replace(job, notices=[*job.notices, *notices]), done
 
 
 def example(forecaster: Predictor) -> dict[str, Any]:

@@ -255,10 +255,9 @@ class TestRemarks:
         mean = np.array(forecaster.schema.scaler.mean)
         values = np.stack([np.tile(mean, (12, 1)), CYCLE[np.arange(12) % SEASON]])
         starts = pd.date_range("2026-01-01", periods=2)
-        found = forecaster.remarks(Question(values, starts), values[:, -1:], ())
-        assert [(place, notice.code) for place, notice in found] == [
-            (None, "lost_to_floor"), (1, "unlike_training"),
-        ]  # fmt: skip
+        found = forecaster.remarks(Question(values, starts), values[:, -1:], False)
+        assert [(place, notice.code) for place, notice in found] == [(1, "unlike_training")]
+        assert [notice.code for notice in forecaster.figures(())] == ["lost_to_floor"]
 
     def test_ranges_of_other_columns_are_refused(self):
         bundle = warning(unsaved())

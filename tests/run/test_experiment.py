@@ -133,7 +133,7 @@ class TestRun:
         usual = values[np.arange(10)[:, None] * 20 + np.arange(36)]
         odd = usual * [1, 10, 1]
         asked = Question(np.concatenate([usual, odd]), pd.date_range("2026-01-01", periods=20))
-        found = forecaster.remarks(asked, usual[:, -1:].repeat(2, 0), ())
+        found = forecaster.remarks(asked, usual[:, -1:].repeat(2, 0), False)
         places = [place for place, notice in found if notice.code == "unlike_training"]
         assert places == [*range(10, 20)]
 

@@ -101,7 +101,7 @@ def _write(
     history: questions.History, job: Job, done: Done[Forecast], served: Served, request_id: str
 ) -> bytes:
     """The table of the forecast, in rows as MLflow writes them, and the notices."""
-    values = [np.concatenate([forecast[..., None], q], axis=-1) for forecast, q in done.results]
+    values = [np.concatenate([f[..., None], q], axis=-1) for f, q, _ in done.results]
     table = history.table(np.stack(values)[:, : job.steps])
     time = served.forecaster.schema.time
     table[time] = [stamp.isoformat() for stamp in table[time]]

@@ -78,7 +78,7 @@ def _table(job: Job, done: Done[Forecast], served: Served, request_id: str) -> b
     table = csv.writer(text, lineterminator="\n")
     names = [name + suffix for name in schema.targets for suffix in suffixes]
     table.writerow([*["item_id"] * named, schema.time, *names])
-    for place, (series, (forecast, quantiles)) in enumerate(
+    for place, (series, (forecast, quantiles, _)) in enumerate(
         zip(job.inputs, done.results, strict=True)
     ):
         item = str(place) if series.item_id is None else series.item_id

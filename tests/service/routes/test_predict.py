@@ -273,8 +273,8 @@ def test_what_stands_out_is_told_in_either_form(tmp_path: Path) -> None:
         two = client.post("/predict", json=full).json()
         one = client.post("/predict", json={**full["inputs"][0], **full["parameters"]}).json()
     assert [(each["code"], each["input"]) for each in two["notices"]] == [
-        ("lost_to_floor", None), ("coverage", None), ("first_step", 0), ("first_step", 1),
-        ("unlike_training", 0), ("unlike_training", 1),
+        ("lost_to_floor", None), ("coverage", None), ("first_step", 0), ("unlike_training", 0),
+        ("first_step", 1), ("unlike_training", 1),
     ]  # fmt: skip
     assert two["warnings"][0] == two["notices"][0]["text"]
     assert two["warnings"][5] == f"inputs[1]: {two['notices'][5]['text']}"
