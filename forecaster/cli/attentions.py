@@ -3,14 +3,14 @@
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from forecaster.base.errors import UnavailableError, UsageError
+from forecaster.base.errors import UsageError
 from forecaster.cli.options import (
     AsJson,
     Asked,
@@ -24,12 +24,7 @@ from forecaster.cli.options import (
 from forecaster.cli.output import command, nothing, print_json, row, say
 from forecaster.config.flags import FLAGS
 
-if TYPE_CHECKING:
-    from forecaster.study.advise.data import DataAdvice
-
-ABOUT_DATA = [
-    name for name, flag in FLAGS.items() if flag.path.startswith("data.") or name == "horizon"
-]
+ABOUT_DATA = [name for name, flag in FLAGS.items() if flag.path.startswith("data.") or name == "horizon"]
 
 bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 
@@ -135,74 +130,21 @@ def bench_attention(
 
 
 @configured(*ABOUT_DATA)
-@described(
-    lookback="Tokens that the attention sees, for a budget.",
-    budget_ms="Milliseconds for one layer, forward and backward.",
-    memory="Memory that one layer may add, such as 2GiB.",
-    curves="JSON of `bench attention`; else from the user's cache.",
-)
-def advise(
-    asked: Asked,
-    lookback: CountOrNone = None,
-    budget_ms: float | None = None,
-    memory: str | None = None,
-    curves: Path | None = None,
-    device: Device = None,
-    as_json: AsJson = False,
-) -> None:
-    """Name an attention for your data, or for a budget.
+def advise(asked: Asked, as_json: AsJson = False) -> None:
+    """Name an attention for your data.
 
-    With --data, the command measures a few facts about the data, and names the studied regimes that
-    they resemble, with the findings there (docs/choosing.md). With --lookback, it names the fastest
-    type within the budget, from curves that `forecaster bench attention` measured on this machine;
-    it never names a type that another one beats in both time and memory.
+    Measures a few facts about the data, and names the studied regimes that they resemble, with the
+    findings there (docs/choosing.md).
 
     Example: forecaster advise --data sales.csv --target amount
     """
-    if budget_ms is not None and not 0 < budget_ms < float("inf"):
-        raise UsageError(f"--budget-ms must be a positive number, got {budget_ms:g}")
-    named = "data" in asked.flags
-    if not named and asked.given:
-        raise UsageError("options for reading data need --data FILE")
-    if lookback is None and (budget_ms is not None or memory or curves):
-        raise UsageError("a budget or --curves needs --lookback N, the tokens that attention sees")
-    if lookback is None and not named:
-        raise UsageError("advise needs --data FILE, or --lookback N and a budget, or both")
-    suited = _suited(asked, nothing if as_json else say) if named else None
-    within, why = None, ""
-    if lookback is not None:
-        from forecaster.base import machine
-        from forecaster.study.advise import budget
-
-        most = None if memory is None else budget.read_memory(memory)
-        try:
-            within = budget.advise(
-                lookback, budget_ms, most, curves=curves, device=machine.device(device or "auto")
-            )
-        except UnavailableError as error:
-            if suited is None:
-                raise
-            why = f"The cost of attention over {lookback} tokens is not known: {error}"
-    if as_json:
-        costs = {"unavailable": why} if within is None else within.to_dict()
-        also = {"budget": costs} if lookback is not None else {}
-        print_json(costs if suited is None else {**suited.to_dict(), **also})
-    else:
-        texts = [each.text() for each in (suited, within) if each is not None]
-        print("\n\n".join([*texts, *[why] * bool(why)]))
-    if within is not None and within.choice is None:
-        raise UnavailableError(
-            f"no attention over {lookback} tokens is within the budget of {within.budget}"
-        )
-
-
-def _suited(asked: Asked, tell: Callable[[str], None]) -> "DataAdvice":
-    """Advice from the regimes that the data resemble."""
+    if "data" not in asked.flags:
+        raise UsageError("advise needs --data FILE")
     from forecaster.datasets.facts import measure
     from forecaster.evaluate.problem import find_data
     from forecaster.study.advise import data as adviser
 
-    config, dataset = find_data(asked.load(), tell)
+    config, dataset = find_data(asked.load(), nothing if as_json else say)
 
     def train(attn: str | None, recipe: str | None, sets: Sequence[str]) -> str:
         named = asked.config or (None if config.data.is_file else recipe)
@@ -212,13 +154,20 @@ def _suited(asked: Asked, tell: Callable[[str], None]) -> "DataAdvice":
         read = {name: each for name, each in asked.flags.items() if name not in ("data", "horizon")}
         sets = [f"{FLAGS[name].path}={_value(each)}" for name, each in read.items()]
         options = {
-            "--grid": grid, "--data": asked.flags["data"], "--attn": attn,
-            "--horizon": asked.flags.get("horizon"), "--name": f"{config.data.label}-{grid}",
-        }  # fmt: skip
+            "--grid": grid,
+            "--data": asked.flags["data"],
+            "--attn": attn,
+            "--horizon": asked.flags.get("horizon"),
+            "--name": f"{config.data.label}-{grid}",
+        }
         given = [("--set", each) for each in (*fits, *asked.sets, *sets)]
         return shell("compare", [*options.items(), *given])
 
-    return adviser.advise(measure(dataset, config.data.holidays), train, compare)
+    found = adviser.advise(measure(dataset, config.data.holidays), train, compare)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        print(found.text())
 
 
 def _value(value: Any) -> str:

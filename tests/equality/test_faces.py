@@ -15,7 +15,8 @@ from forecaster_service.settings import Settings
 from tests.equality import cases
 from tests.equality.cases import RECORDS
 
-CHANGED: dict[str, dict[str, Any]] = {}
+BUDGET = ("lookback", "budget-ms", "memory", "curves", "device")
+CHANGED: dict[str, dict[str, Any]] = {f"advise --{name}": {} for name in BUDGET}
 """What a parameter is now, by command and name, such as {"train --attn": {...}}; {} is gone."""
 ENDS: dict[str, int] = {}
 """How a line of LINES ends now."""
