@@ -513,5 +513,5 @@ def _as_parameter(name: str, value: Any = None) -> str:
     if name in ("cutoffs", "future") or name in _FLAGS.values():
         name = "attention" if name == "attn" else name
         return name if value is None else f"{name}={value!r}"
-    path = FLAGS[name].path if name in FLAGS else name
+    path = FLAGS.get(name, name)
     return f"options[{path!r}]" if value is None else f"options={{{path!r}: {value!r}}}"

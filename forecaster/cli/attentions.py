@@ -24,7 +24,7 @@ from forecaster.cli.options import (
 from forecaster.cli.output import command, nothing, print_json, row, say
 from forecaster.config.flags import FLAGS
 
-ABOUT_DATA = [name for name, flag in FLAGS.items() if flag.path.startswith("data.") or name == "horizon"]
+ABOUT_DATA = [name for name, path in FLAGS.items() if path.startswith("data.") or name == "horizon"]
 
 bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 
@@ -152,7 +152,7 @@ def advise(asked: Asked, as_json: AsJson = False) -> None:
 
     def compare(grid: str, attn: str | None, fits: Sequence[str]) -> str:
         read = {name: each for name, each in asked.flags.items() if name not in ("data", "horizon")}
-        sets = [f"{FLAGS[name].path}={_value(each)}" for name, each in read.items()]
+        sets = [f"{FLAGS[name]}={_value(each)}" for name, each in read.items()]
         options = {
             "--grid": grid,
             "--data": asked.flags["data"],

@@ -14,9 +14,7 @@ from forecaster.config.flags import FLAGS
 app = typer.Typer(help="Data sets known by name.", no_args_is_help=True)
 
 ABOUT_FILES = [
-    name
-    for name, flag in FLAGS.items()
-    if flag.path.startswith(("data.", "window.")) and name != "data"
+    name for name, path in FLAGS.items() if path.startswith(("data.", "window.")) and name != "data"
 ]
 
 

@@ -7,7 +7,8 @@ from copy import copy
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 
@@ -15,17 +16,22 @@ from forecaster.base.errors import UsageError
 from forecaster.base.names import model_reference
 from forecaster.base.spelling import option
 from forecaster.cli.output import nothing
-from forecaster.config import flags
+from forecaster.config import flags, run_config
 from forecaster.config.flags import FLAGS
-
-if TYPE_CHECKING:
-    from forecaster.config.run_config import Loaded
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def _help(name: str) -> Any:
-    return typer.Option(help=FLAGS[name].help)
+    return typer.Option(help=run_config.declared(FLAGS[name]).description)
+
+
+def _kind(name: str) -> Any:
+    """The type that the command line checks; the configuration reads all others as text."""
+    kind: Any = run_config.declared(FLAGS[name]).annotation
+    if NoneType in get_args(kind):
+        kind, _ = get_args(kind)
+    return kind if kind in (int, bool) or get_origin(kind) is Literal else str
 
 
 def can_be_models(given: Any) -> Any:
@@ -107,10 +113,8 @@ class Asked:
         """Whether any option concerns the configuration."""
         return bool(self.flags or self.config or self.sets)
 
-    def load(self, begun: Callable[[str], None] = nothing, **also: Any) -> "Loaded":
+    def load(self, begun: Callable[[str], None] = nothing, **also: Any) -> run_config.Loaded:
         """Resolve the configuration; `begun` is as in `load`, `also` are further flags."""
-        from forecaster.config import run_config
-
         return run_config.load(self.config, self.sets, {**self.flags, **also}, begun=begun)
 
     def command(self, name: str, **found: Any) -> str:
@@ -127,7 +131,7 @@ def configured(*names: str) -> Callable[[Callable[..., None]], Callable[..., Non
     The command gets them as one `Asked`, its first parameter.
     """
     chosen = names or tuple(FLAGS)
-    kinds = {name: Annotated[FLAGS[name].kind | None, _help(name)] for name in chosen}
+    kinds = {name: Annotated[_kind(name) | None, _help(name)] for name in chosen}
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in {**kinds, "config": Config, "set_": Set}.items()

@@ -1,12 +1,11 @@
-"""The options that set one value of the configuration, each declared once.
+"""The options that set one value of the configuration.
 
-`forecaster train`, `config` and `data check` take their options from this table, and `config.load`
-takes the paths of the values. To add an option, add an entry.
+`forecaster train`, `config` and `data check` take their options from this table; the field of
+`RunConfig` that an option sets has its help and its type. To add an option, add an entry.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from forecaster.base.errors import UsageError
 
@@ -20,19 +19,6 @@ Separator = Literal[",", ";", "|", "tab"]
 Split = Literal["calendar", "series"]
 Blend = Literal["all", "none"]
 Device = Literal["auto", "cpu", "cuda"]
-
-
-@dataclass(frozen=True)
-class Flag:
-    """An option of the command line.
-
-    `path` is the value that it sets, `kind` the type that the command line checks; the
-    configuration reads what is left as text.
-    """
-
-    path: str
-    help: str
-    kind: Any = str
 
 
 def numbers(text: str) -> list[int]:
@@ -66,65 +52,32 @@ def parse(option: str, read: Callable[[str], T], text: str) -> T:
 
 
 FLAGS = {
-    "attn": Flag("attn.name", "Attention; see `forecaster attentions`."),
-    "horizon": Flag("window.horizon", "Steps to forecast.", int),
-    "data": Flag(
-        "data.name", "A name of `forecaster data list`; or a file, folder, pattern (docs/data.md)."
-    ),
-    "target": Flag("data.target", "Columns to predict, comma-separated; by default all."),
-    "past_covariates": Flag(
-        "data.past_covariates", "Columns to read but not to predict, comma-separated."
-    ),
-    "future_covariates": Flag("data.future_covariates", "Columns known ahead, comma-separated."),
-    "static": Flag("data.static", "Columns that are attributes of a series, comma-separated."),
-    "features": Flag(
-        "data.features", "M: all to all; S: only the target; MS: all to the target.", Features
-    ),
-    "time": Flag("data.time", "The time column of a file, or several, such as Date,Hour."),
-    "stamps": Flag(
-        "data.stamps",
-        "What comes first in stamps such as 01/02/2020, if the file does not show it.",
-        Order,
-    ),
-    "decimal": Flag(
-        "data.decimal", "The decimal sign of a text file, if the file does not show it.", Decimal
-    ),
-    "separator": Flag("data.separator", "What separates the fields of a text file.", Separator),
-    "id": Flag("data.id", "The columns of a file that name its series, comma-separated."),
-    "freq": Flag("data.freq", "The time step of a file: 15min, h, D, W-MON, MS."),
-    "season": Flag(
-        "data.seasons", "Steps of the cycles of a file, comma-separated, the main one first."
-    ),
-    "policy": Flag(
-        "data.policy",
-        "What to do about gaps, repeated and unsorted stamps; see docs/data.md.",
-        Policy,
-    ),
-    "missing": Flag("data.missing", "Marks of missing values, comma-separated, such as -9999."),
-    "split": Flag(
-        "data.split", "Cut a panel at one date, or each series by its own length.", Split
-    ),
-    "holidays": Flag(
-        "data.holidays", "Public holidays for the calendar: a country or state, AU-VIC."
-    ),
-    "lookback": Flag("window.past", 'Steps to look back, or "21 cycles".'),
-    "epochs": Flag(
-        "train.epochs",
-        "Passes over the training windows, at most; by default a small file gets more.",
-        int,
-    ),
-    "time_limit": Flag(
-        "train.time_limit",
-        "End the training of the network at the first check after 90s, 5m or 1h.",
-    ),
-    "blend": Flag(
-        "blend",
-        "all: the network and closed forms, weighed on validation; none: the network alone.",
-        Blend,
-    ),
-    "refit": Flag("train.refit", "After the evaluation, train once more on all rows.", bool),
-    "register": Flag("track.register_model", "Register the model in MLflow.", bool),
-    "seed": Flag("seed", "Seed of weights, order and dropout.", int),
-    "device": Flag("device", "Where to compute; auto takes CUDA where there is one.", Device),
+    "attn": "attn.name",
+    "horizon": "window.horizon",
+    "data": "data.name",
+    "target": "data.target",
+    "past_covariates": "data.past_covariates",
+    "future_covariates": "data.future_covariates",
+    "static": "data.static",
+    "features": "data.features",
+    "time": "data.time",
+    "stamps": "data.stamps",
+    "decimal": "data.decimal",
+    "separator": "data.separator",
+    "id": "data.id",
+    "freq": "data.freq",
+    "season": "data.seasons",
+    "policy": "data.policy",
+    "missing": "data.missing",
+    "split": "data.split",
+    "holidays": "data.holidays",
+    "lookback": "window.past",
+    "epochs": "train.epochs",
+    "time_limit": "train.time_limit",
+    "blend": "blend",
+    "refit": "train.refit",
+    "register": "track.register_model",
+    "seed": "seed",
+    "device": "device",
 }
-"""Every such option by its name as a keyword, in the order of --help."""
+"""The value that each such option sets, by its dotted name, in the order of --help."""

@@ -31,6 +31,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from forecaster.base import installation
@@ -121,7 +122,7 @@ _OF_FILES = (
 
 class DataConfig(ConfigSection):
     name: str = "ETTh1"
-    """A data card, see `forecaster data`; or a file, a folder or a pattern."""
+    """A name of `forecaster data list`; or a file, a folder, a pattern (docs/data.md)."""
     otherwise: str | None = None
     """The card to use instead when `name` is a default and is not available."""
     path: Annotated[Path | None, Field(strict=False)] = None
@@ -130,38 +131,40 @@ class DataConfig(ConfigSection):
     """M: all columns to all; S: the targets alone; MS: all columns to the targets. By default M; or
     MS when a target is named, and S when nothing else is read from a file."""
     target: Joined = None
-    """The columns that S and MS predict, separated by commas; by default the card's."""
+    """Columns to predict, comma-separated; by default all, for S and MS the card's."""
     past_covariates: Names = []
-    """Columns that are read but not predicted; by default all others of a card, none in a file."""
+    """Columns to read but not to predict, comma-separated; by default all others of a card, none
+    of a file."""
     future_covariates: Names = []
-    """Columns that are known ahead: a forecast has to be given their values."""
+    """Columns known ahead, comma-separated: a forecast has to be given their values."""
     static: Names = []
-    """Columns that are attributes of a series, the same in all of its rows."""
+    """Columns that are attributes of a series, comma-separated: the same in all of its rows."""
     holidays: str | None = None
-    """A region whose public holidays the calendar knows: DE, or AU-VIC."""
+    """Public holidays for the calendar: a country or state, DE or AU-VIC."""
     time: str | None = None
-    """The time column of a file, or several with commas (Date,Hour); by default detected."""
+    """The time column of a file, or several, such as Date,Hour; by default detected."""
     stamps: Order | None = None
-    """What comes first in stamps such as 01/02/2020; by default detected, if the file shows it."""
+    """What comes first in stamps such as 01/02/2020, if the file does not show it."""
     decimal: Decimal | None = None
-    """The decimal sign of a text, as in 1.5 or 1,5; by default detected, if the text shows it."""
+    """The decimal sign of a text file, if the file does not show it."""
     separator: Separator | None = None
     """What separates the fields of a text file; by default detected."""
     id: Joined = None
-    """The series id columns of a file, separated by commas; by default detected."""
+    """The columns of a file that name its series, comma-separated; by default detected."""
     panel: bool | None = None
     """Take each column of a wide file as a series of its own."""
     freq: str | None = None
-    """The time step of a file; by default detected."""
+    """The time step of a file: 15min, h, D, W-MON, MS; by default detected."""
     seasons: Numbers = []
-    """Lengths of a file's cycles in steps, the main one first; by default detected."""
+    """Steps of the cycles of a file, comma-separated, the main one first; by default detected."""
     missing: Annotated[list[str | int | float], _from_text(names)] = []
-    """Marks that stand for a missing value, besides empty cells and usual ones such as NA."""
+    """Marks of missing values, comma-separated, such as -9999, besides empty cells and usual ones
+    such as NA."""
     split: Split | None = None
     """Cut a panel at one date, or each series by its own length; by default at one date if that
     leaves no part empty."""
     policy: Policy = "error"
-    """What to do about a file's gaps, repeated and unsorted stamps (docs/data.md)."""
+    """What to do about gaps, repeated and unsorted stamps of a file (docs/data.md)."""
 
     @property
     def is_file(self) -> bool:
@@ -213,11 +216,11 @@ class DataConfig(ConfigSection):
 
 class WindowConfig(ConfigSection):
     past: int | str = 96
-    """Look-back P: steps, "21 cycles" of the data's main season, or auto, a length that fits."""
+    """Steps to look back, "21 cycles" of the main season, or auto, a length that fits."""
     start: Positive | None = None
     """Known steps at the start of the Informer's decoder input; by default half the look-back."""
     horizon: Positive = 96
-    """Forecast steps T."""
+    """Steps to forecast."""
 
     def lengths(self) -> tuple[int, int, int]:
         """(past, start, horizon) in steps. Raises ValueError if the data have not resolved them."""
@@ -241,7 +244,7 @@ class WindowConfig(ConfigSection):
 class Choice(BaseModel):
     """A class by name, with its options beside the name."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
     kind: ClassVar[Literal["attention", "model"]]
     roles: ClassVar[tuple[str, ...]] = ()
     """Places inside, which have choices of their own."""
@@ -304,6 +307,8 @@ class AttentionOption(Choice):
 class AttnConfig(AttentionOption):
     roles = ROLES
 
+    name: str
+    """Attention; see `forecaster attentions`."""
     decoder: AttentionOption | None = None
     """The decoder's self-attention; by default the encoder's type."""
     cross: AttentionOption | None = None
@@ -322,12 +327,12 @@ class AttnConfig(AttentionOption):
 
 class TrainConfig(ConfigSection):
     epochs: Positive = 6
-    """The largest number of passes over the training windows."""
+    """Passes over the training windows, at most; by default a small file gets more."""
     updates: Positive | None = None
     """Training may always make this many optimiser steps, even if `epochs` would make fewer; checks
     are then at least a fiftieth of them apart. Off if a later layer names `epochs` alone."""
     time_limit: Annotated[Rate | None, _from_text(seconds)] = None
-    """End training at the first check after this many seconds."""
+    """End the training of the network at the first check after 90s, 5m or 1h."""
     batch: Positive = 32
     """Windows per optimiser step."""
     stride: Positive = 1
@@ -374,7 +379,7 @@ class TrainConfig(ConfigSection):
     checkpoint_minutes: Rate = 1.0
     """The longest time between checkpoints; the start of an epoch is a checkpoint, too."""
     refit: bool = False
-    """After the honest evaluation, train once more on all rows and keep those weights."""
+    """After the evaluation, train once more on all rows and keep those weights."""
 
 
 class IntervalsConfig(ConfigSection):
@@ -408,7 +413,7 @@ class TrackConfig(ConfigSection):
     wait_seconds: float = Field(60.0, ge=0)
     """How long a run waits at its end for a server that does not listen yet."""
     register_model: bool = True
-    """Register the model and let it challenge the champion (docs/mlflow.md)."""
+    """Register the model in MLflow, where it challenges the champion (docs/mlflow.md)."""
 
 
 class _Values(ConfigSection):
@@ -421,11 +426,12 @@ class _Values(ConfigSection):
     train: TrainConfig = TrainConfig()
     intervals: IntervalsConfig = IntervalsConfig()
     blend: Literal["all", "none"] = "all"
-    """all: the network and the closed forms, each with the weight that validation gives it; none:
-    the network alone."""
+    """all: the network and closed forms, weighed on validation; none: the network alone."""
     track: TrackConfig = TrackConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of weights, order and dropout."""
     device: Device = "auto"
+    """Where to compute; auto takes CUDA where there is one."""
 
     @model_validator(mode="after")
     def _intervals_can_be(self) -> Self:
@@ -541,6 +547,15 @@ class RunConfig(_Values):
         return {key: "" if value is None else str(value) for key, value in named}
 
 
+def declared(path: str) -> FieldInfo:
+    """The field of a value by its dotted name: its type, and its docstring as description."""
+    section: Any = RunConfig
+    for name in path.split("."):
+        found: FieldInfo = section.model_fields[name]
+        section = found.annotation
+    return found
+
+
 def load_dict(values: Mapping[str, Any], where: str) -> RunConfig:
     """A RunConfig from plain values, such as those in a bundle."""
     return _validate(RunConfig, values, {}, where)
@@ -590,7 +605,7 @@ def load(
         asked = [(key, spelled(key), value) for key, value in sets.items()]
     else:
         asked = [*map(_assignment, sets)]
-    asked += [(FLAGS[flag].path, spelled(flag), value) for flag, value in flags.items()]
+    asked += [(FLAGS[flag], spelled(flag), value) for flag, value in flags.items()]
     called = {origin for _, origin, _ in asked}
     values: dict[str, Any] = {
         name: {"name": _Values.model_fields[name].default} for name in ("model", "attn")

@@ -59,7 +59,7 @@ class TestHelp:
             try:
                 main()
             except SystemExit:
-                heavy = {"torch", "numpy", "pandas", "mlflow", "lightning", "pydantic", "fastapi"}
+                heavy = {"torch", "numpy", "pandas", "mlflow", "lightning", "fastapi"}
                 print(heavy & set(sys.modules))
         """
         took = []

@@ -117,8 +117,8 @@ class TestPrecedence:
     )
     def test_every_flag_is_short_for_its_path(self, flag, value):
         loaded = resolve(**{"data": "sales.csv", flag: value})
-        assert loaded.config.flat()[FLAGS[flag].path] == str(value)
-        assert loaded.origins[FLAGS[flag].path] == option(flag)
+        assert loaded.config.flat()[FLAGS[flag]] == str(value)
+        assert loaded.origins[FLAGS[flag]] == option(flag)
 
     @pytest.mark.parametrize(
         ("flag", "text", "value"),
@@ -130,7 +130,7 @@ class TestPrecedence:
         ],
     )
     def test_a_text_is_read_wherever_it_comes_from(self, flag, text, value):
-        own, path = {"data": "sales.csv"}, FLAGS[flag].path
+        own, path = {"data": "sales.csv"}, FLAGS[flag]
         variable = {f"FORECASTER_{path.upper().replace('.', '__')}": json.dumps(text)}
         wanted = resolve(**own, **{flag: value}).config
         assert resolve(**own, **{flag: text}).config == wanted
