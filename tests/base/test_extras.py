@@ -31,8 +31,8 @@ def brought(extra):
     return found
 
 
-OF_OTHERS = {"httptools": "uvicorn", "torchmetrics": "lightning",
-             "sqlalchemy": "mlflow", "alembic": "mlflow"}  # fmt: skip
+OF_OTHERS = {"httptools": "uvicorn", "torchmetrics": "lightning"}
+OF_OTHERS |= dict.fromkeys(("sqlalchemy", "alembic"), "mlflow")
 """Packages that are installed with one of ours."""
 
 
@@ -41,17 +41,15 @@ def test_the_extra_brings_it_and_the_base_does_not(module):
     owners = importlib.metadata.packages_distributions()[module]
     names = {canonicalize_name(OF_OTHERS.get(name.lower(), name)) for name in owners}
     assert names & brought(extras.BRINGS[module])
-    assert not names & {canonicalize_name(Requirement(each).name) for each in
-                        DECLARED["dependencies"]}  # fmt: skip
+    base = {canonicalize_name(Requirement(each).name) for each in DECLARED["dependencies"]}
+    assert not names & base
 
 
 def test_all_is_what_training_serving_and_the_registry_need():
-    assert brought("all") == {
-        *brought("train"), *brought("serve"), *brought("registry"), "mlflow",
-    }  # fmt: skip
+    parts = (brought(each) for each in ("train", "serve", "registry"))
+    assert brought("all") == {"mlflow"}.union(*parts)
     assert brought("train") >= brought("registry"), "every run is tracked"
-    assert brought("test") >= brought("all")
-    assert brought("dev") >= brought("test")
+    assert brought("dev") >= brought("test") >= brought("all")
 
 
 def test_what_is_missing_is_told_with_its_extra():

@@ -8,10 +8,6 @@ from forecaster.base.errors import ForecasterError
 
 
 class TestFolders:
-    def test_a_checkout_has_them_beside_the_package(self):
-        assert (installation.configs() / "default.yaml").is_file()
-        assert (installation.cards() / "ETTh1.yaml").is_file()
-
     def test_the_wheel_has_them_inside_and_those_come_first(self, tmp_path, monkeypatch):
         package, checkout = tmp_path / "site" / "forecaster", tmp_path / "checkout"
         (checkout / "configs").mkdir(parents=True)

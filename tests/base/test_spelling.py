@@ -9,15 +9,16 @@ def test_a_flag_is_typed_with_hyphens():
 
 
 def test_messages_spell_an_option_as_the_face_does():
-    said = ("freq", None), ("horizon", 12), ("id", ["region", "state"]), ("train.batch", 8)
-    said += (("train.checkpointing", True), ("stamps", "day-first"), ("decimal", None))
-    assert [spelled(*each) for each in said] == [
-        "--freq", "--horizon 12", "--id region,state", "--set train.batch=8",
-        "--set train.checkpointing=true", "--stamps day-first", "--decimal",
-    ]  # fmt: skip
-    assert [_as_parameter(*each) for each in said] == [
-        "freq", "horizon=12", "id=['region', 'state']", "options={'train.batch': 8}",
-        "options={'train.checkpointing': True}", "options={'data.stamps': 'day-first'}",
-        "options['data.decimal']",
-    ]  # fmt: skip
-    assert _as_parameter("attn", "prob") == "attention='prob'"
+    said = {
+        ("freq", None): ("--freq", "freq"),
+        ("horizon", 12): ("--horizon 12", "horizon=12"),
+        ("id", ("region", "state")): ("--id region,state", "id=['region', 'state']"),
+        ("train.batch", 8): ("--set train.batch=8", "options={'train.batch': 8}"),
+        ("train.refit", True): ("--set train.refit=true", "options={'train.refit': True}"),
+        ("stamps", "day-first"): ("--stamps day-first", "options={'data.stamps': 'day-first'}"),
+        ("decimal", None): ("--decimal", "options['data.decimal']"),
+        ("attn", "prob"): ("--attn prob", "attention='prob'"),
+    }
+    for (name, value), expected in said.items():
+        value = list(value) if isinstance(value, tuple) else value
+        assert (spelled(name, value), _as_parameter(name, value)) == expected
