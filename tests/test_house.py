@@ -21,6 +21,11 @@ from packaging.version import Version
 from benchmarks import size
 
 ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [
+    path
+    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("d*/*.md")])
+    if path.name not in ("CHANGELOG.md", "api.md", "commands.md")
+]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {
     extra: texts
@@ -231,12 +236,25 @@ class TestDocuments:
         assert block.splitlines()[-1] == "pytest"
 
     @pytest.mark.parametrize(
-        "document", sorted([*ROOT.glob("*.md"), *ROOT.glob("d*/*.md")]), ids=lambda path: path.name
+        "document", [ROOT / "CHANGELOG.md", *DOCUMENTS], ids=lambda path: path.name
     )
     def test_links_lead_somewhere(self, document):
         for target in re.findall(r"\]\(([^)#]+)", document.read_text()):
             if "://" not in target:
                 assert (document.parent / target).exists(), target
+
+    @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+    def test_code_that_is_named_is_there(self, document):
+        rooms = ("forecaster", "service", "tests", "benchmarks", "examples")
+        there = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
+        named = re.findall(r"`([a-z_/]+\.py)(?:::\w+)*`", document.read_text())
+        assert [file for file in named if not any(path.match(file) for path in there)] == []
+
+    def test_the_words_of_the_documents(self):
+        """Without what is generated: references, and the tables of benchmarks/render.py."""
+        made = r"<!-- begin (\w+) -->.*?<!-- end \1 -->"
+        texts = [re.sub(made, "", path.read_text(), flags=re.DOTALL) for path in DOCUMENTS]
+        assert sum(len(text.split()) for text in texts) <= 27_000
 
 
 def test_every_module_of_the_library_has_its_tests():

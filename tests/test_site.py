@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 import yaml
 
 from forecaster import cli
@@ -37,6 +38,28 @@ def test_the_reference_of_commands_is_that_of_the_commands(tmp_path):
     assert (ROOT / "docs" / "commands.md").read_text() == (tmp_path / "commands.md").read_text(), (
         f"run typer {cli.__name__} {' '.join(command)} docs/commands.md"
     )
+
+
+def unknown(line):
+    """The words of a command line, after `forecaster`, that name no command or no option of it."""
+    command, words = typer.main.get_command(cli.app), line.partition(" #")[0].split()
+    while words and (inside := getattr(command, "commands", {})):
+        if words[0] not in inside:
+            return words[:1]
+        command = inside[words.pop(0)]
+    known = {option for parameter in command.params for option in parameter.opts}
+    return {word.partition("=")[0] for word in words if word.startswith("--")} - known
+
+
+@pytest.mark.parametrize(
+    "document",
+    sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")]),
+    ids=lambda path: path.name,
+)
+def test_each_command_line_names_options_that_there_are(document):
+    text = re.sub(r"\s*\\\n\s*", " ", document.read_text())  # lines that go on
+    lines = re.findall(r"(?:^ *|`)forecaster ([a-z][^`\n]*)", text, re.MULTILINE)
+    assert [(line, words) for line in lines if (words := unknown(line))] == []
 
 
 def test_the_reference_of_python_has_every_attention():
