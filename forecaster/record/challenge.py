@@ -1,7 +1,7 @@
 """Which model of a name is served: the rule by which a challenger replaces the champion.
 
 Models are compared by their squared errors on the half of validation that chose nothing, one
-stretch of time after another (docs/evaluation.md). This module does not know where models are kept.
+stretch of time after another (docs/mlflow.md). This module does not know where models are kept.
 """
 
 import json
