@@ -1,5 +1,7 @@
 """The site that is built from docs/: nothing is missing in it, and it agrees with the code."""
 
+import ast
+import json
 import re
 import subprocess
 import sys
@@ -8,6 +10,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pydantic
 import pytest
 import torch
 import typer
@@ -15,10 +18,12 @@ import yaml
 
 from forecaster import cli
 from forecaster.attention import ATTENTIONS, Place
+from forecaster_service.schemas import ForecastRequest
 from tests.browser import READY, complaints, wants_chromium
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {path.name for path in (ROOT / "docs").glob("*.md")}
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 SCHEMES = {"light": "default", "dark": "slate"}
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 
@@ -51,15 +56,26 @@ def unknown(line):
     return {word.partition("=")[0] for word in words if word.startswith("--")} - known
 
 
-@pytest.mark.parametrize(
-    "document",
-    sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")]),
-    ids=lambda path: path.name,
-)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_each_command_line_names_options_that_there_are(document):
     text = re.sub(r"\s*\\\n\s*", " ", document.read_text())  # lines that go on
     lines = re.findall(r"(?:^ *|`)forecaster ([a-z][^`\n]*)", text, re.MULTILINE)
     assert [(line, words) for line in lines if (words := unknown(line))] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_each_program_imports_what_there_is(document):
+    for program in re.findall(r"^```python\n(.*?)^```", document.read_text(), re.M | re.S):
+        for statement in ast.parse(program).body:
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                exec(ast.unparse(statement), {})
+
+
+def test_the_requests_that_curl_sends_are_valid():
+    text = (ROOT / "docs" / "serving.md").read_text()
+    bodies = re.findall(r"/predict -H [^\n]*-d '(\{.*?\})'\n", text, re.DOTALL)
+    known = pydantic.TypeAdapter(ForecastRequest)
+    assert [len(known.validate_python(json.loads(body)).inputs) for body in bodies] == [1, 2]
 
 
 def test_the_reference_of_python_has_every_attention():
