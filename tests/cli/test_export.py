@@ -10,8 +10,8 @@ from tests.forecast.export import eager
 
 @pytest.fixture(autouse=True)
 def _eager(monkeypatch):
-    monkeypatch.setitem(graph.WRITERS, "onnx", eager.write)
-    monkeypatch.setattr(graph, "needed", lambda form: None)
+    monkeypatch.setattr(graph, "to_onnx", eager.write)
+    monkeypatch.setattr(graph, "needed", lambda: None)
 
 
 def test_a_folder_beside_the_caller(folder, run):

@@ -4,7 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from forecaster.base.errors import BundleError, StorageError, UnavailableError
 from forecaster.datasets import calendar_names
@@ -12,9 +12,7 @@ from forecaster.forecast.intervals import Intervals
 from forecaster.forecast.schema import Schema
 from forecaster.record import Record
 
-Format = Literal["onnx", "torch-export"]
-FILES: dict[str, str] = {"onnx": "model.onnx", "torch-export": "model.pt2"}
-DESCRIPTION = "model.json"
+FILE, DESCRIPTION = "model.onnx", "model.json"
 VERSION = 1
 
 
@@ -30,7 +28,6 @@ class Description:
     """
 
     model: str
-    format: Format
     bundle: str
     past: int
     horizon: int
@@ -43,11 +40,6 @@ class Description:
     made_of: list[dict[str, Any]] = field(default_factory=list)
     parity: float = 0.0
     sha256: str = ""
-
-    @property
-    def file(self) -> str:
-        """The name of the model's file."""
-        return FILES[self.format]
 
     @property
     def intervals(self) -> Intervals | None:
@@ -103,7 +95,8 @@ class Description:
         """The description as plain JSON types."""
         return {
             "version": VERSION,
-            "file": self.file,
+            "format": "onnx",
+            "file": FILE,
             "inputs": self.inputs,
             "outputs": self.outputs,
             "included": self.included,
@@ -121,35 +114,32 @@ class Description:
         own = replace(self, sha256=hashlib.sha256(model).hexdigest())
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / own.file).write_bytes(model)
+            (folder / FILE).write_bytes(model)
             (folder / DESCRIPTION).write_text(json.dumps(own.to_dict(), indent=1) + "\n")
         except OSError as error:
             raise StorageError(f"the export could not be written to {folder}: {error}") from error
         return own
 
 
-def read(folder: Path, wanted: Format) -> tuple[Description, bytes]:
+def read(folder: Path) -> tuple[Description, bytes]:
     """The description in a folder, and the bytes of the model beside it.
 
-    Raises UnavailableError if there is none of that format, BundleError if it is damaged.
+    Raises UnavailableError if there is none, BundleError if it is damaged.
     """
     try:
         state = json.loads((folder / DESCRIPTION).read_bytes())
-        found = state["format"]
-        if found not in get_args(Format) or state.pop("version") != VERSION:
+        if (state.pop("version"), state.pop("format")) != (VERSION, "onnx"):
             raise KeyError("version")
-        if found != wanted:
-            raise UnavailableError(f"{folder} holds a model in the format {found}, not {wanted}")
         for name in ("file", "inputs", "outputs", "included"):
             del state[name]
         state["schema"], state["levels"] = Schema.from_dict(state["schema"]), tuple(state["levels"])
         state["record"] = Record.read(state.pop("metrics"))
         description = Description(**state)
-        model = (folder / FILES[wanted]).read_bytes()
+        model = (folder / FILE).read_bytes()
     except FileNotFoundError as error:
         raise UnavailableError(
             f"the folder {folder} holds no exported model: {Path(str(error.filename)).name} is "
-            f"missing; write one with `forecaster export --model MODEL --format {wanted}`"
+            "missing; write one with `forecaster export --model MODEL --format onnx`"
         ) from None
     except OSError as error:
         raise StorageError(f"{folder} could not be read: {error}") from error
@@ -160,7 +150,7 @@ def read(folder: Path, wanted: Format) -> tuple[Description, bytes]:
         ) from None
     if hashlib.sha256(model).hexdigest() != description.sha256:
         raise BundleError(
-            f"{folder / FILES[wanted]} is damaged: its SHA-256 is not the one in {DESCRIPTION}; "
+            f"{folder / FILE} is damaged: its SHA-256 is not the one in {DESCRIPTION}; "
             "export the model anew"
         )
     return description, model

@@ -4,10 +4,9 @@ A graph is kept only if its forecasts of the bundle's made-up histories (golden.
 bundle's, within PARITY standard deviations of each series.
 """
 
-import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from forecaster.base.extras import check
 from forecaster.base.shapes import Float
 from forecaster.forecast import golden
 from forecaster.forecast.composition import made_of
-from forecaster.forecast.export.description import Description, Format
+from forecaster.forecast.export.description import Description
 from forecaster.forecast.export.runtime import Exported, Run, session
 from forecaster.forecast.intervals import LEAST, Intervals
 from forecaster.forecast.predictor import Predictor
@@ -149,8 +148,8 @@ class Quantiles(nn.Module):
         return ratio.clamp(min=LEAST).sqrt()
 
 
-def export(forecaster: Predictor, form: Format, folder: Path) -> Description:
-    """Write a model in a format, and its description, to a folder.
+def export(forecaster: Predictor, folder: Path) -> Description:
+    """Write a model as ONNX, and its description, to a folder.
 
     Raises UnavailableError if the model cannot be exported, or if the export's forecasts differ;
     then nothing is written.
@@ -158,7 +157,6 @@ def export(forecaster: Predictor, form: Format, folder: Path) -> Description:
     bundle = forecaster.bundle
     description = Description(
         model=bundle.name,
-        format=form,
         bundle=bundle.digest,
         past=bundle.past,
         horizon=bundle.horizon,
@@ -170,14 +168,14 @@ def export(forecaster: Predictor, form: Format, folder: Path) -> Description:
         record=Record(test=bundle.record.test),
         made_of=[part.to_dict() for part in made_of(bundle)],
     )
-    needed(form)
+    needed()
     try:
         with quiet():
-            model, run = WRITERS[form](ExportedModule(forecaster).eval(), description)
+            model, run = to_onnx(ExportedModule(forecaster).eval(), description)
     except ForecasterError:
         raise
     except Exception as error:  # tracing raises many classes of errors
-        raise UnavailableError(_reason(forecaster, form, error)) from error
+        raise UnavailableError(_reason(forecaster, error)) from error
     apart = parity(forecaster, Exported(description, run))
     if not apart <= PARITY:
         raise UnavailableError(
@@ -187,9 +185,9 @@ def export(forecaster: Predictor, form: Format, folder: Path) -> Description:
     return replace(description, parity=apart).save(folder, model)
 
 
-def needed(form: Format) -> None:
-    """Raise UnavailableError if a package that writes the format is missing."""
-    for module in ("onnx", "onnxscript") if form == "onnx" else ():
+def needed() -> None:
+    """Raise UnavailableError if a package that writes ONNX is missing."""
+    for module in ("onnx", "onnxscript"):
         check(module, "export to ONNX")
 
 
@@ -236,27 +234,6 @@ def to_onnx(served: ExportedModule, description: Description) -> tuple[bytes, Ru
     return model, session(model, 1)
 
 
-def to_torch(served: ExportedModule, description: Description) -> tuple[bytes, Run]:
-    """The bytes of a .pt2 file, and a function that runs them after loading them again."""
-    file = io.BytesIO()
-    torch.export.save(trace(served, description), file)
-    file.seek(0)
-    module = torch.export.load(file).module()  # ours, just written: loading unpickles
-
-    def run(inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> Sequence[np.ndarray]:
-        with torch.inference_mode():
-            outputs = module(**{name: torch.tensor(array) for name, array in inputs.items()})
-        return [output.numpy() for output in outputs[: len(wanted)]]
-
-    return file.getvalue(), run
-
-
-WRITERS: dict[Format, Callable[[ExportedModule, Description], tuple[bytes, Run]]] = {
-    "onnx": to_onnx,
-    "torch-export": to_torch,
-}
-
-
 def parity(forecaster: Predictor, exported: Exported) -> float:
     """The largest distance between forecasts and quantiles of an export and of its bundle, in
     standard deviations of each series; nan if one is not a number."""
@@ -266,13 +243,13 @@ def parity(forecaster: Predictor, exported: Exported) -> float:
     return float(apart.max())
 
 
-def _reason(forecaster: Predictor, form: Format, error: Exception) -> str:
+def _reason(forecaster: Predictor, error: Exception) -> str:
     """Why a model cannot be exported: the reasons of its attentions, or the error's first line."""
     kinds = {type(module) for module in forecaster.model.modules() if isinstance(module, Attention)}
     said = [f"{kind.__name__}: {kind.about.no_export}" for kind in kinds if kind.about.no_export]
     first = next(iter(str(error).strip().splitlines()), type(error).__name__)
     return (
-        f"this model cannot be exported to {form}: {'; '.join(said) or first}. `forecaster "
+        f"this model cannot be exported to ONNX: {'; '.join(said) or first}. `forecaster "
         "attentions` shows which types can"
     )
 

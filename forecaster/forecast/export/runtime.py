@@ -74,7 +74,7 @@ def load(folder: str | Path, threads: int | None = None) -> Exported:
 
     Raises UnavailableError if there is none, or no ONNX Runtime; BundleError if it is damaged.
     """
-    description, model = read(Path(folder), "onnx")
+    description, model = read(Path(folder))
     return Exported(description, session(model, threads))
 
 
