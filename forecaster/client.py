@@ -17,7 +17,7 @@ import requests
 from forecaster.base.errors import DataError, ForecasterError, UnavailableError, UsageError
 from forecaster.base.names import model_names
 from forecaster.forecast import questions
-from forecaster.forecast.notices import REMARKS, Notice, NoticeCode, ShortHistory
+from forecaster.forecast.notices import OWN_SCALE, REMARKS, Notice, NoticeCode, ShortHistory
 from forecaster.forecast.questions import Question
 
 if TYPE_CHECKING:
@@ -99,48 +99,37 @@ class Client:
                 "use the client of its release"
             )
 
-        def run(question: Question, steps: int) -> np.ndarray:
+        def run(question: Question, steps: int) -> tuple[np.ndarray, questions.Placed]:
             parameters = {
                 "prediction_length": steps, "quantile_levels": levels,
                 "short_history": short_history,
             }  # fmt: skip
             rows: list[list[Any]] = []
+            found: questions.Placed = []
             for part in _portions(question, card, known):
                 body = {"inputs": part, "parameters": parameters, "model": model}
                 answer = self._ask("POST", "/predict", json=body)
-                for each in answer["predictions"]:
-                    quantiles = each.get("quantiles", {})
-                    rows.append([each[card["forecast"]], *(quantiles[str(q)] for q in levels)])
-                unknown.extend(
-                    part[each["input"]].get("item_id", "")
-                    for each in answer["notices"]
-                    if each["code"] == NoticeCode.OWN_SCALE
-                )
-                found.extend(
+                found += [
                     (
-                        None if each["input"] is None else part[each["input"]].get("item_id"),
+                        None if each["input"] is None else len(rows) + each["input"],
                         Notice(NoticeCode(each["code"]), each["text"]),
                     )
                     for each in answer["notices"]
-                    if each["code"] in REMARKS
-                )
-            return np.moveaxis(np.array(rows, dtype=np.float64), 1, -1)
+                    if each["code"] in {*REMARKS, OWN_SCALE.code}
+                ]
+                for each in answer["predictions"]:
+                    quantiles = each.get("quantiles", {})
+                    rows.append([each[card["forecast"]], *(quantiles[str(q)] for q in levels)])
+            return np.moveaxis(np.array(rows, dtype=np.float64), 1, -1), found
 
-        unknown: list[str] = []
-        found: list[tuple[str | None, Notice]] = []
         form = _form(card)
         known = form.reading.read_as(card["future_covariates"])
         table, back = questions.as_pandas(frame)
         future = None if future is None else questions.as_pandas(future)[0]
         history = questions.ask(
-            form, table, horizon, levels, future, policy, where, say, short_history=short_history
+            form, table, horizon, levels, future, policy, where, say, short_history
         )
-        ahead = history.answer(run)
-        if unknown:
-            say(questions.own_scale(unknown))
-        for notice in questions.by_code(found):
-            say(notice)
-        return back(ahead)
+        return back(history.answer(run))
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
         """The JSON of the answer.

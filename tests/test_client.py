@@ -185,7 +185,7 @@ class TestPredict:
         with serving(tmp_path) as url:
             Client(url).predict(frame, say=said.append)
         assert said == expected
-        assert said[-1].endswith("scaled by its own history: 'Basel'.")
+        assert said[-1].startswith("series 'Basel': it is scaled by its own history")
         for sentence in (said[-1], expected[-1]):
             assert isinstance(sentence, Notice)
             assert sentence.code == "own_scale"

@@ -48,3 +48,8 @@ class Notice(str):
         notice = super().__new__(cls, text)
         notice.code = code
         return notice
+
+
+OWN_SCALE = Notice(
+    NoticeCode.OWN_SCALE, "it is scaled by its own history: no series in training had its name"
+)

@@ -18,7 +18,7 @@ from forecaster.base.installation import MANIFEST, is_bundle
 from forecaster.datasets import Items, Scaler
 from forecaster.datasets.items import id_parts
 from forecaster.forecast import golden, questions, unusual
-from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
+from forecaster.forecast.notices import OWN_SCALE, Notice, NoticeCode, ShortHistory
 from forecaster.forecast.questions import Question
 from forecaster.forecast.schema import Schema
 
@@ -45,10 +45,6 @@ class Predictor:
         ranges, schema = bundle.about.get("ranges"), bundle.schema
         sizes = len(schema.columns), len(schema.targets)
         self.ranges = None if ranges is None else unusual.Ranges.from_dict(ranges, *sizes)
-        test = bundle.record.test
-        self.figures = lru_cache(maxsize=64)(lambda levels: [*unusual.figures(test, levels)])
-        """Notices from the test split that concern every forecast with quantiles at levels, given
-        as a tuple."""
         self.model = bundle.build().to(self.device)
         self.runner = Runner(self.model, self.device, bundle.forecast_threads)
         self._runners = {self.needs: self.runner}
@@ -65,6 +61,12 @@ class Predictor:
         forecaster = cls(load_bundle(source), device)
         forecaster.check()
         return forecaster
+
+    @cached_property
+    def figures(self) -> Callable[[tuple[float, ...]], list[Notice]]:
+        """Notices from the test split that concern every forecast with quantiles at some levels."""
+        test = self.bundle.record.test
+        return lru_cache(maxsize=64)(lambda levels: [*unusual.figures(test, levels)])
 
     @property
     def schema(self) -> Schema:
@@ -322,34 +324,26 @@ class Predictor:
         and by default the trained horizon; each target is followed by its quantiles at `levels`, in
         columns such as "load 0.1". Raises DataError naming what is missing, with `where` as the
         name of the history, and UsageError as `check_levels` does. `say` gets sentences about
-        irregular or missing values, and a `Notice` about series that training did not know
-        (`own_scale`) and for each code of `notices.REMARKS` that applies.
+        irregular or missing values, and a `Notice` for each code of `notices.REMARKS` that
+        applies, and for series that training did not know (`notices.OWN_SCALE`).
         """
         levels = sorted({*questions.numbers("levels", levels)})
 
-        def run(question: Question, steps: int) -> np.ndarray:
+        def run(question: Question, steps: int) -> tuple[np.ndarray, questions.Placed]:
             forecast, quantiles = self.forecast_quantiles(question, levels)
-            unknown.extend(name for name in question.items if name and name not in self.places)
-            found.extend(
-                (question.items[place], notice)
-                for place, notice in self.remarks(question, forecast, bool(levels))
-            )
-            return np.concatenate([forecast[..., None], quantiles], axis=-1)
+            found: questions.Placed = [(None, each) for each in self.figures(tuple(levels))]
+            found += [
+                (place, OWN_SCALE)
+                for place, name in enumerate(question.items)
+                if self.schema.items and name not in self.places
+            ]
+            found += self.remarks(question, forecast, bool(levels))
+            return np.concatenate([forecast[..., None], quantiles], axis=-1), found
 
-        unknown: list[str] = []
-        found: list[tuple[str | None, Notice]] = [
-            (None, each) for each in self.figures(tuple(levels))
-        ]
         read = questions.ask(
-            self.form, history, horizon, levels, future, policy, where, say,
-            short_history=short_history,
-        )  # fmt: skip
-        ahead = read.answer(run)
-        if self.schema.items and unknown:
-            say(questions.own_scale(unknown))
-        for notice in questions.by_code(found):
-            say(notice)
-        return ahead
+            self.form, history, horizon, levels, future, policy, where, say, short_history
+        )
+        return read.answer(run)
 
     @cached_property
     def example(self) -> "pd.DataFrame":

@@ -16,7 +16,7 @@ from forecaster.config.flags import Policy
 from forecaster.datasets import Items, Series, future_times, reader
 from forecaster.datasets.items import id_parts
 from forecaster.datasets.series import quoted
-from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
+from forecaster.forecast.notices import Notice, ShortHistory
 
 if TYPE_CHECKING:
     from forecaster.datasets.reading import Reading
@@ -65,9 +65,12 @@ class Question:
 Frame = Any
 """A DataFrame of pandas, Polars or another library that narwhals supports, or an Arrow table."""
 
-Run = Callable[[Question, int], np.ndarray]
+Placed = list[tuple[int | None, Notice]]
+"""Notices, each with the place of its series in a question, or None if it concerns all of them."""
+
+Run = Callable[[Question, int], tuple[np.ndarray, Placed]]
 """Returns the forecasts (B, at least the requested steps, targets, 1 + levels) that a question asks
-for: the forecast, then the quantiles."""
+for: the forecast, then the quantiles; and what is to be said of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +87,7 @@ class History:
     drop: int
     where: str
     short: ShortHistory
+    say: Callable[[str], None]
 
     def questions(self) -> Iterator[Question]:
         """What to ask the model, TOGETHER series at a time. Raises DataError for a short one."""
@@ -130,7 +134,17 @@ class History:
 
     def answer(self, run: Run) -> pd.DataFrame:
         """`table` with the numbers that `run` returns; its quantiles are at the sorted levels."""
-        parts = [run(part, self.steps)[:, : self.steps] for part in self.questions()]
+        parts: list[np.ndarray] = []
+        told: list[tuple[str | None, Notice]] = []
+        for question in self.questions():
+            values, notices = run(question, self.steps)
+            parts.append(values[:, : self.steps])
+            told += [
+                (None if place is None else question.items[place], notice)
+                for place, notice in notices
+            ]
+        for sentence in by_code(told):
+            self.say(sentence)
         return self.table(np.concatenate(parts))
 
     def table(self, values: np.ndarray) -> pd.DataFrame:
@@ -174,8 +188,8 @@ def ask(
     policy: Policy | None,
     where: str,
     say: Callable[[str], None] = lambda _: None,
-    most: int | None = None,
     short_history: ShortHistory = "refuse",
+    most: int | None = None,
 ) -> History:
     """Read the arguments of `Predictor.predict`.
 
@@ -193,7 +207,7 @@ def ask(
     ahead, drop = _ahead(future, series, form, policy or "error")
     items = series.items or Items.single(len(series.times))
     return History(
-        form, steps, sorted(set(levels)), series, items, ahead, drop, where, short_history
+        form, steps, sorted(set(levels)), series, items, ahead, drop, where, short_history, say
     )
 
 
@@ -219,11 +233,6 @@ def numbers(name: str, value: Any) -> list[float]:
 def _one_of(name: str, value: Any, known: Sequence[str]) -> None:
     if value not in known:
         raise UsageError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
-
-
-def own_scale(names: Sequence[str]) -> Notice:
-    text = f"Not in the training data, so scaled by its own history: {quoted(names)}."
-    return Notice(NoticeCode.OWN_SCALE, text)
 
 
 def by_code(found: Sequence[tuple[str | None, Notice]]) -> Iterator[Notice]:

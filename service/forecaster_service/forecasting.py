@@ -18,7 +18,7 @@ from forecaster.base.names import did_you_mean
 from forecaster.datasets import normalise_freq
 from forecaster.datasets.items import id_parts
 from forecaster.forecast.intervals import between
-from forecaster.forecast.notices import NoticeCode
+from forecaster.forecast.notices import OWN_SCALE, NoticeCode
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.questions import Question
 from forecaster.forecast.schema import Schema
@@ -268,8 +268,7 @@ def _series(
         text = f"{masked} missing {were.format(missing.size)} masked"
         surprises.append(Notice(code=NoticeCode.MISSING_MASKED, input=place, text=text))
     if schema.items and name not in forecaster.places:
-        text = "the series is scaled by its own history: no series in training had its item_id"
-        surprises.append(Notice(code=NoticeCode.OWN_SCALE, input=place, text=text))
+        surprises.append(Notice(code=OWN_SCALE.code, input=place, text=str(OWN_SCALE)))
     flat = not in_rows(series.target)
     return Inputs(name, history, start, known, static, count, first, flat), surprises
 

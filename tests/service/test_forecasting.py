@@ -329,7 +329,7 @@ class TestPanels:
         other = {**series, "item_id": "Zürich 2"}
         unnamed = {**series, "item_id": None}
         answer = ask(client, series, other, unnamed)
-        words = "the series is scaled by its own history: no series in training had its item_id"
+        words = "it is scaled by its own history: no series in training had its name"
         assert answer["warnings"] == [f"inputs[1]: {words}", f"inputs[2]: {words}"]
         assert answer["notices"] == [
             {"code": "own_scale", "input": place, "text": words} for place in (1, 2)
