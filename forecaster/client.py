@@ -7,7 +7,6 @@ future = Client("http://127.0.0.1:8000").predict(history, levels=(0.1, 0.9))
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +28,6 @@ NUMBERS, SERIES = 200_000, 64
 """The limits of one request (unless a single series is longer): some MB, and as many series as a
 service runs together by default."""
 
-LOST = {500: "1", 502: "1", 503: "1"}
-"""Seconds to wait before a second request when a proxy has lost the service, by its status."""
 _KINDS: dict[int, type[ForecasterError]] = {
     **dict.fromkeys((400, 413, 415, 422), DataError),
     **dict.fromkeys((401, 403), UsageError),
@@ -134,14 +131,14 @@ class Client:
     def _ask(self, method: str, path: str, **options: Any) -> Any:
         """The JSON of the answer.
 
-        A request changes nothing, so it is repeated once: after a 429 or 503 that states when to
-        retry; after a 500, 502 or 503 that is not JSON, which comes from a proxy that has lost the
-        service; and after a broken connection, as when one of several processes has ended.
+        A request changes nothing, so it is repeated once: after a 429, 500, 502 or 503 that states
+        when to retry, or is not JSON, as that of a proxy that has lost the service; and after a
+        broken connection, as when one of several processes has ended.
         """
         answer = self._send(method, path, **options)
-        wait = answer.headers.get("Retry-After", "") if answer.status_code in (429, 503) else ""
-        if "json" not in answer.headers.get("Content-Type", ""):
-            wait = wait or LOST.get(answer.status_code, "")
+        wait = "" if "json" in answer.headers.get("Content-Type", "") else "1"
+        wait = answer.headers.get("Retry-After", wait)
+        wait = wait if answer.status_code in (429, 500, 502, 503) else ""
         if wait.isdecimal() and int(wait) <= self.timeout:
             time.sleep(int(wait))
             answer = self._send(method, path, **options)
@@ -180,7 +177,7 @@ class Client:
         except requests.Timeout:
             message = f"did not answer within {self.timeout:g} seconds"
         except requests.RequestException as error:
-            if attempts > 1 and _broke(error):
+            if attempts > 1:
                 return self._send(method, path, attempts - 1, **options)
             message = (
                 f"cannot be reached ({type(error).__name__}): is `forecaster serve` running there?"
@@ -254,10 +251,3 @@ def _attribute(value: Any, words: list[str] | None) -> float | str:
     if isinstance(value, str):
         return value
     return f"{float(value):g}" if words else float(value)
-
-
-def _broke(error: requests.RequestException) -> bool:
-    """Whether a connection was lost before the whole answer had arrived."""
-    cause = error.args[0] if error.args else None
-    last = cause.args[-1] if isinstance(cause, Exception) and cause.args else None
-    return isinstance(last, ConnectionError | HTTPException)

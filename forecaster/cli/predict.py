@@ -150,8 +150,7 @@ def _source(
         from forecaster.forecast.predictor import Predictor
 
         source = Predictor.load(str(model), device)
-        parts = [part.to_dict() for part in made_of(source.bundle)]
-        about = {"digest": source.bundle.digest, "made_of": parts}
+        about = {"digest": source.bundle.digest, "made_of": made_of(source.bundle)}
     about |= {"forecast": source.kind, "time": source.schema.time, "horizon": source.form.horizon}
     return source, about
 

@@ -1,7 +1,6 @@
 """The parts of a model with their weights and own errors, for every page and command."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from forecaster.record import NETWORK, Scores
@@ -13,59 +12,44 @@ MOST = 5
 """The number of parts that a sentence names."""
 
 
-@dataclass(frozen=True)
-class PartFigures:
-    """A part in a model: its weight, the mean over the steps of the horizon, and its own errors.
+def made_of(bundle: "Bundle") -> list[dict[str, Any]]:
+    """The parts that make the forecast, the heaviest first.
 
-    The errors are mean squared errors of scaled values, on the windows that weighed the part and on
-    the test split; None if not measured. `chosen` describes the chosen options of the part; for the
-    network, it is the attention.
+    Each has its `name`, its `kind`, its `weight`, the mean over the steps of the horizon, and its
+    own errors, `test_mse` on the test split and `validation_mse` on the windows that weighed the
+    part: mean squared errors of scaled values, None if not measured. `chosen` describes the chosen
+    options of the part; for the network, it is the attention.
     """
-
-    name: str
-    kind: str
-    weight: float
-    validation_mse: float | None
-    test_mse: float | None
-    chosen: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def made_of(bundle: "Bundle") -> list[PartFigures]:
-    """The parts that make the forecast, the heaviest first."""
-    kinds = {part.name: part.kind for part in bundle.parts} or {NETWORK: NETWORK}
-    weights = {part.name: float(part.weights.mean()) for part in bundle.parts} or {NETWORK: 1.0}
-    served = [_part(bundle, name, kinds[name], weights[name]) for name in kinds]
-    return sorted(served, key=lambda part: -part.weight)
-
-
-def _part(bundle: "Bundle", name: str, kind: str, weight: float) -> PartFigures:
-    record = bundle.record
-    test, weighed = record.test, record.parts.get(name)
-    floor = test.floors.get(name) if test else None
-    own: Scores | None = floor
-    if name == NETWORK and test:  # which may be the whole model
-        own = test.network if bundle.parts else test
-    chosen = next((each.chosen for each in (weighed, floor) if each and each.chosen), "")
-    return PartFigures(
-        name=name,
-        kind=kind,
-        weight=weight,
-        validation_mse=weighed.validation_mse if weighed else None,
-        test_mse=own["mse"] if own else None,
-        chosen=f"attention {bundle.config.attn.name}" if name == NETWORK else chosen,
-    )
+    shares = [(part.name, part.kind, float(part.weights.mean())) for part in bundle.parts]
+    test = bundle.record.test
+    served = []
+    for name, kind, weight in shares or [(NETWORK, NETWORK, 1.0)]:
+        weighed = bundle.record.parts.get(name)
+        floor = test.floors.get(name) if test else None
+        own: Scores | None = floor
+        if name == NETWORK and test:  # which may be the whole model
+            own = test.network if shares else test
+        chosen = next((each.chosen for each in (weighed, floor) if each and each.chosen), "")
+        served.append(
+            {
+                "name": name,
+                "kind": kind,
+                "weight": weight,
+                "validation_mse": weighed.validation_mse if weighed else None,
+                "test_mse": own["mse"] if own else None,
+                "chosen": f"attention {bundle.config.attn.name}" if name == NETWORK else chosen,
+            }
+        )
+    return sorted(served, key=lambda part: -part["weight"])
 
 
 def attention_weight(bundle: "Bundle") -> float:
     """The weight of the network, and thus of its attention; 0 if it has no share."""
-    return next((part.weight for part in made_of(bundle) if part.name == NETWORK), 0.0)
+    return next((part["weight"] for part in made_of(bundle) if part["name"] == NETWORK), 0.0)
 
 
 def in_words(parts: Sequence[Mapping[str, Any]]) -> str:
-    """A text such as "41 % ridge, 504 + 33 % network (attention prob)", from each part's `to_dict`.
+    """A text such as "41 % ridge, 504 + 33 % network (attention prob)", from `made_of`.
 
     The heaviest come first; if there are many, the lightest are combined.
     """

@@ -204,7 +204,7 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "attn": bundle.config.attn.name,
         "attn_weight": composition.attention_weight(bundle),
         "digest": bundle.digest,
-        "made_of": [part.to_dict() for part in composition.made_of(bundle)],
+        "made_of": composition.made_of(bundle),
         "refit": bool(about.get("refit")),
         "effective": about.get("attn_effective", ""),
         "device": forecaster.device,

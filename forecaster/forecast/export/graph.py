@@ -166,7 +166,7 @@ def export(forecaster: Predictor, folder: Path) -> Description:
         schema=bundle.schema,
         about={key: bundle.about[key] for key in ("intervals", "ranges") if key in bundle.about},
         record=Record(test=bundle.record.test),
-        made_of=[part.to_dict() for part in made_of(bundle)],
+        made_of=made_of(bundle),
     )
     needed()
     try:
