@@ -17,12 +17,11 @@ The manifest detects damage; it does not prove who wrote the bundle.
 
 import hashlib
 import json
-import os
-import shutil
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -52,8 +51,6 @@ UNSAID: dict[str, Any] = {
     "versions": {},
 }  # fmt: skip
 """What about.json may leave out."""
-FORECAST_THREADS = 1
-"""Of a CPU, for a forecast: a second one gains little, and other batches gain more by it."""
 PARTS = "parts.safetensors"
 FILES = (*JSON_FILES, WEIGHTS, PARTS, INTERVALS, GOLDEN)
 
@@ -105,11 +102,6 @@ class Bundle:
     def name(self) -> str:
         """`forecaster-<data>-<features>-<target>-<horizon>`, the registered name."""
         return str(self.about["name"])
-
-    @property
-    def forecast_threads(self) -> int:
-        """How many threads of a CPU made the golden forecasts, and make all others."""
-        return int(self.about.get("forecast_threads", FORECAST_THREADS))
 
     @property
     def past(self) -> int:
@@ -180,37 +172,33 @@ class Bundle:
             name: (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
             for name, content in zip(JSON_FILES, plain, strict=True)
         }
-        contents[WEIGHTS] = save(
-            {k: v.detach().cpu().contiguous() for k, v in self.weights.items()}
-        )
-        contents[PARTS] = save(_shared(self.parts))
-        contents[INTERVALS] = save(_tensors(self.intervals))
         golden = {} if self.golden is None else vars(self.golden)
-        contents[GOLDEN] = save({name: torch.from_numpy(each) for name, each in golden.items()})
+        made = {name: torch.from_numpy(each) for name, each in golden.items()}
+        tables = {**self.tensors(), GOLDEN: made}
+        contents |= {name: save(table) for name, table in tables.items()}
         contents[MANIFEST] = b"".join(_line(name, data) for name, data in contents.items())
-        new, old = (folder / f".{age}.{os.getpid()}" for age in ("new", "old"))
         try:
-            for each in (new, old):
-                each.mkdir(parents=True, exist_ok=True)
-            for name, data in contents.items():
-                write(new / name, data)
-            # the folder itself stays: it may hold other files, be mounted, or be a link
-            there = [name for name in reversed(contents) if (folder / name).exists()]
-            with ExitStack() as undo:  # and has no manifest on the way, so it is no bundle
-                for names, origin, target in ((there, folder, old), (contents, new, folder)):
-                    for name in names:
-                        (origin / name).replace(target / name)
-                        undo.callback((target / name).replace, origin / name)
+            folder.mkdir(parents=True, exist_ok=True)
+            with (
+                TemporaryDirectory(prefix=".new.", dir=folder) as new,
+                TemporaryDirectory(prefix=".old.", dir=folder) as old,
+                ExitStack() as undo,
+            ):
+                for name, data in contents.items():
+                    write(Path(new, name), data)
+                # the folder itself stays: it may hold other files, be mounted, or be a link
+                there = [name for name in reversed(contents) if (folder / name).exists()]
+                moves = [(folder / name, Path(old, name)) for name in there]
+                moves += [(Path(new, name), folder / name) for name in contents]
+                for origin, target in moves:  # without a manifest on the way, so it is no bundle
+                    origin.replace(target)
+                    undo.callback(target.replace, origin)
                 sync(folder)
                 undo.pop_all()
         except (OSError, StorageError) as error:
-            shutil.rmtree(new, ignore_errors=True)
             with suppress(OSError):
-                old.rmdir()
                 folder.rmdir()  # where it has nothing else
             raise StorageError(f"the bundle could not be written to {folder}: {error}") from error
-        for each in (new, old):
-            shutil.rmtree(each, ignore_errors=True)
         return load(folder)
 
 

@@ -46,7 +46,7 @@ class Predictor:
         sizes = len(schema.columns), len(schema.targets)
         self.ranges = None if ranges is None else unusual.Ranges.from_dict(ranges, *sizes)
         self.model = bundle.build().to(self.device)
-        self.runner = Runner(self.model, self.device, bundle.forecast_threads)
+        self.runner = Runner(self.model, self.device)
         self._runners = {self.needs: self.runner}
         """The runners of the parts that need at most a number of rows, by that number."""
 
@@ -174,7 +174,7 @@ class Predictor:
 
             left = self.model.within(reach)
             assert left is not None  # `least` rows leave some parts
-            self._runners[reach] = Runner(left, self.device, self.bundle.forecast_threads)
+            self._runners[reach] = Runner(left, self.device)
         return self._runners[reach]
 
     def remarks(
@@ -447,11 +447,7 @@ class Predictor:
 
 
 def keep(bundle: "Bundle", folder: Path) -> "Bundle":
-    """Save a finished model with its forecasts of made-up histories, computed on the CPU, and the
-    number of threads used."""
-    from forecaster.forecast.bundle import FORECAST_THREADS
-
-    bundle = replace(bundle, about={**bundle.about, "forecast_threads": FORECAST_THREADS})
+    """Save a finished model with its forecasts of made-up histories, computed on the CPU."""
     forecaster = Predictor(bundle, "cpu")
     wanted = golden.count(bundle.horizon, len(bundle.schema.targets), len(forecaster.levels))
     tried = range(wanted + wanted // 2)

@@ -1,9 +1,5 @@
-import os
-import subprocess
 import sys
-import textwrap
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -25,7 +21,7 @@ from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Conditions, Intervals
 from forecaster.forecast.notices import NoticeCode
-from forecaster.forecast.predictor import Predictor, keep, load_bundle
+from forecaster.forecast.predictor import Predictor, load_bundle
 from forecaster.forecast.questions import Question
 from forecaster.record import Record
 from tests.bundles import COLUMNS, SEASON, blended, unsaved, warning
@@ -47,57 +43,44 @@ def forecaster():
 
 
 class TestPredict:
-    def test_a_cycle_goes_on_in_units_from_the_step_after_the_last(self, forecaster):
-        frame = history(rows=17)
-        ahead = forecaster.predict(frame)
-        assert list(ahead.columns) == ["time", *COLUMNS]
-        expected = pd.date_range("2026-03-01 17:00", periods=6, freq="h")
-        assert list(ahead["time"]) == list(expected)
-        np.testing.assert_allclose(
-            ahead[list(COLUMNS)], CYCLE[np.arange(17, 23) % SEASON], rtol=1e-5, atol=1e-4
-        )
-
     @pytest.mark.parametrize(
         ("freq", "stamps"),
         [
-            ("30min", ["2026-03-01 08:00", "2026-03-01 08:30"]),
-            ("D", ["2026-03-17", "2026-03-18"]),
-            ("MS", ["2027-07-01", "2027-08-01"]),
+            ("h", ["2026-03-01 17:00", "2026-03-01 18:00"]),
+            ("30min", ["2026-03-01 08:30", "2026-03-01 09:00"]),
+            ("D", ["2026-03-18", "2026-03-19"]),
+            ("MS", ["2027-08-01", "2027-09-01"]),
         ],
     )
-    def test_other_time_steps(self, freq, stamps):
-        ahead = Predictor(unsaved(freq=freq), "cpu").predict(history(freq=freq), horizon=2)
-        assert list(ahead["time"]) == [pd.Timestamp(stamp) for stamp in stamps]
-        np.testing.assert_allclose(ahead["load"], CYCLE[:2, 0], rtol=1e-5)
-
-    def test_the_targets_alone_come_out(self):
-        some = Predictor(unsaved(targets=("Zürich °C",)), "cpu").predict(history())
+    def test_a_cycle_goes_on_in_units_from_the_step_after_the_last(self, freq, stamps):
+        forecaster, frame = Predictor(unsaved(freq=freq), "cpu"), history(17, freq)
+        ahead = forecaster.predict(frame)
+        assert list(ahead.columns) == ["time", *COLUMNS]
+        assert list(ahead["time"][:2]) == [pd.Timestamp(stamp) for stamp in stamps]
+        expected = CYCLE[np.arange(17, 23) % SEASON]
+        np.testing.assert_allclose(ahead[list(COLUMNS)], expected, rtol=1e-5, atol=1e-4)
+        assert forecaster.predict(frame, horizon=2).equals(ahead.head(2))
+        some = Predictor(unsaved(targets=("Zürich °C",), freq=freq), "cpu").predict(frame)
         assert list(some.columns) == ["time", "Zürich °C"]
-        np.testing.assert_allclose(some["Zürich °C"], CYCLE[[0, 1, 2, 3, 0, 1], 2], rtol=1e-5)
+        np.testing.assert_allclose(some["Zürich °C"], expected[:, 2], rtol=1e-5)
 
-    def test_columns_in_any_order_and_others_beside_them(self, forecaster):
-        frame = history()
-        turned = frame[["Zürich °C", "load", "time", "wind"]].assign(note="none", extra=np.nan)
-        assert forecaster.predict(turned).equals(forecaster.predict(frame))
-
-    def test_the_stamps_may_be_the_index_or_text(self, forecaster):
-        frame = history()
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda frame: frame[["Zürich °C", "load", "time", "wind"]].assign(extra="none"),
+            lambda frame: frame.set_index("time"),
+            lambda frame: frame.set_index("time").rename_axis("other"),
+            lambda frame: frame.assign(time=frame["time"].astype(str)),
+            lambda frame: frame.tail(12),
+        ],
+    )
+    def test_what_makes_no_difference(self, change):
+        forecaster, frame = Predictor(unsaved("informer"), "cpu"), history(rows=40)
+        before = frame.copy()
+        torch.manual_seed(1)
         expected = forecaster.predict(frame)
-        assert forecaster.predict(frame.set_index("time")).equals(expected)
-        assert forecaster.predict(frame.set_index("time").rename_axis("other")).equals(expected)
-        assert forecaster.predict(frame.assign(time=frame["time"].astype(str))).equals(expected)
-
-    def test_only_the_newest_rows_are_used(self):
-        forecaster = Predictor(unsaved("informer"), "cpu")
-        long = history(rows=40)
-        short = long.tail(forecaster.bundle.past)
-        before = long.copy()
-        assert forecaster.predict(long).equals(forecaster.predict(short))
-        assert long.equals(before), "the caller's frame stays as it was"
-
-    def test_a_shorter_horizon_is_the_beginning_of_the_whole(self, forecaster):
-        whole = forecaster.predict(history())
-        assert forecaster.predict(history(), horizon=2).equals(whole.head(2))
+        assert forecaster.predict(change(frame)).equals(expected)
+        assert frame.equals(before), "the caller's frame stays as it was"
 
     def test_a_model_of_utc_answers_in_utc(self):
         forecaster = Predictor(unsaved(timezone="UTC"), "cpu")
@@ -106,13 +89,6 @@ class TestPredict:
         assert ahead["time"][0] == pd.Timestamp("2026-03-01 16:00", tz="UTC")
         there = history(start="2026-03-01 01:00", tz="Europe/Berlin")
         assert forecaster.predict(there).equals(ahead)
-
-    def test_untouched_by_the_random_numbers_of_others(self):
-        forecaster = Predictor(unsaved("informer"), "cpu")
-        torch.manual_seed(1)
-        one = forecaster.predict(history())
-        torch.manual_seed(2)
-        assert forecaster.predict(history()).equals(one)
 
     def test_a_short_history_by_the_parts_that_need_no_more(self):
         forecaster = Predictor(blended(unsaved(), network=0.4, cycle=0.4, last=0.2), "cpu")
@@ -159,50 +135,34 @@ class TestPredict:
 
     @pytest.mark.parametrize("horizon", [0, -1, 7, 10**9])
     def test_a_horizon_beyond_the_trained_one(self, horizon, forecaster):
-        with pytest.raises(UsageError, match=f"forecasts 1 to 6 steps, got horizon={horizon}"):
+        with pytest.raises(UsageError, match=f"horizon={horizon}"):
             forecaster.predict(history(), horizon=horizon)
 
     @pytest.mark.parametrize(
-        ("change", "words"),
+        ("change", "word"),
         [
-            (lambda frame: frame.tail(11), "the history has 11 rows, the model needs 12"),
+            (lambda frame: frame.tail(11), "11 rows, the model needs 12"),
             (lambda frame: frame.head(0), "no rows"),
-            (lambda frame: frame.drop(columns="wind"), "'wind' not found"),
-            (lambda frame: frame.drop(columns="time"), "'time' not found"),
-            (lambda frame: frame.rename(columns={"load": "Load"}), "'load' not found"),
-            (lambda frame: frame.drop(index=13), r"missing steps of h: 1 .*2026-03-01 13:00"),
-            (lambda frame: frame.iloc[::-1], "out of order"),
-            (
-                lambda frame: frame.iloc[::2],
-                "missing steps of h: 7",
-            ),
+            (lambda frame: frame.drop(columns="wind"), "'wind'"),
+            (lambda frame: frame.drop(index=13), "2026-03-01 13:00"),
             (lambda frame: frame.assign(wind=[*frame["wind"][:-1], np.inf]), "row 16.*'wind'"),
-            (lambda frame: frame.assign(wind=np.nan), "column 'wind' has no value at all"),
-            (lambda frame: frame.assign(wind=np.inf), "row 1 .*'wind'.*finite"),
-            (lambda frame: frame.assign(wind="calm"), "row 1 .*'wind'.*number, got 'calm'"),
-            (lambda frame: frame.assign(wind=1e300), "once scaled,.*'wind'"),
+            (lambda frame: frame.assign(wind=np.nan), "'wind' has no value at all"),
+            (lambda frame: frame.assign(wind=1e300), "'wind'"),
+            (lambda frame: history(start="9999-12-31 08:00"), "9999"),
         ],
     )
-    def test_what_cannot_be_used_is_named(self, change, words, forecaster):
-        with pytest.raises(DataError, match=words) as caught:
+    def test_what_cannot_be_used_is_named(self, change, word, forecaster):
+        with pytest.raises(DataError, match=word):
             forecaster.predict(change(history()))
-        assert "the history" in str(caught.value)
 
     def test_a_forecast_that_is_not_finite_is_an_error(self):
         bundle = unsaved()
-        weights = {
-            name: x * torch.nan if x.is_floating_point() else x
-            for name, x in bundle.weights.items()
+        broken = {
+            name: x * torch.nan for name, x in bundle.weights.items() if x.is_floating_point()
         }
-        forecaster = Predictor(replace(bundle, weights=weights), "cpu")
-        with pytest.raises(
-            DataError, match=r"the forecast has values that are not finite .*'load'"
-        ):
+        forecaster = Predictor(replace(bundle, weights={**bundle.weights, **broken}), "cpu")
+        with pytest.raises(DataError, match=r"not finite .*'load'"):
             forecaster.predict(history())
-
-    def test_a_forecast_beyond_the_calendar(self, forecaster):
-        with pytest.raises(DataError, match="9999"):
-            forecaster.predict(history(start="9999-12-31 08:00"))
 
 
 class TestRemarks:
@@ -240,13 +200,10 @@ class TestRemarks:
         assert notice.code is NoticeCode.UNLIKE_COVARIATES
         assert notice.endswith("a value of 'target' is 33, in training 10 to 30")
 
-    def test_a_bundle_that_measured_nothing_says_nothing(self, forecaster):
+    def test_what_was_not_measured_or_asked_for_is_not_said(self, forecaster):
         said = []
         forecaster.predict(history(), say=said.append)
         assert said == []
-
-    def test_a_band_that_nobody_asked_for_is_not_told(self):
-        said = []
         Predictor(warning(unsaved(calibrated=True)), "cpu").predict(history(), say=said.append)
         assert "coverage" not in [notice.code for notice in said]
 
@@ -258,12 +215,6 @@ class TestRemarks:
         found = forecaster.remarks(Question(values, starts), values[:, -1:], False)
         assert [(place, notice.code) for place, notice in found] == [(1, "unlike_training")]
         assert [notice.code for notice in forecaster.figures(())] == ["lost_to_floor"]
-
-    def test_ranges_of_other_columns_are_refused(self):
-        bundle = warning(unsaved())
-        bundle.about["ranges"]["change"].pop()
-        with pytest.raises(BundleError, match="do not fit 3 columns, 3 targets"):
-            Predictor(bundle, "cpu")
 
     def test_the_series_of_a_panel_are_named(self, tmp_path):
         bundle = warning(make_bundle(tmp_path, **KINDS["panel"]))
@@ -339,9 +290,10 @@ class TestForecast:
     @pytest.mark.parametrize("model", ["cycle", "informer"])
     def test_batch_mates_change_nothing(self, model):
         forecaster = Predictor(unsaved(model), "cpu")
-        generator = np.random.default_rng(0)
-        mean, std = (np.asarray(part) for part in (forecaster.schema.scaler.mean, (2, 0.5, 40)))
-        histories = mean + std * generator.normal(size=(33, 12, 3))
+        std = np.array(forecaster.schema.scaler.std)
+        histories = forecaster.schema.scaler.mean + std * np.random.default_rng(0).normal(
+            size=(33, 12, 3)
+        )
         starts = pd.date_range("2026-01-01", periods=33, freq="7h")
 
         def ahead(places):
@@ -358,30 +310,11 @@ class TestForecast:
         starts = pd.DatetimeIndex(["2026-01-01", "2026-07-02 05:00"])
         ahead, _ = forecaster.forecast_quantiles(Question(histories, starts))
         assert not np.allclose(ahead[0], ahead[1])
-
-    def test_wrong_sizes(self, forecaster):
         with pytest.raises(DataError, match="12 steps x 3 columns, got 11 x 3"):
-            forecaster.forecast_quantiles(
-                Question(np.zeros((1, 11, 3)), pd.DatetimeIndex(["2026-01-01"]))
-            )
+            forecaster.forecast_quantiles(Question(histories[:, 1:], starts))
 
-
-class TestExample:
-    @pytest.mark.parametrize("freq", ["h", "30min", "D", "MS", "W-SUN"])
-    @pytest.mark.parametrize("timezone", ["naive", "UTC"])
-    def test_the_model_accepts_it(self, freq, timezone):
-        forecaster = Predictor(unsaved("informer", freq=freq, timezone=timezone), "cpu")
-        assert list(forecaster.example.columns) == ["time", *COLUMNS]
-        assert len(forecaster.example) == forecaster.bundle.past
-        assert len(forecaster.predict(forecaster.example)) == forecaster.bundle.horizon
-
-
-class TestThreads:
-    @pytest.mark.parametrize("count", [1, 3])
-    def test_a_forecast_takes_as_many_as_its_golden_one(self, count, monkeypatch):
-        bundle = unsaved()
-        bundle = replace(bundle, about={**bundle.about, "forecast_threads": count})
-        forecaster, seen = Predictor(bundle, "cpu"), []
+    def test_one_thread_computes_it(self, monkeypatch):
+        forecaster, seen = Predictor(unsaved(), "cpu"), []
         quantiles = forecaster.model.quantiles
 
         def noting(*arrays):
@@ -392,92 +325,53 @@ class TestThreads:
         with machine.threads(2):
             forecaster.golden([0])
             assert torch.get_num_threads() == 2
-        assert seen == [count]
-
-    def test_the_number_is_kept(self, tmp_path):
-        assert "forecast_threads" not in unsaved().about
-        assert keep(unsaved(), tmp_path / "kept").about["forecast_threads"] == 1
+        assert seen == [1]
 
 
-def test_processes_with_other_threads_give_equal_bits(tmp_path):
-    unsaved("informer").save(tmp_path)
-    program = """
-        import sys
-        from forecaster.forecast.predictor import Predictor
-        forecaster = Predictor.load(sys.argv[1], "cpu")
-        ahead = forecaster.predict(forecaster.example)
-        print(ahead.iloc[:, 1:].to_numpy().tobytes().hex())
-        print({"mlflow", "lightning", "fastapi"} & set(sys.modules))
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
-    running = [
-        subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": count}
-        )
-        for count in "12"
-    ]
-    (one, heavy), (two, _) = (process.communicate()[0].splitlines() for process in running)
-    assert one == two
-    assert len(one) == 6 * 3 * 16
-    assert heavy == "set()"
-    forecaster = Predictor.load(tmp_path, "cpu")
-    here = forecaster.predict(forecaster.example).iloc[:, 1:].to_numpy()
-    there = np.frombuffer(bytes.fromhex(one)).reshape(here.shape)
-    np.testing.assert_array_equal(here, there)
+@pytest.mark.parametrize("freq", ["h", "30min", "D", "MS", "W-SUN"])
+@pytest.mark.parametrize("timezone", ["naive", "UTC"])
+def test_the_model_accepts_its_example(freq, timezone):
+    forecaster = Predictor(unsaved("informer", freq=freq, timezone=timezone), "cpu")
+    assert list(forecaster.example.columns) == ["time", *COLUMNS]
+    assert len(forecaster.example) == forecaster.bundle.past
+    assert len(forecaster.predict(forecaster.example)) == forecaster.bundle.horizon
 
 
 class TestLoad:
-    @pytest.fixture
-    def child(self, tmp_path, monkeypatch):
-        """Run a shell script in place of Python."""
-
-        def become(script):
-            file = tmp_path / "python"
-            file.write_text(f"#!/bin/sh\n{script}\n")
-            file.chmod(0o755)
-            monkeypatch.setattr(sys, "executable", str(file))
-
-        return become
-
     def test_a_folder(self, tmp_path):
         unsaved().save(tmp_path)
         assert Predictor.load(tmp_path).bundle.name == "forecaster-toy-M-all-6"
         assert load_bundle(str(tmp_path)).digest == load_bundle(tmp_path).digest
-
-    def test_a_folder_without_a_bundle(self, tmp_path):
-        with pytest.raises(UnavailableError, match=r"holds no bundle \(no MANIFEST.sha256\)"):
-            load_bundle(tmp_path)
-
-    def test_a_damaged_one(self, tmp_path):
-        unsaved().save(tmp_path)
         (tmp_path / "schema.json").write_text("{}")
         with pytest.raises(BundleError, match=r"schema.json is damaged"):
             load_bundle(tmp_path)
+        (tmp_path / "MANIFEST.sha256").unlink()
+        with pytest.raises(UnavailableError, match=r"MANIFEST\.sha256"):
+            load_bundle(tmp_path)
 
     @pytest.mark.parametrize(
-        ("status", "kind"),
-        [(2, UsageError), (69, UnavailableError), (74, StorageError), (1, ForecasterError)],
+        ("script", "kind", "words"),
+        [
+            ("echo a warning >&2; echo the reason >&2; exit 2", UsageError, r"^the reason$"),
+            ("echo the reason >&2; exit 69", UnavailableError, r"^the reason$"),
+            ("echo the reason >&2; exit 74", StorageError, r"^the reason$"),
+            ("echo the reason >&2; exit 1", ForecasterError, r"^the reason$"),
+            ("kill -9 $$", ForecasterError, "-9"),
+        ],
     )
-    def test_errors_of_the_child_keep_their_kind_and_words(self, status, kind, child):
-        child(f"echo a warning >&2; echo the reason >&2; exit {status}")
-        with pytest.raises(kind, match=r"^the reason$") as caught:
+    def test_errors_of_the_child_keep_their_kind_and_words(
+        self, script, kind, words, tmp_path, monkeypatch
+    ):
+        file = tmp_path / "python"
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(file))
+        with pytest.raises(kind, match=words) as caught:
             load_bundle("forecaster-toy")
         assert type(caught.value) is kind
 
-    def test_a_child_that_says_nothing(self, child):
-        child("kill -9 $$")
-        with pytest.raises(ForecasterError, match="-9"):
-            load_bundle("forecaster-toy")
-
-    def test_a_name_without_a_tracker(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        with pytest.raises(UnavailableError, match="no MLflow database"):
-            load_bundle("forecaster-toy-M-all-6")
-        assert list(tmp_path.iterdir()) == [], "asking leaves nothing behind"
-
-    def test_the_device_is_checked_before_anything_is_loaded(self, tmp_path):
-        with pytest.raises(UsageError, match=r"unknown device 'gpu'. Known: auto, cpu, cuda"):
+    def test_the_device_is_checked_before_anything_is_loaded(self):
+        with pytest.raises(UsageError, match=r"unknown device 'gpu'"):
             Predictor(unsaved(), "gpu")
 
 
@@ -521,32 +415,8 @@ class TestCards:
         file = locate(load_card(name))
         self.check(name, file, self.untrained(name, None, tmp_path), tmp_path)
 
-    @pytest.mark.data
-    @pytest.mark.parametrize("market", ["NP", "PJM", "BE", "FR", "DE"])
-    def test_of_prices_with_what_is_known_ahead(self, market, tmp_path):
-        card = load_card(f"epf-{market}")
-        forecaster = self.untrained(card.name, None, tmp_path)
-        rows = pd.read_csv(locate(card), skipinitialspace=True)
-        rows.iloc[-100:-5].to_csv(tmp_path / "past.csv", index=False)
-        rows.iloc[-5:].drop(columns="OT").to_csv(tmp_path / "future.csv", index=False)
-        ahead = forecaster.predict(tmp_path / "past.csv", future=tmp_path / "future.csv")
-        assert list(ahead.columns) == ["date", "OT"]
-        assert list(ahead["date"]) == list(pd.to_datetime(rows["date"].iloc[-5:]))
-        assert np.isfinite(ahead["OT"]).all()
-        with pytest.raises(UsageError, match=f"needs {', '.join(card.future_covariates)} for"):
-            forecaster.predict(tmp_path / "past.csv")
-
-    @pytest.mark.data
-    def test_of_the_rates_without_header_and_stamps(self, tmp_path):
-        card = load_card("exchange_rate")
-        file = Path(os.environ["FORECASTER_DATA"]) / card.sources[1].files[0]
-        forecaster = self.untrained(card.name, file, tmp_path)
-        self.check(card.name, file, forecaster, tmp_path, header=False)
-        with_header = locate(card.model_copy(update={"sources": card.sources[:1]}))
-        pd.testing.assert_frame_equal(forecaster.predict(with_header), forecaster.predict(file))
-
-    @pytest.mark.parametrize("name", ["electricity", "traffic"])
-    def test_of_the_wide_sets_in_both_forms(self, name, tmp_path):
+    def test_of_a_wide_set_in_both_forms(self, tmp_path):
+        name = "electricity"
         card = load_card(name)
         values = np.random.default_rng(0).random((400, len(card.columns))).round(3)
         frame = pd.DataFrame(values, columns=list(card.columns))
