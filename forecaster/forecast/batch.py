@@ -7,7 +7,9 @@ only if that file has changed. Memory is bounded by the largest file and the ser
 import glob
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from forecaster.base.errors import (
 from forecaster.base.installation import TABLES
 from forecaster.base.progress import Bar
 from forecaster.base.workers import FailedError
+from forecaster.datasets.items import MARK
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +60,7 @@ class Draft:
     """
 
     rows: int = 0
-    series: Sequence[tuple[str, ...]] = ()
+    series: Sequence[str] = ()
     said: Sequence[str] = ()
     refused: str = ""
 
@@ -99,7 +102,10 @@ class Work:
             )
         except (DataError, UsageError) as error:
             return Draft(said=said, refused=_named(part.source, error))
-        _write(frame, self.write, _beside(self.here / self.output / part.name))
+        file = _beside(self.here / self.output / part.name)
+        with _writing(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self.write(frame, file)
         return Draft(len(frame), _series(frame, self.time), said)
 
 
@@ -147,17 +153,20 @@ def parts(wanted: str, output: Path) -> list[InputFile]:
     """
     root = Path(wanted)
     pattern = str(root / "**" / "*") if root.is_dir() else wanted
-    if not root.is_dir():
-        root = Path(*_literal(root))
-    files = sorted(Path(each) for each in glob.glob(pattern, recursive=True))
-    files = [each for each in files if each.is_file() and each.name.lower().endswith(TABLES)]
-    files = [each for each in files if output.resolve() not in each.resolve().parents]
+    if not root.is_dir():  # the folders of the pattern before its first wildcard
+        root = Path(*takewhile(lambda each: not glob.has_magic(each), root.parts[:-1]))
+    files = [
+        file
+        for file in sorted(map(Path, glob.glob(pattern, recursive=True)))
+        if file.is_file()
+        and file.name.lower().endswith(TABLES)
+        and output.resolve() not in file.resolve().parents
+    ]
     if not files:
         raise UnavailableError(f"{wanted} matches no data file ({', '.join(TABLES)})")
     found: dict[str, InputFile] = {}
     for file in files:
-        inside = file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
-        name = _name(inside)
+        name = _name(file.relative_to(root))
         if name in found:
             raise UsageError(
                 f"the forecasts of {found[name].source} and of {file} would both be written to "
@@ -165,14 +174,6 @@ def parts(wanted: str, output: Path) -> list[InputFile]:
             )
         found[name] = InputFile(file, name)
     return list(found.values())
-
-
-def _literal(pattern: Path) -> Iterator[str]:
-    """The folders of a pattern before its first wildcard."""
-    for each in pattern.parts[:-1]:
-        if glob.has_magic(each):
-            return
-        yield each
 
 
 def _name(file: Path) -> str:
@@ -201,7 +202,7 @@ def forecast_all(
     another request, StorageError if nothing can be written.
     """
     done = _open(output, request)
-    owners: dict[tuple[str, ...], str] = {}
+    owners: dict[str, str] = {}
     told: set[str] = set()
     failed: list[str] = []
     missing: list[InputFile] = []
@@ -215,11 +216,12 @@ def forecast_all(
 
     with Bar("forecasting", len(files)) as bar:
         for part in files:
-            target = output / part.name
-            if done.get(part.name) != facts[part.name] or not target.is_file():
+            line = done.get(part.name, {})
+            same = facts[part.name].items() <= line.items()
+            if not same or not (output / part.name).is_file():
                 missing.append(part)
                 continue
-            if shared := _claim(_series(_read(target), time), part.name, owners):
+            if shared := _claim(line["series"], part.name, owners):
                 refuse(part, f"{part.source}: {shared}")
                 continue
             kept += 1
@@ -242,8 +244,13 @@ def forecast_all(
                 _beside(target).unlink(missing_ok=True)
                 refuse(part, f"{part.source}: {shared}")
                 continue
-            _place(target)
-            _append(output / LOG, {"file": part.name, **facts[part.name]})
+            with _writing(
+                target,
+                "If other machines forecast, the folder must be the same one on all of them.",
+            ):
+                _beside(target).replace(target)
+            own = {"file": part.name, **facts[part.name], "series": draft.series}
+            _append(output / LOG, own)
             written, rows = written + 1, rows + draft.rows
             bar.advance(part.name, 1)
     if failed:
@@ -265,48 +272,36 @@ def _beside(target: Path) -> Path:
     return target.with_name(f".{target.name}")
 
 
-def _write(frame: "pd.DataFrame", write: Write, file: Path) -> None:
+@contextmanager
+def _writing(file: Path, hint: str = "") -> Iterator[None]:
+    """Raise StorageError, with the hint, for what the system says about a file."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write(frame, file)
+        yield
     except OSError as error:
-        raise StorageError(f"{file} could not be written: {error}") from error
+        raise StorageError(f"{file} could not be written: {error}. {hint}".strip()) from error
 
 
-def _place(target: Path) -> None:
-    """Move the temporary file beside `target` to `target`. Raises StorageError."""
-    try:
-        _beside(target).replace(target)
-    except OSError as error:
-        raise StorageError(
-            f"{target} could not be written: {error}. If other machines forecast, the folder must "
-            "be the same one on all of them."
-        ) from error
-
-
-def _series(frame: "pd.DataFrame", time: str) -> list[tuple[str, ...]]:
-    """The ids of a frame's series, as a CSV file returns them; empty for one series without ids."""
+def _series(frame: "pd.DataFrame", time: str) -> list[str]:
+    """The series ids of a frame; empty for one series without any."""
     ids = list(frame.columns[: list(frame.columns).index(time)])
-    if not ids:
-        return []
     unique = frame[ids].drop_duplicates().itertuples(index=False, name=None)
-    return [tuple(map(str, key)) for key in unique]
+    return [MARK.join(map(str, key)) for key in unique if key]
 
 
-def _claim(series: Sequence[tuple[str, ...]], name: str, owners: dict[tuple[str, ...], str]) -> str:
+def _claim(series: Sequence[str], name: str, owners: dict[str, str]) -> str:
     """Record which file has these series; return what is wrong if another file has one of them."""
     for key in series:
         other = owners.setdefault(key, name)
         if other != name:
             return (
-                f"series '{', '.join(key)}' is in two files, whose forecasts are {other} and "
+                f"series '{key}' is in two files, whose forecasts are {other} and "
                 f"{name}: put all rows of a series into one file"
             )
     return ""
 
 
 def _open(output: Path, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The forecasts already in the folder: the facts of each input by the name of its output.
+    """The lines of the log about forecasts in the folder, by the name of the output.
 
     Creates the folder if there is none.
     """
@@ -334,19 +329,10 @@ def _open(output: Path, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]
             f"{output} holds forecasts of another request: {told}. Choose another --output, or "
             "remove the folder."
         )
-    return {line["file"]: {key: line[key] for key in ("size", "changed")} for line in found[1:]}
+    return {line["file"]: line for line in found[1:] if "series" in line}
 
 
 def _append(log: Path, line: Mapping[str, Any]) -> None:
     """Append a line; it begins with the line break, as the last one may have been cut off."""
-    try:
-        with log.open("a", encoding="utf-8") as file:
-            file.write(f"\n{json.dumps(line)}")
-    except OSError as error:
-        raise StorageError(f"{log} could not be written: {error}") from error
-
-
-def _read(file: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    return pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file, dtype=str)
+    with _writing(log), log.open("a", encoding="utf-8") as file:
+        file.write(f"\n{json.dumps(line)}")

@@ -70,12 +70,9 @@ class TestParts:
     def test_of_a_folder_and_of_a_pattern(self):
         panel(Path("in/year=2026/d.csv"), "d")
         Path("in/notes.txt").write_text("none")
-        assert [each.name for each in parts("in", OUT)] == [
-            "a.parquet", "b.parquet", "c.parquet", "year=2026/d.csv",
-        ]  # fmt: skip
-        assert [each.name for each in parts("in/*.parquet", OUT)] == [
-            "a.parquet", "b.parquet", "c.parquet",
-        ]  # fmt: skip
+        plain = ["a.parquet", "b.parquet", "c.parquet"]
+        assert [each.name for each in parts("in", OUT)] == [*plain, "year=2026/d.csv"]
+        assert [each.name for each in parts("in/*.parquet", OUT)] == plain
         assert parts("in/**/d.csv", OUT)[0] == InputFile(
             Path("in/year=2026/d.csv"), "year=2026/d.csv"
         )
@@ -84,18 +81,15 @@ class TestParts:
     def test_an_ending_may_have_capitals(self):
         panel(Path("in/D.csv"), "d").rename("in/D.CSV")
         assert parts("in/*.CSV", OUT) == [InputFile(Path("in/D.CSV"), "D.csv")]
-        assert run() == BatchResult(written=4, kept=0, rows=7)
 
     def test_an_output_inside_the_input_is_no_input(self):
         files = parts("in", Path("in/out"))
         assert run(files=files, output="in/out").written == 3
         assert parts("in", Path("in/out")) == files
 
-    def test_none(self):
-        with pytest.raises(UnavailableError, match=r"in/\*.xyz matches no data file \(.csv, "):
+    def test_none_and_two_that_would_be_one(self):
+        with pytest.raises(UnavailableError, match=r"in/\*.xyz"):
             parts("in/*.xyz", OUT)
-
-    def test_two_that_would_be_one(self):
         panel(Path("in/a.feather.csv"), "x").rename("in/a.tsv")
         panel(Path("in/a.csv"), "x")
         with pytest.raises(UsageError, match=r"in/a.csv and of in/a.tsv would both be .* a.csv"):
@@ -108,6 +102,14 @@ def test_each_file_gets_its_own():
     made = sorted(str(file.relative_to("out")) for file in Path("out").rglob("*.*"))
     assert made == ["a.parquet", "b.parquet", "c.parquet", LOG, "year=2026/d.csv"]
     pd.testing.assert_frame_equal(pd.read_parquet("out/b.parquet"), pd.read_parquet("in/b.parquet"))
+    request, *lines = map(json.loads, (Path("out") / LOG).read_text().split("\n")[1:])
+    assert request == REQUEST
+    assert [line["series"] for line in lines] == [
+        ["a-0", "a-1"],
+        ["b-0", "b-2"],
+        ["c-0", "c-3"],
+        ["d"],
+    ]
 
 
 def test_it_goes_on_where_it_was_stopped():
@@ -132,11 +134,7 @@ def test_what_changed_or_went_is_forecast_again():
     assert run(again).written == 3
     assert len(pd.read_parquet("out/a.parquet")) == 3
     assert run(again).written == 0
-
-
-def test_another_request_is_not_mixed_in():
-    run()
-    with pytest.raises(UsageError, match=r"another request: horizon: 2 there, 3 here\."):
+    with pytest.raises(UsageError, match=r"horizon: 2 there, 3 here\."):
         run(request=REQUEST | {"horizon": 3})
 
 
@@ -148,10 +146,8 @@ def test_a_series_in_two_files(before):
     panel(Path("in/d.parquet"), "d-0", "b-0")
     with pytest.raises(DataError, match=r"1 of 4 files could not be forecast, the first is d\."):
         run(say=said.append)
-    assert said == [
-        "in/d.parquet: series 'b-0' is in two files, whose forecasts are b.parquet and "
-        "d.parquet: put all rows of a series into one file"
-    ]
+    (text,) = said
+    assert text.startswith("in/d.parquet: series 'b-0' is in two files")
     assert not Path("out/d.parquet").exists()
 
 
@@ -160,6 +156,7 @@ def test_a_series_in_two_files(before):
 def test_a_bad_file_is_named_and_costs_no_other(kind, words):
     class Bad(Forecaster):
         def __call__(self, file, where, say):
+            say("it is old")  # what is said of all is told once
             if file.name == "a.parquet":
                 raise kind(words)
             return super().__call__(file, where, say)
@@ -167,23 +164,8 @@ def test_a_bad_file_is_named_and_costs_no_other(kind, words):
     said: list[str] = []
     with pytest.raises(DataError, match=r"1 of 3 files .* the others are in out\."):
         run(Bad(), say=said.append)
-    assert said == ["in/a.parquet: no column 'load'"]
+    assert said == ["in/a.parquet: it is old", "in/a.parquet: no column 'load'"]
     assert run() == BatchResult(written=1, kept=2, rows=2)
-
-
-def test_what_is_said_of_all_is_told_once():
-    class Saying(Forecaster):
-        def __call__(self, file, where, say):
-            say("it is old")
-            say(f"{file.name} is short")
-            return super().__call__(file, where, say)
-
-    said: list[str] = []
-    run(Saying(), say=said.append)
-    assert said == [
-        "in/a.parquet: it is old", "in/a.parquet: a.parquet is short",
-        "in/b.parquet: b.parquet is short", "in/c.parquet: c.parquet is short",
-    ]  # fmt: skip
 
 
 class TestElsewhere:
@@ -233,27 +215,14 @@ class TestElsewhere:
         assert draft.refused.startswith(f"{tmp_path}/in/a.parquet: columns 'wind', ")
 
 
-def test_ids_of_a_csv_stay_as_they_are_written():
-    for name in ("001", "1"):
-        panel(Path(f"in/{name}.csv"), name)
-    assert run(files=parts("in/*.csv", OUT)).written == 2
-    assert run(files=parts("in/*.csv", OUT)) == BatchResult(written=0, kept=2, rows=0)
-
-
 def test_files_of_one_series_have_no_ids():
     for name in "xy":
         write(pd.DataFrame({"time": ["2026-01-01"], "load": [1.0]}), Path(f"{name}.csv"))
     assert run(files=parts("[xy].csv", OUT)) == BatchResult(written=2, kept=0, rows=2)
+    assert run(files=parts("[xy].csv", OUT)) == BatchResult(written=0, kept=2, rows=0)
 
 
 def test_an_output_that_is_no_folder():
     Path("out").write_text("a file")
     with pytest.raises(StorageError, match="out cannot be used as a folder"):
         run()
-
-
-def test_the_log_is_plain(tmp_path):
-    run()
-    request, *lines = map(json.loads, (Path("out") / LOG).read_text().split("\n")[1:])
-    assert request == REQUEST
-    assert [line["file"] for line in lines] == ["a.parquet", "b.parquet", "c.parquet"]
