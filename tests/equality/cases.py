@@ -1,4 +1,4 @@
-"""What the records are made of: data, settings and questions. `write.py` writes them."""
+"""What the records are made of: data, settings and questions."""
 
 import os
 import platform
@@ -6,7 +6,6 @@ import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,8 +20,7 @@ from forecaster.client import Client
 
 HERE = Path(__file__).parent
 RECORDS, THEIRS = HERE / "records", HERE / "theirs"
-ROWS, ASKED, HORIZON = 700, 220, 12
-MARK = -9999  # of a missing value
+ROWS, HORIZON = 700, 12
 LEVELS = (0.1, 0.5, 0.9)
 SMALL = ("--epochs", "2", "--set", "model.width=4", "--set", "model.feed_forward=4")
 LENGTHS = ("--horizon", str(HORIZON), "--lookback", "48")
@@ -69,104 +67,21 @@ def panel(rows: int) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def known(rows: int) -> pd.DataFrame:
-    frame = waves(["load", "temperature"], rows, 2)
-    return frame.assign(load=(frame["load"] - 0.8 * frame["temperature"]).round(3))
-
-
-def missing(rows: int) -> pd.DataFrame:
-    """A tenth of the values is missing, some as `MARK`, and so is half a day."""
-    frame, random = two(rows), np.random.default_rng(3)
-    for name in ("load", "wind"):
-        frame.loc[random.random(rows) < 0.05, name] = np.nan
-        frame.loc[random.random(rows) < 0.05, name] = MARK
-    frame.loc[rows - 60 : rows - 48, "wind"] = np.nan
-    return frame
-
-
-def words(rows: int) -> pd.DataFrame:
-    """`sky` is known ahead, `mood` is not; both move the load."""
-    frame, random = waves(["load"], rows, 4), np.random.default_rng(4)
-    sky = random.integers(3, size=rows // 6 + 1).repeat(6)[:rows]
-    mood = random.integers(2, size=rows // 10 + 1).repeat(10)[:rows]
-    frame["load"] = (frame["load"] + 2 * sky - 3 * mood).round(3)
-    frame["sky"] = np.array(["clear", "rain", "snow"])[sky]
-    return frame.assign(mood=np.array(["bad", "good"])[mood])
-
-
 def transformer(rows: int) -> pd.DataFrame:
     """Like ETTh1: seven columns, hourly."""
     return waves(["HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"], rows, 5)
 
 
-def demand(rows: int) -> pd.DataFrame:
-    """In the form of the packaged sample, of which no row is copied."""
-    frame = waves(["Demand", "Temperature"], rows, 6, "30min").rename(columns={"time": "Time"})
-    frame["Time"] = frame["Time"].dt.tz_localize("UTC")
-    return frame.assign(Demand=frame["Demand"] * 150, Temperature=frame["Temperature"] / 2)
+# Bundles. 3521439 trained them with release 0.2.0, each of its own kind of data.
 
-
-# Bundles.
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of bundle: its data, and the options of `forecaster train` beside `LENGTHS`."""
-
-    data: Any
-    options: tuple[str, ...]
-    sample: bool = False
-    csv: tuple[tuple[str, str], ...] = ()
-    ahead: str = ""
-    """The columns that are known ahead, over rows in which the others are missing."""
-
-    def write(self, folder: Path, name: str) -> Path:
-        """The file to train on."""
-        file = folder / f"{name}.csv"
-        self.data(ROWS).to_csv(file, index=False, **dict(self.csv))
-        return file
-
-    def question(self) -> str:
-        """The history to forecast, which follows the training rows, as a file."""
-        frame = self.data(ROWS + ASKED)
-        time = next(each for each in ("time", "Time") if each in frame)
-        frame = frame[frame[time] >= frame[time].unique()[ROWS]]
-        if self.ahead:
-            others = [name for name in frame if name not in (time, self.ahead)]
-            frame.loc[frame.index[-HORIZON:], others] = np.nan
-        return str(frame.to_csv(index=False, **dict(self.csv)))
-
-    def command(self, name: str) -> list[str]:
-        """The command that trains it where `write` has written the file."""
-        data = "vic_elec" if self.sample else f"{name}.csv"
-        return ["train", "--data", data, *LENGTHS, *SMALL, "--device", "cpu", *self.options]
-
-
-KINDS = {
-    "own": Kind(two, ("--attn", "prob"), csv=(("sep", ";"), ("decimal", ","))),
-    "panel": Kind(panel, ("--attn", "full", "--id", "shop", "--static", "size")),
-    "known": Kind(
-        known, ("--attn", "topk", "--future-covariates", "temperature"), ahead="temperature"
-    ),
-    "missing": Kind(missing, ("--attn", "lsh", f"--missing={MARK}")),
-    "pinball": Kind(two, ("--attn", "diff", "--set", "train.loss=pinball", "--target", "load")),
-    "words": Kind(
-        words,
-        ("--attn", "gau", "--past-covariates", "mood", "--future-covariates", "sky"),
-        ahead="sky",
-    ),
-    "sample": Kind(
-        demand, ("--attn", "prob", "--lookback", "2 cycles", "--set", "train.stride=32"),
-        sample=True,
-    ),
-    "lookback": Kind(transformer, ("--attn", "logsparse", "--lookback", "96")),
-    "plugin": Kind(two, ("--attn", "aft-conv")),
-    "alone": Kind(
-        two,
-        ("--attn", "fastformer", "--set", "model.linear=false", "--set", "model.centre=window",
-         "--blend", "none"),
-    ),
-}  # fmt: skip
+KINDS = (
+    "own", "panel", "known", "missing", "pinball", "words", "sample", "lookback", "plugin", "alone",
+)  # fmt: skip
+ALONE = (
+    "train", "--data", "alone.csv", *LENGTHS, *SMALL, "--device", "cpu", "--attn", "fastformer",
+    "--set", "model.linear=false", "--set", "model.centre=window",
+)  # fmt: skip
+"""The command that trained `alone`, on the rows of `two`, with --blend none."""
 
 
 @contextmanager
@@ -192,18 +107,15 @@ def unpack(name: str, folder: Path) -> Path:
     return folder / name
 
 
-def told(service: TestClient, model: str, file: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """What a client makes of the answer of a service, and what it asked."""
-    asked: list[dict[str, Any]] = []
+def told(service: TestClient, model: str, file: Path) -> pd.DataFrame:
+    """What a client makes of the answer of a service."""
 
     def send(method: str, url: str, **options: Any) -> Any:
-        asked.extend([options["json"]] if "json" in options else [])
         passed = {name: each for name, each in options.items() if name in ("json", "headers")}
         return service.request(method, url, **passed)
 
     with patch.object(requests, "request", send):
-        ahead = Client("http://localhost").predict(file, levels=LEVELS, model=model)
-    return pd.DataFrame(ahead), asked[0]
+        return pd.DataFrame(Client("http://localhost").predict(file, levels=LEVELS, model=model))
 
 
 def answer(service: TestClient, request: dict[str, Any]) -> dict[str, Any]:

@@ -29,9 +29,8 @@ def test_a_champion_is_replaced_by_what_is_measurably_better(tmp_path: Path) -> 
         )
         assert_same_table(pd.DataFrame(ahead), "alone")
 
-        cases.KINDS["alone"].write(tmp_path, "alone")
-        command = cases.KINDS["alone"].command("alone")
-        for others, served in (([], "1"), (["--blend", "all"], "3")):
-            assert cases.status(*command, *others) == 0
+        cases.two(cases.ROWS).to_csv("alone.csv", index=False)
+        for blend, served in (("none", "1"), ("all", "3")):
+            assert cases.status(*cases.ALONE, "--blend", blend) == 0
             aliases = client.get_registered_model(champion["name"]).aliases
             assert str(aliases["champion"]) == served
