@@ -153,18 +153,15 @@ class Ranges:
         """
         found = traits(scaled, self.season)
         beyond = np.maximum(self._bounds[0] - found, found - self._bounds[1])  # (B, 5, C)
-        outside = beyond > 0
         mean, std = (np.broadcast_to(each, (len(scaled), 1, len(columns))) for each in (mean, std))
-        for place in np.flatnonzero(outside.any(axis=(1, 2))):
+        for place in np.flatnonzero((beyond > 0).any(axis=(1, 2))):
             said = []
-            for trait in np.flatnonzero(outside[place].any(axis=1)):
-                worst = int(np.nanargmax(beyond[place, trait]))
+            for trait, worst, others in _worst(beyond[place]):
                 ends = (each[trait, worst] for each in (found[place], self.low, self.high))
                 unit = std[place, 0, worst] if trait < 2 else 1.0
                 zero = mean[place, 0, worst] if trait == 0 else 0.0
                 value, low, high = (_number(zero + unit * each) for each in ends)
                 name = [*TRAITS.values()][trait].format(f"'{columns[worst]}'")
-                others = _others(int(outside[place, trait].sum()) - 1)
                 said.append(f"{name} is {value}, in training {low} to {high}{others}")
             text = f"the history is unlike the training rows: {'; '.join(said)}"
             yield int(place), Notice(NoticeCode.UNLIKE_TRAINING, text)
@@ -177,10 +174,8 @@ class Ranges:
         A missing last value gives no notice. `std` (K,) or (B, K) is that of their scaler.
         """
         std = np.broadcast_to(std, first.shape)
-        beyond = np.abs(first - last) / std / np.maximum(JUMP * self.change, LEAST)
-        outside = beyond > 1
-        for place in np.flatnonzero(outside.any(axis=1)):
-            worst = int(np.nanargmax(beyond[place]))
+        beyond = np.abs(first - last) / std / np.maximum(JUMP * self.change, LEAST) - 1
+        for place, worst, others in _worst(beyond):
             numbers = (
                 first[place, worst],
                 last[place, worst],
@@ -190,9 +185,9 @@ class Ranges:
             text = (
                 f"the first step of '{targets[worst]}' is {begins}, far from the last value "
                 f"{ends}: 99 % of the changes from step to step in training are at most {usual}"
-                f"{_others(int(outside[place].sum()) - 1)}"
+                f"{others}"
             )
-            yield int(place), Notice(NoticeCode.FIRST_STEP, text)
+            yield place, Notice(NoticeCode.FIRST_STEP, text)
 
     @cached_property
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -210,18 +205,16 @@ def covariates(known: "KnownInputs", values: np.ndarray) -> Iterator[tuple[int, 
     lowest, highest = values.min(axis=1), values.max(axis=1)
     rounding = 1e-6 * np.maximum(np.abs(low), np.abs(high))
     room = BEYOND * (high - low) + rounding
-    below = low - lowest > highest - high
-    outside = np.maximum(low - lowest, highest - high) > room
-    for place in np.flatnonzero(outside.any(axis=1)):
-        column = int(np.argmax(outside[place]))
+    below, width = low - lowest > highest - high, np.where(high > low, high - low, 1)
+    beyond = np.maximum(low - lowest, highest - high) - room
+    for place, column, others in _worst(beyond / width):
         extreme = (lowest if below[place, column] else highest)[place, column]
         value, least, most = map(_number, (extreme, low[column], high[column]))
         text = (
             "the covariates are unlike those of the training rows: a value of "
-            f"'{known.columns[column]}' is {value}, in training {least} to {most}"
-            f"{_others(int(outside[place].sum()) - 1)}"
+            f"'{known.columns[column]}' is {value}, in training {least} to {most}{others}"
         )
-        yield int(place), Notice(NoticeCode.UNLIKE_COVARIATES, text)
+        yield place, Notice(NoticeCode.UNLIKE_COVARIATES, text)
 
 
 def figures(test: Backtest | None, levels: Sequence[float]) -> Iterator[Notice]:
@@ -276,5 +269,11 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
-def _others(count: int) -> str:
-    return f" (and of {count} more column{'s' * (count > 1)})" if count else ""
+def _worst(beyond: np.ndarray) -> Iterator[tuple[int, int, str]]:
+    """The places (from 0) at which some columns are `beyond` (B, C) a limit, by more than 0; the
+    one that is furthest, and words about the number of the others."""
+    outside = beyond > 0
+    for place in np.flatnonzero(outside.any(axis=1)):
+        count = int(outside[place].sum()) - 1
+        others = f" (and of {count} more column{'s' * (count > 1)})" if count else ""
+        yield int(place), int(np.nanargmax(beyond[place])), others

@@ -1,5 +1,4 @@
 import json
-import re
 from typing import Any
 
 import numpy as np
@@ -93,10 +92,9 @@ class TestTraits:
 
 
 class TestHistories:
-    def test_those_of_the_training_rows_are_quiet(self, ranges: Ranges) -> None:
+    def test_usual_ones_are_quiet(self, ranges: Ranges) -> None:
+        """Those of the training rows, and later ones, also with a few missing values."""
         assert not unlike(ranges, histories(series(), range(0, BORDER - PAST)))
-
-    def test_so_are_later_ones_and_a_few_missing_values(self, ranges: Ranges) -> None:
         values = histories(series(), range(BORDER, ROWS - PAST))
         assert not unlike(ranges, values)
         values[np.random.default_rng(0).random(values.shape) < 0.03] = np.nan
@@ -125,7 +123,6 @@ class TestHistories:
         found = unlike(ranges, changed)
         assert list(found) == [1], "the one that was changed"
         assert found[1].code is NoticeCode.UNLIKE_TRAINING
-        assert found[1].startswith("the history is unlike the training rows: the ")
         for part in words:
             assert part in found[1]
 
@@ -134,18 +131,13 @@ class TestHistories:
         history[0, :, 1] += 50
         mean = history[0, :, 1].mean() * 4 - 5
         low, high = ranges.low[0, 1] * 4 - 5, ranges.high[0, 1] * 4 - 5
-        assert unlike(ranges, history)[0] == (
-            f"the history is unlike the training rows: the mean of 'wind' is {mean:.4g}, in "
-            f"training {low:.4g} to {high:.4g}"
-        )
+        said = f"the mean of 'wind' is {mean:.4g}, in training {low:.4g} to {high:.4g}"
+        assert said in unlike(ranges, history)[0]
         scaled_apart = np.array([[[0.0, 0.0]]]), np.array([[[1.0, 1.0]]])
-        (said,) = ranges.unlike(history, *scaled_apart, COLUMNS)
-        assert f"is {history[0, :, 1].mean():.4g}, in" in said[1], "the scaler of a panel's series"
-
-    def test_large_numbers_have_all_their_digits(self, ranges: Ranges) -> None:
-        history = histories(series(), (5,)) + 9
-        ((_, said),) = ranges.unlike(history, np.zeros(2), np.full(2, 1e5), COLUMNS)
-        assert re.search(r"is \d{3},\d{3}, in training -?\d\d,\d{3} to", said), said
+        ((_, alone),) = ranges.unlike(history, *scaled_apart, COLUMNS)
+        assert f"is {history[0, :, 1].mean():.4g}, in" in alone, "the scaler of a panel's series"
+        ((_, large),) = ranges.unlike(history, np.zeros(2), np.full(2, 1e5), COLUMNS)
+        assert f"is {history[0, :, 1].mean() * 1e5:,.0f}, in" in large, "with all digits"
 
 
 class TestFirstSteps:
@@ -163,19 +155,14 @@ class TestFirstSteps:
             assert len(told) < 0.01 * len(last)
 
     def test_a_far_one_is_told_in_units(self, ranges: Ranges) -> None:
-        last, first = np.zeros((3, 2)), np.zeros((3, 2))
+        last, first = np.zeros((4, 2)), np.zeros((4, 2))
         first[1, 1] = 4 * 3.1 * ranges.change[1]
         first[2] = 4 * 2.9 * ranges.change[1] * np.array([0, 1])
+        last[3], first[3] = np.nan, 1e6  # no last value is far from nothing
         ((place, notice),) = ranges.jumps(last, first, STD, COLUMNS)
         assert (place, notice.code) == (1, NoticeCode.FIRST_STEP)
-        assert notice == (
-            f"the first step of 'wind' is {first[1, 1]:.4g}, far from the last value 0: 99 % of "
-            f"the changes from step to step in training are at most {4 * ranges.change[1]:.4g}"
-        )
-
-    def test_no_last_value_is_far_from_nothing(self, ranges: Ranges) -> None:
-        last, first = np.full((1, 2), np.nan), np.full((1, 2), 1e6)
-        assert not [*ranges.jumps(last, first, STD, COLUMNS)]
+        assert f"'wind' is {first[1, 1]:.4g}, far from the last value 0: " in notice
+        assert notice.endswith(f"at most {4 * ranges.change[1]:.4g}")
 
     def test_a_column_that_hardly_moves_may_by_half_a_deviation(self) -> None:
         still = series()
@@ -191,39 +178,26 @@ class TestFirstSteps:
 class TestCovariates:
     KNOWN = KnownInputs(("warmth", "holiday"), None, (), (-5.0, 0.0), (35.0, 1.0))
 
-    def told(self, *values: float) -> list[tuple[int, Notice]]:
-        """For windows whose third step has these values of warmth."""
-        made = np.zeros((len(values), 6, 2))
-        made[:, 3, 0] = values
-        return [*unusual.covariates(self.KNOWN, made)]
-
-    def test_within_a_tenth_of_the_range_they_are_quiet(self) -> None:
-        assert not self.told(-5, 35, -8.9, 38.9)
-
-    def test_further_off_they_are_told(self) -> None:
-        (hot, said), (cold, also) = self.told(20, 39.1, -9.1)
-        assert (hot, cold) == (1, 2)
+    def test_those_beyond_a_tenth_of_the_range_are_told(self) -> None:
+        made = np.zeros((8, 6, 2))
+        made[:7, 3, 0] = -5, 35, -8.9, 38.9, 20, 39.1, -9.1
+        made[7, 0], made[7, 5] = (99, 0), (0, 2)
+        (hot, said), (cold, also), (both, more) = unusual.covariates(self.KNOWN, made)
+        assert (hot, cold, both) == (5, 6, 7)
         assert said.code is NoticeCode.UNLIKE_COVARIATES
-        start = "the covariates are unlike those of the training rows: a value of 'warmth' is "
-        assert said == f"{start}39.1, in training -5 to 35"
-        assert also == f"{start}-9.1, in training -5 to 35"
+        assert said.endswith("'warmth' is 39.1, in training -5 to 35")
+        assert also.endswith("'warmth' is -9.1, in training -5 to 35")
+        assert more.endswith("'warmth' is 99, in training -5 to 35 (and of 1 more column)")
 
-    def test_those_of_a_window_are_told_together(self) -> None:
-        made = np.zeros((1, 6, 2))
-        made[0, 0], made[0, 5] = (99, 0), (0, 2)
-        ((_, said),) = unusual.covariates(self.KNOWN, made)
-        assert said.endswith("'warmth' is 99, in training -5 to 35 (and of 1 more column)")
-
-    def test_what_never_changed_in_training_may_not_change(self) -> None:
-        known = KnownInputs(("promotion",), None, (), (0.0,), (0.0,))
-        assert len([*unusual.covariates(known, np.ones((2, 6, 1)))]) == 2
-        assert not [*unusual.covariates(known, np.zeros((2, 6, 1)))]
-
-    def test_rounding_is_no_change(self) -> None:
-        once = float(np.float32(0.1))
-        known = KnownInputs(("price",), None, (), (once,), (once,))
-        assert not [*unusual.covariates(known, np.full((1, 6, 1), 0.1))]
-        assert len([*unusual.covariates(known, np.full((1, 6, 1), 0.1001))]) == 1
+    @pytest.mark.parametrize(
+        ("usual", "value", "told"),
+        [(0.0, 1.0, 2), (0.0, 0.0, 0), (float(np.float32(0.1)), 0.1, 0), (0.1, 0.1001, 2)],
+    )
+    def test_what_never_changed_may_not_but_by_rounding(
+        self, usual: float, value: float, told: int
+    ) -> None:
+        known = KnownInputs(("price",), None, (), (usual,), (usual,))
+        assert len([*unusual.covariates(known, np.full((2, 6, 1), value))]) == told
 
 
 class TestRanges:
@@ -265,59 +239,40 @@ class TestRanges:
         np.testing.assert_allclose(fewer.low, found.low, atol=0.3)
 
 
-FLOORS = {"cycle mean": {"mse": 0.39, "paired_low": 0.001, "paired_high": 0.02}}
-TEST: dict[str, Any] = {
-    "mse": 0.41,
-    "best_floor": "cycle mean",
-    "floors": FLOORS,
-    "intervals": None,
-}
-
-
-def interval(coverage: float) -> dict[str, Any]:
-    return {"80": {"coverage": coverage}, "95": None}
-
-
 class TestFigures:
     @pytest.mark.parametrize(
         ("low", "words"),
-        [
-            (0.001, "which is measurable"),
-            (-0.001, "which is not measurable"),
-            (None, "the windows are too few to measure it"),
-        ],
+        [(0.001, "is measurable"), (-0.001, "is not measurable"), (None, "too few to measure")],
     )
     def test_a_model_that_lost(self, low: float | None, words: str) -> None:
-        floors = {"cycle mean": {**FLOORS["cycle mean"], "paired_low": low}}
-        (notice,) = figures(judged(**{**TEST, "floors": floors}), ())
+        floors = {"cycle mean": {"mse": 0.39, "paired_low": low}}
+        (notice,) = figures(judged(mse=0.41, floors=floors), ())
         assert notice.code is NoticeCode.LOST_TO_FLOOR
-        assert notice == (
-            "on the test split the model was worse than its best floor, cycle mean: MSE 0.4100 "
-            f"against 0.3900, {words}"
-        )
+        assert "cycle mean: MSE 0.4100 against 0.3900, " in notice
+        assert words in notice
 
-    @pytest.mark.parametrize("test", [None, {"mse": 0.3}, {"mse": 0.39}, {"mse": 0}])
-    def test_one_that_did_not(self, test: dict[str, Any] | None) -> None:
-        found = None if test is None else judged(**{**TEST, **test})
-        assert not [*figures(found, (0.1, 0.9))]
+    @pytest.mark.parametrize("mse", [None, 0.3, 0.39, 0])
+    def test_one_that_did_not(self, mse: float | None) -> None:
+        test = judged(mse=mse, floors={"cycle mean": {"mse": 0.39}})
+        assert not [*figures(None if mse is None else test, (0.1, 0.9))]
 
     @pytest.mark.parametrize(
         ("coverage", "levels", "words"),
         [
-            (0.44, (0.9, 0.5, 0.1), "the 80 % band covered 44.0% of the test values: it is "
-                                    "narrower than it should be"),
-            (0.84, (0.1, 0.9), "the 80 % band covered 84.0% of the test values: it is wider than "
-                               "it should be"),
+            (0.44, (0.9, 0.5, 0.1), "the 80 % band covered 44.0% of the test values: it is narr"),
+            (0.84, (0.1, 0.9), "the 80 % band covered 84.0% of the test values: it is wider"),
             (0.78, (0.1, 0.9), None),
             (0.44, (0.1, 0.5), None),
             (0.44, (0.025, 0.975), None),
             (0.44, (), None),
         ],
-    )  # fmt: skip
+    )
     def test_a_band_that_was_asked_for(
         self, coverage: float, levels: tuple[float, ...], words: str | None
     ) -> None:
-        test = judged(**{**TEST, "mse": 0.3, "intervals": interval(coverage)})
-        found = [*figures(test, levels)]
-        assert found == ([] if words is None else [words])
-        assert all(notice.code is NoticeCode.COVERAGE for notice in found)
+        bands = {"80": {"coverage": coverage}, "95": None}
+        found = [*figures(judged(mse=0.3, floors={"x": {"mse": 0.39}}, intervals=bands), levels)]
+        assert len(found) == (words is not None)
+        for notice in found:
+            assert notice.code is NoticeCode.COVERAGE
+            assert notice.startswith(str(words))
