@@ -348,16 +348,6 @@ class Predictor:
     @cached_property
     def example(self) -> "pd.DataFrame":
         """A made-up history that the model accepts: a wave of the main season around the mean."""
-        frame = self._example.copy()
-        for name, words in self.schema.reading.categories.items():
-            first, *others = self.schema.reading.read_as([name])
-            frame[first] = frame[first].map({1.0: words[0]})  # a missing value ahead stays missing
-            frame = frame.rename(columns={first: name}).drop(columns=others)
-        return frame
-
-    @cached_property
-    def _example(self) -> "pd.DataFrame":
-        """The example with the model's columns, one for each word of a category."""
         import pandas as pd
 
         schema, past = self.schema, self.bundle.past
@@ -370,21 +360,20 @@ class Predictor:
             names = schema.items + schema.columns[1:]
         else:
             mean, std, names = mean[0], std[0], schema.columns
-        values = (mean + std * wave).round(4)
-        values[past:] = np.nan
-        frame = pd.DataFrame(values, columns=list(names))
+        frame = pd.DataFrame((mean + std * wave).round(4), columns=list(names))
+        frame[past:] = np.nan
         if schema.known.scaler is not None:
             known = schema.known.scaler.mean + schema.known.scaler.std * wave
             frame[list(schema.known.columns)] = known.round(4)
-        for name in schema.reading.categories:
-            first, *others = schema.reading.read_as([name])
-            frame.loc[frame[first].notna(), [first, *others]] = [1.0] + [0.0] * len(others)
+        for name, words in schema.reading.categories.items():
+            parts = list(schema.reading.read_as([name]))
+            frame[name] = frame.pop(parts[0]).notna().map({True: words[0]})
+            frame = frame.drop(columns=parts[1:])
         for attribute in schema.known.attributes:
             frame[attribute.name] = attribute.words[0] if attribute.words else attribute.mean
         frame.insert(0, schema.time, times)
         for place, column in enumerate(schema.id):
-            part = id_parts(schema.items[0], len(schema.id))[place]
-            frame.insert(place, column, part)
+            frame.insert(place, column, id_parts(schema.items[0], len(schema.id))[place])
         return frame
 
     def golden(self, which: Sequence[int], noise: float = 0.0) -> np.ndarray:

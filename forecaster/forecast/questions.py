@@ -360,17 +360,14 @@ class Back:
             return ahead
         import narwhals.stable.v2 as nw
 
-        kept = [name for name in names if name in self.own and not is_float_dtype(ahead[name])]
-        if self.library == "polars":
-            casts = [nw.col(name).cast(self.own[name]) for name in kept]
-            return (
-                nw.from_native(nw.from_native(ahead).to_polars()).with_columns(*casts).to_native()
-            )
-        table = nw.from_native(ahead).to_arrow()
-        for name in kept:
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, name, table[name].cast(self.own[name]))
-        return table
+        plain = nw.from_native(ahead)
+        made = plain.to_polars() if self.library == "polars" else plain.to_arrow()
+        casts = [
+            nw.col(name).cast(self.own[name])
+            for name in names
+            if name in self.own and not is_float_dtype(ahead[name])
+        ]
+        return nw.from_native(made).with_columns(*casts).to_native()
 
 
 def _as_stamps(stamps: "pd.Series[Any]", kind: Any) -> "pd.Series[Any]":
@@ -415,8 +412,7 @@ def as_pandas(frame: Frame, file: bool = True) -> tuple[Any, Callable[[pd.DataFr
     if own.implementation.is_polars():
         return table, Back(kinds, library="polars", own=dict(own.schema))
     if own.implementation.is_pyarrow():
-        fields = {field.name: field.type for field in own.to_native().schema}
-        return table, Back(kinds, library="arrow", own=fields)
+        return table, Back(kinds, library="arrow", own=dict(own.schema))
     return table, Back(kinds)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from forecaster.base.atomic import write
 from forecaster.base.errors import BundleError, StorageError, UnavailableError
 from forecaster.datasets import calendar_names
 from forecaster.forecast.intervals import Intervals
@@ -79,18 +80,6 @@ class Description:
             found["quantiles"] = f"float64 {shape}, levels): those at the levels, in units"
         return found
 
-    @property
-    def included(self) -> dict[str, bool]:
-        """Which steps of a forecast the model itself performs."""
-        return {
-            "parts and their weights": True,
-            "missing values": True,
-            "scaling": True,
-            "statistics of each series": not self.schema.items,
-            "intervals": bool(self.levels),
-            "calendar and scaled covariates": False,
-        }
-
     def to_dict(self) -> dict[str, Any]:
         """The description as plain JSON types."""
         return {
@@ -99,7 +88,6 @@ class Description:
             "file": FILE,
             "inputs": self.inputs,
             "outputs": self.outputs,
-            "included": self.included,
             **{
                 each.name: getattr(self, each.name)
                 for each in fields(self)
@@ -114,10 +102,10 @@ class Description:
         own = replace(self, sha256=hashlib.sha256(model).hexdigest())
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / FILE).write_bytes(model)
-            (folder / DESCRIPTION).write_text(json.dumps(own.to_dict(), indent=1) + "\n")
         except OSError as error:
             raise StorageError(f"the export could not be written to {folder}: {error}") from error
+        write(folder / FILE, model)
+        write(folder / DESCRIPTION, (json.dumps(own.to_dict(), indent=1) + "\n").encode())
         return own
 
 
@@ -130,8 +118,8 @@ def read(folder: Path) -> tuple[Description, bytes]:
         state = json.loads((folder / DESCRIPTION).read_bytes())
         if (state.pop("version"), state.pop("format")) != (VERSION, "onnx"):
             raise KeyError("version")
-        for name in ("file", "inputs", "outputs", "included"):
-            del state[name]
+        for name in ("file", "inputs", "outputs", "included"):  # the last one of earlier builds
+            state.pop(name, None)
         state["schema"], state["levels"] = Schema.from_dict(state["schema"]), tuple(state["levels"])
         state["record"] = Record.read(state.pop("metrics"))
         description = Description(**state)

@@ -30,8 +30,6 @@ def test_a_reader_without_the_library_finds_all_it_needs(saved, tmp_path):
     assert shape.endswith(f"(batch, 30, {task.calendar + task.covariates}")
     assert "hour, weekday, day, yearday, holiday, " in names
     assert [*told["outputs"]] == ["forecast", "quantiles"]
-    assert told["included"]["intervals"] is True
-    assert told["included"]["statistics of each series"] is False
 
 
 @pytest.mark.parametrize(
