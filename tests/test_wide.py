@@ -34,21 +34,18 @@ cli.main()
 """
 
 
-@pytest.fixture(scope="module")
-def packed():
-    """A file like traffic.txt.gz: shares of time with a daily cycle, no header, no stamps."""
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_traffic_trains_and_forecasts_by_name(httpserver, tmp_path):
+    # a file like traffic.txt.gz: shares of time with a daily cycle, no header, no stamps
     random = np.random.default_rng(0)
-    phase = np.arange(ROWS)[:, None] - random.integers(0, 24, COLUMNS)
+    first = random.integers(0, 24, COLUMNS)
+    phase = np.arange(ROWS)[:, None] - first
     shares = 0.06 + 0.05 * np.sin(phase * np.pi / 12) + 0.01 * random.random((ROWS, COLUMNS))
     table = pa.table({str(i): column for i, column in enumerate(shares.round(3).T)})
     text = pa.BufferOutputStream()
     pyarrow.csv.write_csv(table, text, pyarrow.csv.WriteOptions(include_header=False))
-    return gzip.compress(text.getvalue(), compresslevel=1)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_traffic_trains_and_forecasts_by_name(httpserver, packed, tmp_path):
+    packed = gzip.compress(text.getvalue(), compresslevel=1)
     httpserver.expect_oneshot_request("/traffic.txt.gz").respond_with_data(packed)
     facts = load_card("traffic").model_dump(mode="json", exclude_none=True)
     blob = hashlib.sha1(b"blob %d\0" % len(packed) + packed).hexdigest()
@@ -58,28 +55,22 @@ def test_traffic_trains_and_forecasts_by_name(httpserver, packed, tmp_path):
     facts["split"] = {"rows": [8_000, 8_400, 8_800]}  # the floors of a full split take minutes
     (tmp_path / "cards").mkdir()
     (tmp_path / "cards/traffic.yaml").write_text(yaml.safe_dump(facts))
-    # Each in a separate process, to measure its peak memory.
-    environment = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("FORECASTER_")},
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "NO_PROXY": "*",
-    }
+    own = {key: value for key, value in os.environ.items() if not key.startswith("FORECASTER_")}
+    own |= {"XDG_CACHE_HOME": str(tmp_path / "cache"), "NO_PROXY": "*"}
 
     def forecaster(*arguments):
+        """The peak memory of a command in a process of its own, in MiB."""
         done = subprocess.run(
             [sys.executable, "-c", COMMAND, str(tmp_path / "cards"), *arguments],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+            cwd=tmp_path, env=own, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        peak = re.search(r"^peak (\d+)$", done.stderr, re.MULTILINE)
-        assert peak
-        return done.stdout, int(peak[1])
+        return int(re.search(r"^peak (\d+)$", done.stderr, re.MULTILINE)[1])
 
     wanted = ("--attn", "logsparse", "--data", "traffic", "--horizon", "336", "--no-register")
-    _, peak = forecaster("train", *wanted, *(f"--set={setting}" for setting in SETTINGS))
+    peak = forecaster("train", *wanted, *(f"--set={setting}" for setting in SETTINGS))
     copies = (8_000 - 384 + 1) * 384 * COLUMNS * 4 >> 20
-    assert copies > 9_000
-    assert peak < 3_000
+    assert peak < 3_000 < 9_000 < copies
 
     # Again from the cache: the server has no further file.
     [bundle] = (tmp_path / "runs").iterdir()
@@ -87,10 +78,6 @@ def test_traffic_trains_and_forecasts_by_name(httpserver, packed, tmp_path):
     ahead = pd.read_csv(tmp_path / "ahead.csv", parse_dates=["date"])
     assert ahead.shape == (336, 1 + COLUMNS)
     assert str(ahead["date"][0]) == "2017-01-01 00:00:00"
-    truth = 0.065 + 0.05 * np.sin((np.arange(ROWS, ROWS + 336) - phase_of_the_first()) * np.pi / 12)
+    truth = 0.065 + 0.05 * np.sin((np.arange(ROWS, ROWS + 336) - first[0]) * np.pi / 12)
     assert np.abs(ahead["0"] - truth).max() < 0.03
     assert len(httpserver.log) == 1
-
-
-def phase_of_the_first():
-    return np.random.default_rng(0).integers(0, 24, COLUMNS)[0]

@@ -1,15 +1,13 @@
 import subprocess
 import sys
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from forecaster.attention import ATTENTIONS, AttentionChoice, AttentionPlan, Place
+from forecaster.attention import ATTENTIONS, AttentionChoice, AttentionPlan
 from forecaster.base.errors import DeviceLostError
-from forecaster.forecast import on_device
 from forecaster.forecast.on_device import Runner
 from forecaster.model import Informer, QuantileSpread, Task, TokenInformer
 from forecaster.model.base import ForecastModel
@@ -54,76 +52,6 @@ def test_on_a_processor_it_is_the_model_itself(masked: bool) -> None:
     np.testing.assert_array_equal(found, wanted.numpy())
 
 
-class TestStalls:
-    """What an attention states about waiting for values is true."""
-
-    @pytest.mark.parametrize("length", [97, 1500])
-    @pytest.mark.parametrize("masked", [False, True])
-    @pytest.mark.parametrize("causal", [False, True])
-    @pytest.mark.parametrize("name", ATTENTIONS)
-    def test_it_is_stated_where_an_attention_reads_values(
-        self, name: str, causal: bool, masked: bool, length: int,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:  # fmt: skip
-        """A tensor on "meta" takes the path of a GPU and has no values that could be read."""
-        _allow_meta(monkeypatch)
-        module = AttentionChoice(name).build(Place(32, 4, length, length)).eval().to("meta")
-        x = torch.empty(3, length, 32, device="meta")
-        mask = torch.empty(3, length, dtype=torch.bool, device="meta") if masked else None
-        stalls = ATTENTIONS[name].about.stalls
-        looks = pytest.raises(RuntimeError, match="meta") if stalls else nullcontext()
-        with torch.inference_mode(), looks, NothingSent():
-            module(x, causal=causal, key_mask=mask)
-
-    @pytest.mark.parametrize("length", [97, 1500])
-    def test_heads_of_different_patterns_do_not(
-        self, length: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        _allow_meta(monkeypatch)
-        choice = AttentionChoice("fixed", {"distinct_heads": True})
-        module = choice.build(Place(32, 4, length, length)).eval().to("meta")
-        with torch.inference_mode(), NothingSent():
-            module(torch.empty(3, length, 32, device="meta"))
-
-    @pytest.mark.parametrize("masked", [False, True])
-    @pytest.mark.parametrize("skeleton", ["informer", "tokens"])
-    def test_a_whole_model_does_not(
-        self, skeleton: str, masked: bool, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        _allow_meta(monkeypatch)
-        model = make_model("full", skeleton).to("meta")
-        inputs = [torch.from_numpy(x).to("meta") for x in batch(2, masked) if x is not None]
-        past, known, *mask = inputs
-        with torch.inference_mode(), NothingSent():
-            model.quantiles(past, known[:, :24], known[:, 24:], *mask)
-
-
-class NothingSent(torch.overrides.TorchFunctionMode):
-    """Refuses copies from Python to the device, for which the host would wait."""
-
-    def __torch_function__(self, function, types, arguments=(), options=None):  # type: ignore
-        result = function(*arguments, **(options or {}))
-        name, sent = getattr(function, "__name__", ""), False
-        if isinstance(result, Tensor) and result.device.type == "meta":
-            sent = any(isinstance(each, Tensor) and each.is_cpu for each in arguments)
-        if name in ("tensor", "as_tensor", "new_tensor"):
-            data = arguments[1 if name == "new_tensor" else 0]
-            sent = result.device.type == "meta" and not isinstance(data, Tensor)
-        elif name in ("__getitem__", "__setitem__") and arguments[0].device.type == "meta":
-            places = arguments[1] if isinstance(arguments[1], tuple) else arguments[1:2]
-            sent = any(
-                isinstance(place, list) or (isinstance(place, Tensor) and place.is_cpu)
-                for place in places
-            )
-        assert not sent, f"{name} of {arguments} copies to the device"
-        return result
-
-
-def _allow_meta(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Allow "meta", which torch.autocast does not know."""
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
-
-
 class TestFailures:
     @pytest.mark.parametrize(
         "error",
@@ -136,37 +64,29 @@ class TestFailures:
     def test_where_memory_is_short_the_caller_is_told(
         self, monkeypatch: pytest.MonkeyPatch, error: Exception
     ) -> None:
-        run = failing(error, monkeypatch)
         with pytest.raises(torch.OutOfMemoryError):
-            run(*batch(4, False))
+            failing(error, monkeypatch)(*batch(4, False))
 
     @pytest.mark.parametrize("kind", [RuntimeError, torch.AcceleratorError])
-    @pytest.mark.parametrize("works", [False, True])
-    def test_a_device_is_lost_where_nothing_works_any_more(
-        self, monkeypatch: pytest.MonkeyPatch, works: bool, kind: type[Exception]
-    ) -> None:
-        what = "CUDA error: an illegal memory access was encountered"
-        run = failing(kind(f"{what}\nFor debugging ..."), monkeypatch)
-        monkeypatch.setattr(on_device, "works", lambda device: works)
-        with pytest.raises(kind if works else DeviceLostError) as caught:
-            run(*batch(1, False))
-        if not works:
-            assert str(caught.value) == f"the GPU is lost: {what}"
-
     @pytest.mark.parametrize(
-        ("error", "works"),
+        ("probe", "works"),
         [(None, True), (torch.OutOfMemoryError("full"), True), (RuntimeError("gone"), False)],
     )
-    def test_whether_it_works(
-        self, monkeypatch: pytest.MonkeyPatch, error: Exception | None, works: bool
-    ) -> None:
-        if error is not None:
+    def test_a_device_is_lost_where_nothing_works_any_more(
+        self, monkeypatch: pytest.MonkeyPatch, probe: Exception | None, works: bool,
+        kind: type[Exception],
+    ) -> None:  # fmt: skip
+        what = "CUDA error: an illegal memory access was encountered"
+        run, inputs = failing(kind(f"{what}\nFor debugging ..."), monkeypatch), batch(1, False)
+        if probe is not None:
 
             def fail(*_: object, **__: object) -> Tensor:
-                raise error
+                raise probe
 
             monkeypatch.setattr(torch, "ones", fail)
-        assert on_device.works("cpu") is works
+        with pytest.raises(kind if works else DeviceLostError) as caught:
+            run(*inputs)
+        assert works or str(caught.value) == f"the GPU is lost: {what}"
 
 
 def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> Runner:

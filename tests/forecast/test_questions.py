@@ -17,14 +17,7 @@ PAST, HORIZON = 3, 2
 
 
 def form(**reading):
-    said = {
-        "time": "when",
-        "targets": ("y",),
-        "freq": "D",
-        "panel": False,
-        "timezone": "naive",
-        **reading,
-    }
+    said = {"time": "when", "targets": ("y",), "freq": "D", "panel": False, "timezone": "naive"}
     return questions.Form(Reading(**{**said, **reading}), ("y",), PAST, PAST, 1, HORIZON)
 
 
@@ -128,15 +121,10 @@ def test_what_is_left_of_a_short_history_stands_at_its_end():
         )
 
 
-class TestByCode:
-    def test_one_sentence_for_each_code(self):
-        far, odd = (Notice(code, code) for code in (NoticeCode.FIRST_STEP, NoticeCode.COVERAGE))
-        found = [("a", far), (None, odd), ("b", far), ("c", far), (None, odd), ("a", far)]
-        said = [*questions.by_code(found)]
-        assert said == ["series 'a': first_step; likewise 'b', 'c'", "coverage"]
-        assert [notice.code for notice in said] == ["first_step", "coverage"]
-
-    def test_a_series_without_a_name_needs_none(self):
-        far = Notice(NoticeCode.FIRST_STEP, "far")
-        assert [*questions.by_code([("", far)])] == [far]
-        assert not [*questions.by_code([])]
+def test_one_sentence_for_each_code():
+    far, odd = (Notice(code, code) for code in (NoticeCode.FIRST_STEP, NoticeCode.COVERAGE))
+    found = [("a", far), (None, odd), ("b", far), ("c", far), (None, odd), ("a", far)]
+    said = [*questions.by_code(found)]
+    assert said == ["series 'a': first_step; likewise 'b', 'c'", "coverage"]
+    assert [notice.code for notice in said] == ["first_step", "coverage"]
+    assert [*questions.by_code([("", far)])] == [far], "a series without a name"
