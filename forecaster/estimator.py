@@ -31,8 +31,8 @@ from forecaster.forecast.questions import Frame
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from forecaster.evaluate.problem import Problem
     from forecaster.forecast.bundle import Bundle
+    from forecaster.forecast.schema import Schema
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,11 +98,10 @@ class Forecaster:
     verbose: bool = False
     _ready: Predictor | None = field(default=None, init=False)
     _history: pd.DataFrame | None = field(default=None, init=False)
-    _back: Callable[[pd.DataFrame], Frame] = field(init=False)
+    _back: Callable[[pd.DataFrame], Frame] = field(
+        default_factory=lambda: questions.unchanged, init=False
+    )
     _loaded: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        self._back = questions.unchanged
 
     # The interface that scikit-learn's tools expect of an estimator.
 
@@ -159,13 +158,15 @@ class Forecaster:
         loaded = self._load()
         found = take_frame(loaded, table, self._say)
         if track:
-            bundle = experiment.run(loaded, self._say, _nothing, cutoffs, data=found).bundle
+            bundle = experiment.run(
+                loaded, self._say, lambda metrics: None, cutoffs, data=found
+            ).bundle
         else:
             problem = make_problem(*found, self._say)
             for sentence in sentences(problem.oddities):
                 self._say(sentence)
             ready = experiment.prepare(problem, self._say)
-            bundle = experiment.make(ready, self._say, _nothing, cutoffs).bundle
+            bundle = experiment.make(ready, self._say, lambda metrics: None, cutoffs).bundle
         self._ready = Predictor(bundle, self.device or "auto")
         self._history, self._back = table.copy(deep=False), back  # copied when the caller writes
         return self
@@ -205,7 +206,7 @@ class Forecaster:
             future=None if future is None else questions.as_pandas(future)[0],
             policy=policy, short_history=short_history, say=say or self._say,
         )  # fmt: skip
-        named = _named(ahead, self._targets(ahead), levels, ends)
+        named = _named(ahead, self.fitted.schema, levels, ends)
         return back(_with_ids(named, self.fitted.schema.id, table))
 
     @_in_python
@@ -235,10 +236,12 @@ class Forecaster:
         """
         from forecaster.base import machine
         from forecaster.evaluate.cutoffs import COVERED, roll
+        from forecaster.evaluate.problem import make_problem, take_frame
         from forecaster.run.experiment import train_anew
 
         cutoffs = _whole("cutoffs", cutoffs)
-        problem = self._problem(frame)
+        table, _ = questions.as_pandas(frame, file=False)
+        problem = make_problem(*take_frame(self._load(), table, self._say), self._say)
         device = machine.device(problem.config.device)
         found = roll(
             problem, cutoffs, lambda at: train_anew(at, device, self._say), device, self._say,
@@ -323,28 +326,30 @@ class Forecaster:
         times, past = question.newest(place, 2 * model.bundle.horizon)
         targets = (names[place],) if schema.wide else schema.targets
 
-        def path(given: pd.DataFrame | str | Path | None, suffix: str = "") -> Any:
+        def of_series(given: pd.DataFrame | str | Path | None) -> pd.DataFrame:
             ahead = model.predict(table, levels=ends, future=given)
             own = id_parts(names[place], len(schema.id)) if schema.id else ()
             for column, part in zip(schema.id, own, strict=True):
                 ahead = ahead[ahead[column].astype(str) == part]
-            return ahead[[target + suffix for target in targets]].to_numpy()
+            return ahead
 
-        test = model.bundle.record.test
+        test, found = model.bundle.record.test, [of_series(each) for each in futures]
         columns = schema.targets[:1] if schema.wide else targets
-        ahead = future_times(times[-1], model.bundle.horizon, schema.freq)
-        paths = {name: path(each) for name, each in zip(scenarios, futures, strict=True)}
+        bands = [found[0][[f"{target} {end}" for target in targets]] for end in ends]
         return forecast_figure(
-            pd.DatetimeIndex([*times, *ahead]),
+            pd.DatetimeIndex([*times, *future_times(times[-1], model.bundle.horizon, schema.freq)]),
             past[:, [0] if schema.wide else list(schema.target_positions)],
-            paths,
+            {
+                name: ahead[[*targets]].to_numpy()
+                for name, ahead in zip(scenarios, found, strict=True)
+            },
             targets,
-            band=np.stack([path(futures[0], f" {end}") for end in ends], -1) if ends else None,
+            band=np.stack(bands, axis=-1) if bands else None,
             labels=[
                 band_label(f"{level:g}", test.covered(f"{level:g}", name) if test else None)
                 for name in columns
             ],
-            differences=len(paths) > 1,
+            differences=len(found) > 1,
         )
 
     def __repr__(self) -> str:
@@ -391,12 +396,6 @@ class Forecaster:
         config = None if self.config is None else str(self.config)
         return load(config, self.options or {}, {**flags, "data": FRAME})
 
-    def _problem(self, frame: Frame) -> "Problem":
-        from forecaster.evaluate.problem import make_problem, take_frame
-
-        table, _ = questions.as_pandas(frame, file=False)
-        return make_problem(*take_frame(self._load(), table, self._say), self._say)
-
     def _asked(
         self, history: Frame | str | Path | None
     ) -> tuple[pd.DataFrame | str | Path, Callable[[pd.DataFrame], Frame]]:
@@ -430,11 +429,6 @@ class Forecaster:
         known = self.fitted.levels
         return round(100 - 200 * max(known[0], 1 - known[-1]), 6) if known else 0
 
-    def _targets(self, ahead: pd.DataFrame) -> list[str]:
-        """The columns of an answer that hold forecasts; for a wide panel, its series."""
-        schema = self.fitted.schema
-        return [name for name in ahead.columns if name in {*schema.targets, *schema.items}]
-
     def _say(self, sentence: str) -> None:
         if self.verbose:
             import sys
@@ -449,10 +443,6 @@ _FLAGS = {
     if name not in ("config", "options", "verbose")
 }
 """The parameters that are command-line options, with the options' names."""
-
-
-def _nothing(metrics: Any) -> None:
-    pass
 
 
 def _plain(value: Any) -> Any:
@@ -483,28 +473,23 @@ def _with_ids(
 
 def _named(
     ahead: pd.DataFrame,
-    targets: Sequence[str],
+    schema: "Schema",
     levels: Sequence[float],
     ends: Mapping[float, tuple[float, float]],
 ) -> pd.DataFrame:
     """Rename the quantiles of an answer as they were asked for, by level or by interval."""
-    all_levels = {*levels, *(end for pair in ends.values() for end in pair)}
-    quantiles = {f"{target} {each}" for target in targets for each in all_levels}
-    columns: dict[str, str] = {}
-    for name in ahead.columns:
-        if name in quantiles:
-            continue
-        own = {name: name}
-        if name in targets:
-            own |= {f"{name} {each}": f"{name} {each}" for each in sorted(set(levels))}
-            for share, (low, high) in ends.items():
-                own |= {f"{name}-lo-{share:g}": f"{name} {low}"}
-                own |= {f"{name}-hi-{share:g}": f"{name} {high}"}
-        if twice := own.keys() & columns.keys():
-            raise UsageError(
-                f"a target and the end of an interval would both be called '{min(twice)}'"
-            )
-        columns |= own
+    wanted = {f" {level}": f" {level}" for level in sorted(set(levels))}
+    for share, (low, high) in ends.items():
+        wanted |= {f"-lo-{share:g}": f" {low}", f"-hi-{share:g}": f" {high}"}
+    index = [*schema.id, schema.time]
+    targets = [name for name in ahead if name in {*schema.targets, *schema.items}]
+    pairs = [(name, name) for name in index]
+    for target in targets:
+        pairs += [(target, target), *((target + new, target + old) for new, old in wanted.items())]
+    columns = dict(pairs)
+    if len(columns) < len(pairs):
+        twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
+        raise UsageError(f"a target and the end of an interval would both be called '{twice}'")
     return ahead[[*columns.values()]].set_axis([*columns], axis=1)
 
 
