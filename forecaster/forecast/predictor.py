@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -27,7 +27,26 @@ if TYPE_CHECKING:
 
     from forecaster.config.flags import Policy
     from forecaster.forecast.bundle import Bundle
+    from forecaster.forecast.intervals import Intervals
     from forecaster.forecast.on_device import Runner
+    from forecaster.record import Record
+
+
+class ModelFacts(Protocol):
+    """What a forecast needs of a bundle; the description of an exported model has it, too."""
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def past(self) -> int: ...
+    @property
+    def horizon(self) -> int: ...
+    @property
+    def intervals(self) -> "Intervals | None": ...
+    @property
+    def record(self) -> "Record": ...
+    @property
+    def about(self) -> dict[str, Any]: ...
 
 
 class Predictor:
@@ -40,15 +59,19 @@ class Predictor:
         from forecaster.base import machine
         from forecaster.forecast.on_device import Runner
 
-        self.bundle = bundle
-        self.device = machine.device(device)
-        ranges, schema = bundle.about.get("ranges"), bundle.schema
-        sizes = len(schema.columns), len(schema.targets)
-        self.ranges = None if ranges is None else unusual.Ranges.from_dict(ranges, *sizes)
+        self._learn(bundle)
+        self.bundle, self.device = bundle, machine.device(device)
         self.model = bundle.build().to(self.device)
         self.runner = Runner(self.model, self.device)
         self._runners = {self.needs: self.runner}
         """The runners of the parts that need at most a number of rows, by that number."""
+
+    def _learn(self, facts: ModelFacts) -> None:
+        """Keep what there is to know of the model beside its numbers."""
+        self.facts = facts
+        ranges, schema = facts.about.get("ranges"), facts.schema
+        sizes = len(schema.columns), len(schema.targets)
+        self.ranges = None if ranges is None else unusual.Ranges.from_dict(ranges, *sizes)
 
     @classmethod
     def load(cls, source: str | Path, device: str = "auto") -> "Predictor":
@@ -65,12 +88,12 @@ class Predictor:
     @cached_property
     def figures(self) -> Callable[[tuple[float, ...]], list[Notice]]:
         """Notices from the test split that concern every forecast with quantiles at some levels."""
-        test = self.bundle.record.test
+        test = self.facts.record.test
         return lru_cache(maxsize=64)(lambda levels: [*unusual.figures(test, levels)])
 
     @property
     def schema(self) -> Schema:
-        return self.bundle.schema
+        return self.facts.schema
 
     @property
     def needs(self) -> int:
@@ -96,7 +119,7 @@ class Predictor:
         as `check_levels` does.
         """
         self.check_levels(levels)
-        schema, past, history = self.schema, self.bundle.past, question.values
+        schema, past, history = self.schema, self.facts.past, question.values
         if history.shape[1:] != (past, len(schema.columns)):
             raise DataError(
                 f"expected histories of {past} steps x {len(schema.columns)} columns, got "
@@ -134,12 +157,12 @@ class Predictor:
         paths = self._paths(past, known, observed, question.rows).astype(np.float64)
         own = scaler.select(self.schema.target_positions)
         forecast = own.inverse(np.ascontiguousarray(paths[..., self.model.middle]))
-        if not levels or self.bundle.intervals is None:
+        if not levels or self.facts.intervals is None:
             return forecast, np.empty((*forecast.shape, 0))
-        widths = self.bundle.intervals.widths(
-            past[..., targets], known[:, self.bundle.past :], observed[..., targets]
+        widths = self.facts.intervals.widths(
+            past[..., targets], known[:, self.facts.past :], observed[..., targets]
         )
-        quantiles = self.bundle.intervals.quantiles(paths, levels, widths)
+        quantiles = self.facts.intervals.quantiles(paths, levels, widths)
         return forecast, np.stack([own.inverse(q) for q in np.moveaxis(quantiles, -1, 0)], axis=-1)
 
     def _paths(
@@ -183,7 +206,7 @@ class Predictor:
         """Notices about the `forecast` that answers a question, each with the position of its
         history (from 0). `banded`: whether the forecast has quantiles."""
         history = question.values
-        counts = np.array(question.rows or [self.bundle.past] * len(history))
+        counts = np.array(question.rows or [self.facts.past] * len(history))
         found = [
             (int(place), self._shortened(int(counts[place]), banded))
             for place in np.flatnonzero(counts < self.needs)
@@ -244,7 +267,7 @@ class Predictor:
         """The known features (B, P + T, F): calendar, covariates, static attributes."""
         import pandas as pd
 
-        known, steps = self.schema.known, self.bundle.past + self.bundle.horizon
+        known, steps = self.schema.known, self.facts.past + self.facts.horizon
         count, covariates = len(question.starts), question.covariates
         unique, inverse = np.unique(question.starts, return_inverse=True)
         parts = [self._calendars(pd.DatetimeIndex(unique), steps)[inverse]]
@@ -268,8 +291,8 @@ class Predictor:
     def form(self) -> questions.Form:
         schema = self.schema
         return questions.Form(
-            schema.reading, schema.columns, self.bundle.past, self.needs, self.least,
-            self.bundle.horizon,
+            schema.reading, schema.columns, self.facts.past, self.needs, self.least,
+            self.facts.horizon,
         )  # fmt: skip
 
     @property
@@ -280,15 +303,15 @@ class Predictor:
     @property
     def levels(self) -> tuple[float, ...]:
         """The levels that the intervals hold; empty without intervals."""
-        return () if self.bundle.intervals is None else self.bundle.intervals.levels
+        return () if self.facts.intervals is None else self.facts.intervals.levels
 
     def check_levels(self, levels: Sequence[float]) -> None:
         """Raise UsageError, with the reason, if quantiles at these levels are not available, or if
         one would have the name of a target."""
-        if levels and self.bundle.intervals is None:
-            raise UsageError(f"this model has no quantiles: {self.bundle.about['intervals']}")
-        if self.bundle.intervals is not None:
-            self.bundle.intervals.check(levels)
+        if levels and self.facts.intervals is None:
+            raise UsageError(f"this model has no quantiles: {self.facts.about['intervals']}")
+        if self.facts.intervals is not None:
+            self.facts.intervals.check(levels)
         names = self.schema.items if self.schema.wide else self.schema.targets
         for level in levels:
             ending = f" {level}"
@@ -350,8 +373,8 @@ class Predictor:
         """A made-up history that the model accepts: a wave of the main season around the mean."""
         import pandas as pd
 
-        schema, past = self.schema, self.bundle.past
-        ahead = self.bundle.horizon if schema.known.columns else 0
+        schema, past = self.schema, self.facts.past
+        ahead = self.facts.horizon if schema.known.columns else 0
         times = pd.date_range("2026-01-01", periods=past + ahead, freq=schema.freq)
         wave = np.sin(np.arange(past + ahead) * (2 * np.pi / schema.reading.seasons[0]))[:, None]
         mean, std = np.atleast_2d(schema.scaler.mean), np.atleast_2d(schema.scaler.std)
@@ -382,14 +405,14 @@ class Predictor:
 
         `noise`: how far each value is moved first, in the same unit.
         """
-        schema, bundle = self.schema, self.bundle
+        schema, facts = self.schema, self.facts
         found = np.empty(
-            (len(which), bundle.horizon, len(schema.targets), 1 + len(self.levels)), np.float32
+            (len(which), facts.horizon, len(schema.targets), 1 + len(self.levels)), np.float32
         )
         random = np.random.default_rng(0)
         for places in golden.batches(which):
             numbers = [which[place] for place in places]
-            made = golden.question(schema, bundle.past, bundle.horizon, numbers)
+            made = golden.question(schema, facts.past, facts.horizon, numbers)
             scaler = self._scaler(made)
             if noise:
                 moved = noise * scaler.std * random.normal(size=made.values.shape)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 
@@ -11,10 +11,6 @@ from forecaster.datasets import Scaler
 from forecaster.forecast.export.description import Description, read
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.questions import Question
-from forecaster.forecast.unusual import Ranges
-
-if TYPE_CHECKING:
-    from forecaster.forecast.bundle import Bundle
 
 Run = Callable[[Mapping[str, np.ndarray], Sequence[str]], Sequence[np.ndarray]]
 """Returns the outputs of a model with the given names, for inputs by name."""
@@ -28,10 +24,7 @@ class Exported(Predictor):
 
     def __init__(self, description: Description, run: Run) -> None:
         self.description, self.run = description, run
-        self.bundle = cast("Bundle", description)  # it has what a forecast needs of a bundle
-        schema, ranges = description.schema, description.about.get("ranges")
-        sizes = len(schema.columns), len(schema.targets)
-        self.ranges = None if ranges is None else Ranges.from_dict(ranges, *sizes)
+        self._learn(description)
 
     @property
     def needs(self) -> int:
