@@ -390,8 +390,9 @@ class Predictor:
             frame[list(schema.known.columns)] = known.round(4)
         for name, words in schema.reading.categories.items():
             parts = list(schema.reading.read_as([name]))
-            frame[name] = frame.pop(parts[0]).notna().map({True: words[0]})
-            frame = frame.drop(columns=parts[1:])
+            there = frame[parts[0]].notna()
+            frame.insert(list(frame).index(parts[0]), name, there.map({True: words[0]}))
+            frame = frame.drop(columns=parts)
         for attribute in schema.known.attributes:
             frame[attribute.name] = attribute.words[0] if attribute.words else attribute.mean
         frame.insert(0, schema.time, times)
