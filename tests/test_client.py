@@ -278,6 +278,7 @@ class TestAnswers:
     @pytest.mark.parametrize("lost", [1, 2])
     def test_a_connection_that_breaks_is_made_once_more(self, lost: int) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
+            listening.settimeout(10)
             client = Client(f"http://127.0.0.1:{listening.getsockname()[1]}")
             with ThreadPoolExecutor(1) as pool:
                 found = pool.submit(client.models)
