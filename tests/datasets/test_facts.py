@@ -3,27 +3,13 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import pytest
 
-from forecaster.config.run_config import load
 from forecaster.datasets import Dataset, Items, Reading, Series
-from forecaster.datasets.facts import Event, drift, measure
-from forecaster.datasets.generated import generate
-from forecaster.evaluate.problem import find_data
+from forecaster.datasets.facts import Event, measure
 
 STEPS = np.arange(6000)
 NOISE = np.random.default_rng(0).normal(size=6000)
 DAY = np.sin(2 * np.pi * STEPS / 24)
-
-
-def cycles(period):
-    """A sine whose period (N,) changes."""
-    return np.sin(2 * np.pi * np.cumsum(1 / period))
-
-
-def wandering(size):
-    walk = np.random.default_rng(1).normal(size=6000).cumsum() * size
-    return cycles(24 * np.exp(np.clip(walk, -0.7, 0.7)))
 
 
 def dataset(values, known=None, items=None, seasons=(1,), freq="h"):
@@ -45,65 +31,6 @@ def dataset(values, known=None, items=None, seasons=(1,), freq="h"):
     return Dataset("mine", reading, series, columns, "M", columns[0], (), {})
 
 
-class TestDrift:
-    @pytest.mark.parametrize(
-        ("values", "most"),
-        [
-            (DAY, 1e-6),
-            (np.sin(2 * np.pi * STEPS / 23.7), 1e-6),
-            (1e6 + 1e-3 * STEPS + DAY, 1e-3),
-            (np.where(STEPS % 24 == 3, 1.0, 0.0), 0.02),
-            (np.sign(DAY) + 0.3 * NOISE, 0.05),
-            (DAY + np.sin(2 * np.pi * STEPS / 168), 0.02),
-            (DAY + 0.6 * NOISE, 0.1),
-            (DAY * (1 + STEPS // 1000) + 0.5 * NOISE, 0.1),
-            (np.where(STEPS // 24 % 7 > 4, 0.5, 1.5) * DAY + 0.3 * NOISE, 0.1),
-        ],
-    )
-    def test_a_fixed_period_does_not_drift(self, values, most):
-        assert 0 <= drift([values[:, None]]) <= most
-
-    @pytest.mark.parametrize(
-        ("values", "least"),
-        [
-            (cycles(np.linspace(20, 60, 6000)), 0.6),
-            (cycles(np.linspace(60, 20, 6000)) + 0.3 * NOISE, 0.6),
-            (cycles(np.linspace(24, 30, 6000)), 0.3),
-            (wandering(0.01), 0.3),
-            (wandering(0.02) + 0.5 * NOISE, 0.4),
-        ],
-    )
-    def test_a_period_that_changes_does(self, values, least):
-        assert least <= drift([values[:, None]]) <= 1
-
-    @pytest.mark.parametrize(
-        "values", [NOISE, NOISE.cumsum(), STEPS, np.ones(6000), np.full(6000, np.nan), DAY[:200]]
-    )
-    def test_without_a_cycle_there_is_none(self, values):
-        assert drift([values[:, None].astype(float)]) is None
-
-    def test_nothing_to_look_at(self):
-        assert drift([]) is None
-
-    def test_values_that_are_missing(self):
-        holes = np.where(NOISE > 1, np.nan, DAY)
-        holes[1000:1600] = np.nan
-        assert drift([holes[:, None]]) < 0.05
-
-    def test_columns_without_a_cycle_do_not_count(self):
-        both = np.stack([NOISE, DAY, NOISE.cumsum()], axis=1)
-        assert drift([both]) == pytest.approx(0, abs=1e-6)
-        both[:, 0] = cycles(np.linspace(20, 60, 6000))
-        assert 0.3 < drift([both]) < 0.5, "between that of a chirp and of a sine"
-
-    def test_series_of_different_periods(self):
-        """Each has one period, but no lag fits all of them."""
-        periods = (17, 21, 26, 31, 37, 44)
-        parts = [np.sin(2 * np.pi * STEPS[:600] / period)[:, None] for period in periods]
-        assert drift(parts) > 0.3
-        assert drift([parts[0]] * 4) == pytest.approx(0, abs=1e-6)
-
-
 class TestMeasure:
     def test_one_series(self):
         values = np.stack([DAY, 2 * DAY + 0.5 * NOISE, NOISE[::-1]], axis=1)
@@ -113,7 +40,6 @@ class TestMeasure:
         assert (facts.series, facts.targets, facts.known) == (1, 3, ("load",))
         assert 0 < facts.together < 0.1
         assert facts.events == ()
-        assert facts.drift < 0.1
         assert json.loads(json.dumps(facts.to_dict()))["known"] == ["load"]
 
     def test_the_last_rows_are_not_looked_at(self):
@@ -159,20 +85,5 @@ class TestMeasure:
 
     def test_a_few_rows(self):
         facts = measure(dataset(NOISE[:5], {"promo": np.zeros(5)}))
-        assert (facts.rows, facts.seasons, facts.drift, facts.events) == (3, (), None, ())
+        assert (facts.rows, facts.seasons, facts.events) == (3, (), ())
         assert measure(replace(dataset(NOISE[:1]))).rows == 0
-
-
-@pytest.mark.parametrize(("name", "drifts"), [("fixed", False), ("chirp", True), ("wander", True)])
-def test_the_generated_waves(name, drifts):
-    found = measure(generate(f"phase-256-{name}")).drift
-    assert (found > 0.3) == drifts
-
-
-@pytest.mark.data
-def test_seasonal_sets_do_not_drift_and_others_have_no_cycle():
-    for name in ("ETTh1", "vic_elec", "epf-NP", "europe-loads", "nn5", "weather"):
-        _, found = find_data(load(None, [], {"data": name}), lambda sentence: None)
-        assert measure(found).drift < 0.3
-    _, found = find_data(load(None, [], {"data": "exchange_rate"}), lambda sentence: None)
-    assert measure(found).drift is None

@@ -141,7 +141,6 @@ def told(facts: Facts) -> list[str]:
     events = [
         f"{each.name}: {each.count} in {each.share:.1%} of the steps" for each in facts.events
     ]
-    drift = "no clear cycle" if facts.drift is None else f"{facts.drift:.2f} (0 one period, 1 none)"
     return [
         f"data         {facts.name}: {facts.steps:,} steps of {facts.freq}; measured on the "
         f"first {facts.rows:,} of {'the longest' if many else 'them'}",
@@ -149,5 +148,4 @@ def told(facts: Facts) -> list[str]:
         f"seasons      {seasons}",
         f"known ahead  {some(facts.known) or 'nothing is named (--future-covariates)'}",
         f"rare events  {some(events) or 'none are known'}",
-        f"drift        {drift}",
     ]

@@ -9,7 +9,7 @@ from forecaster.study.advise.data import advise, told
 from forecaster.study.compare import regimes
 from forecaster.study.compare.regimes import Known
 
-FACTS = Facts("mine", 20_000, 14_000, "h", (24, 168), 583, 1, 1, None, (), (), 0.125)
+FACTS = Facts("mine", 20_000, 14_000, "h", (24, 168), 583, 1, 1, None, (), ())
 AHEAD = replace(FACTS, known=("load", "wind"))
 USUAL = Known(
     "none", "nothing", None, 0, 0, 1, 1.0, "prob", 0.02, "no attention is measurably better",
@@ -53,7 +53,6 @@ def test_an_ordinary_seasonal_series(ask):
         "seasons      24 and 168 steps; 583 cycles of 24",
         "known ahead  nothing is named (--future-covariates)",
         "rare events  none are known",
-        "drift        0.12 (0 one period, 1 none)",
         "",
         "resembles usual: 583 cycles of 24 steps",
         "  seasons, and no other structure",
@@ -65,7 +64,7 @@ def test_an_ordinary_seasonal_series(ask):
         "does not resemble",
         "  known    no column is named as known ahead (--future-covariates)",
         "  columns  1 column to forecast, not 8",
-        "  drift    drift is 0.12, where 0.3 is much",
+        "  drift    whether a period changes is not measured",
         "  recall   no rare event is known ahead",
     ]
 
@@ -96,14 +95,13 @@ def test_better_than_none_without_looking_at_content(ask):
 
 
 def test_nothing_is_known(ask):
-    advice = ask(replace(FACTS, seasons=(), cycles=0, drift=None))
+    advice = ask(replace(FACTS, seasons=(), cycles=0))
     assert advice.decisive is None
     assert advice.answer == (
         "Nothing is known: this resembles no regime that was studied. Take the cheapest, none, "
         "until you have compared."
     )
-    assert "drift        no clear cycle" in advice.text()
-    assert advice.text().splitlines()[8:10] == [
+    assert advice.text().splitlines()[7:9] == [
         "",
         "to compare   compare usual None window.past=auto model.tokens=cycle",
     ]
@@ -121,10 +119,11 @@ def test_generated_samples_decide_where_nothing_else_does(ask):
 
 
 def test_only_generated_samples_are_alike(ask):
-    advice = ask(replace(FACTS, drift=0.6), drift=KNOWN)
-    assert advice.decisive is finding(advice, "drift")
+    events = (Event("promo", 0.02, 7),)
+    advice = ask(replace(FACTS, seasons=(), cycles=0, events=events), recall=KNOWN)
+    assert advice.decisive is finding(advice, "recall")
     assert advice.answer == (
-        "On series like 'drift': take prob. That is known only of generated samples: compare "
+        "On series like 'recall': take prob. That is known only of generated samples: compare "
         "before you pay for it."
     )
 

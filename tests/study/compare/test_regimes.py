@@ -8,7 +8,7 @@ from forecaster.study.compare import regimes
 from forecaster.study.compare.grid import read
 from forecaster.study.compare.regimes import COLUMNS, REGIMES, Known
 
-PLAIN = Facts("mine", 1000, 700, "h", (), 0, 1, 1, None, (), (), None)
+PLAIN = Facts("mine", 1000, 700, "h", (), 0, 1, 1, None, (), ())
 FOUND = Known(
     "prob", "content", {"grid": "columns", "regime": "series", "linear": True}, 1, 0, 1, 1.5,
     "prob", 0.02, "take prob", "own", [], "prob", [], 0.5, ["nn5, T = 24"],
@@ -34,8 +34,6 @@ def measured(monkeypatch):
         ({}, set()),
         ({"seasons": (24,), "cycles": 29}, {"usual"}),
         ({"seasons": (24,), "cycles": 9}, set()),
-        ({"seasons": (24,), "cycles": 29, "drift": 0.29}, {"usual"}),
-        ({"seasons": (24,), "cycles": 29, "drift": 0.31}, {"drift"}),
         ({"known": ("load",)}, {"known"}),
         ({"known": ("promo",), "events": (Event("promo", 0.01, 9),)}, {"known", "recall"}),
     ],
