@@ -26,14 +26,9 @@ class Text:
 
 @dataclass(frozen=True)
 class Stamps:
-    """How the stamps of a file are written.
-
-    `form` is a name in `reader.stamps.FORMS`; `parts` gives, for each further time column, what it
-    counts, as a name in `reader.parts.PARTS`.
-    """
+    """How the stamps of a file are written: `form` is a name in `reader.stamps.FORMS`."""
 
     form: str
-    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ source.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from forecaster.base.errors import DataError
 from forecaster.base.spelling import spelled
 from forecaster.datasets.reader import stamps
+from forecaster.datasets.reader.cells import Complain
 from forecaster.datasets.reader.files import RawTable, Rows
-from forecaster.datasets.reader.parts import Column, find_parts, later
 from forecaster.datasets.reader.stamps import FORMS, as_words, different, matches, moments
 from forecaster.datasets.reading import Reading, Stamps
+from forecaster.datasets.series import quoted
 
 DAYLIGHT_SAVING = (
     " Local time with daylight saving does this; stamps in UTC or with their offset do not."
@@ -38,6 +39,9 @@ ORDERS = ("day-first", "month-first", "year-first")
 
 _EXAMPLE = "2016-07-01 00:00:00"
 
+_MIDNIGHT = r"(?i)[ t]\s*(?:0?0:00(?::00)?(?:\.0+)?|12:00(?::00)? am)$"
+"""The time of day that a program writes behind a date alone."""
+
 
 def time_columns(reading: Reading, columns: Sequence[str]) -> tuple[str, ...]:
     """The columns of a table that give the time: one, or several together.
@@ -54,6 +58,47 @@ def time_columns(reading: Reading, columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(name if name in columns else name.strip() for name in time.split(","))
 
 
+@dataclass(frozen=True)
+class TimeColumns:
+    """The columns that give the time: one, or several, whose cells are joined to one stamp.
+
+    Of several, the first is a date, and the others hours, minutes and seconds; or it is a `year`,
+    and months or quarters, days, hours, ... follow.
+    """
+
+    names: tuple[str, ...]
+    year: bool
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], sample: pa.Table) -> "TimeColumns":
+        """The columns of these names."""
+        words = different(sample[names[0]])
+        return cls(names, len(names) > 1 and bool(matches(words, "year").all()))
+
+    def cells(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
+        """The stamps of some rows: 31/01/2020 and 5 become 31/01/2020 05, 2020 and 1 2020-01."""
+        first, *others = (rows[name] for name in self.names)
+        if not others:
+            return first
+        text = pc.replace_substring_regex(_text(first), _MIDNIGHT, "")
+        marks = ("-", "-", " ", ":", ":") if self.year else (" ", ":", ":")
+        for name, mark, part in zip(self.names[1:], marks, others, strict=False):
+            if self.year and name.lower().startswith("q"):
+                mark += "q"
+            words = pc.replace_substring_regex(_text(part), r"\.0*$", "")
+            width = 1 if mark.endswith("q") else 2
+            text = pc.binary_join_element_wise(text, pc.utf8_lpad(words, width, "0"), mark)
+        return text
+
+
+def _text(cells: pa.Array) -> pa.Array:
+    if isinstance(cells, pa.ChunkedArray):
+        cells = cells.combine_chunks()
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
+    return as_words(cells).cast(pa.string())
+
+
 @dataclass
 class Clock:
     """How the stamps in the `columns` of a table are written: with a zone or not, and `stamps`.
@@ -63,64 +108,63 @@ class Clock:
     """
 
     name: str
-    columns: tuple[str, ...]
+    columns: TimeColumns
     stamps: Stamps
     zoned: bool | None = None
-    example: str = field(default="", repr=False)
-
-    def read(self, rows: Rows, table: RawTable) -> NDArray[np.int64]:
-        """The stamps of some rows, in microseconds since 1970."""
-        times = self._first(rows, table)
-        for column, part in zip(self.columns[1:], self.stamps.parts, strict=True):
-            times = later(times, Column(rows, table, column), part)
-        return times
+    example: str = ""
 
     def told(self, reading: Reading) -> Reading:
         """The reading with what was found."""
-        several = self.columns if self.columns[1:] else ()
+        names = self.columns.names
+        several = names if len(names) > 1 else ()
         return replace(reading, time=self.name, time_columns=several, stamps=self.stamps)
 
     def shown(self, rows: Rows, row: int) -> str:
         """The stamp of a row as it is written."""
-        return " ".join(str(rows.cells[column][row]) for column in self.columns)
+        return " ".join(str(rows.cells[column][row]) for column in self.columns.names)
 
-    def _first(self, rows: Rows, table: RawTable) -> NDArray[np.int64]:
-        at = Column(rows, table, self.columns[0])
-        cells = at.cells
+    def read(self, rows: Rows, table: RawTable) -> NDArray[np.int64]:
+        """The stamps of some rows, in microseconds since 1970."""
+        cells = self.columns.cells(rows.cells)
+
+        def wrong(row: int, what: str) -> DataError:
+            return DataError(f"{table.row(rows.file, rows.before + row)}, {self._column}: {what}.")
+
         if _is_typed(cells.type) and not cells.null_count:
             zoned = pa.types.is_timestamp(cells.type) and cells.type.tz is not None
-            self._check_zones(np.full(len(cells), zoned), at)
+            self._check_zones(np.full(len(cells), zoned), cells, wrong)
             times = pc.cast(cells, pa.timestamp("us", "UTC" if zoned else None), safe=False)
             return times.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
         coded = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
         words = as_words(coded.dictionary)
         empty = pc.is_null(words.take(coded.indices)) if words.null_count else pc.is_null(cells)
         if pc.any(empty).as_py():
-            row = rows.before + int(pc.index(empty, True).as_py()) + 1
-            count = int(pc.sum(empty).as_py())
-            raise DataError(
-                f"{at.name}: empty stamps in column '{at.column}': {count}, the first in row {row}."
-            )
+            raise wrong(int(pc.index(empty, True).as_py()), "an empty stamp")
         if words.null_count:  # no cell has them
             words = words.fill_null("")
         found = moments(words, self.stamps.form)
         places: NDArray[np.int64] = coded.indices.cast(pa.int64()).to_numpy()
         if not found.good.all() and not (good := found.good[places]).all():
             row = int(good.argmin())
-            raise at.wrong(row, _complaint(words[places[row]].as_py(), self))
-        self._check_zones(found.zoned[places], at)
+            raise wrong(row, _complaint(words[places[row]].as_py(), self))
+        self._check_zones(found.zoned[places], cells, wrong)
         return found.times[places]
 
-    def _check_zones(self, zoned: NDArray[np.bool_], at: Column) -> None:
+    @property
+    def _column(self) -> str:
+        names = self.columns.names
+        return f"column{'s' * (len(names) > 1)} {quoted(names)}"
+
+    def _check_zones(self, zoned: NDArray[np.bool_], cells: pa.Array, wrong: Complain) -> None:
         if self.zoned is None and len(zoned):
             self.zoned = bool(zoned[0])
-        wrong = zoned != self.zoned
-        if wrong.any():
-            row = int(wrong.argmax())
+        other = zoned != self.zoned
+        if other.any():
+            row = int(other.argmax())
             has, others = ("with", "none") if zoned[row] else ("without", "one")
-            raise at.wrong(
+            raise wrong(
                 row,
-                f"'{at.cells[row]}' is a stamp {has} a time zone, but the others have {others}: "
+                f"'{cells[row]}' is a stamp {has} a time zone, but the others have {others}: "
                 "either all stamps carry a time zone or none does, as in the data of a model",
             )
 
@@ -135,22 +179,19 @@ def find_clock(
     stamps are ambiguous, and for a cell that is not a stamp.
     """
     said = [] if said is None else said
-    first, *others = columns = time_columns(reading, table.columns)
+    names = time_columns(reading, table.columns)
+    columns = TimeColumns.of(names, table.sample)
     told = reading.stamps
     if told and told.form not in FORMS:
         raise DataError(
             f"the model reads stamps of the form '{told.form}', which this version does not know; "
             f"use the version that trained it. Known: {', '.join(FORMS)}."
         )
-    form = _find_form(table, first, told, trained, said)
-    if not others:
-        example = next(iter(different(table.sample[first]).to_pylist()), "")
-        return Clock(first, columns, Stamps(form), example=example)
-    parts = find_parts(table, form, others, told.parts if told else (), said)
-    name = first
-    if form == "year":
-        name = reading.time if reading.time_columns and reading.time else "time"
-    return Clock(name, columns, Stamps(form, parts))
+    form = _find_form(table, columns, told, trained, said)
+    example = next(iter(different(columns.cells(table.sample)).to_pylist()), "")
+    name = reading.time if columns.year and reading.time_columns else None
+    name = name or ("time" if columns.year else names[0])
+    return Clock(name, columns, Stamps(form), example=example)
 
 
 # The form of the stamps.
@@ -161,11 +202,13 @@ def _is_typed(kind: pa.DataType) -> bool:
 
 
 def _find_form(
-    table: RawTable, column: str, told: Stamps | None, trained: bool, said: list[str]
+    table: RawTable, columns: TimeColumns, told: Stamps | None, trained: bool, said: list[str]
 ) -> str:
-    words = different(table.sample[column])
-    if _is_typed(table.sample[column].type) or not len(words):
+    sample = columns.cells(table.sample)
+    words = different(sample)
+    if _is_typed(sample.type) or not len(words):
         return "iso"
+    column = columns.names[0]
     where = f"{table.where}, column '{column}'"
     shares = {
         name: float((moments(words, name).good if form.number else matches(words, name)).mean())
@@ -174,7 +217,7 @@ def _find_form(
     if told:
         wrong = words[0].as_py()
         if shares[told.form] >= 0.5:
-            wrong = "" if told.form == "iso" else _try(table, column, [told.form])[0][told.form]
+            wrong = "" if told.form == "iso" else _try(table, columns, [told.form])[0][told.form]
         if not wrong:
             return told.form
         if not trained:
@@ -184,7 +227,6 @@ def _find_form(
             )
     best = max(shares.values())
     if best < 0.5:
-        sample = table.sample[column]
         row = next(row for row, cell in enumerate(sample) if cell.is_valid)
         raise DataError(
             f"{table.names[0]}, row {row + 1}, column '{column}': {_complaint(str(sample[row]))}."
@@ -192,7 +234,7 @@ def _find_form(
     forms = [name for name, share in shares.items() if share == best]
     form, reason = forms[0], ""
     if form != "iso" and len(forms) > 1:
-        form, reason = _decide(table, column, forms, trained)
+        form, reason = _decide(table, columns, forms, trained)
     example = words[0].as_py()
     if told:
         said.append(
@@ -208,13 +250,15 @@ def _find_form(
     return form
 
 
-def _try(table: RawTable, column: str, forms: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def _try(
+    table: RawTable, columns: TimeColumns, forms: Sequence[str]
+) -> tuple[dict[str, str], list[str]]:
     """The first stamp of a table that is wrong in each form, "" if all are good; and the forms in
     which all are evenly spaced."""
     wrong = dict.fromkeys(forms, "")
     times: dict[str, list[NDArray[np.int64]]] = {form: [] for form in forms}
-    for rows in table.rows([column]):
-        words = different(rows.cells[column])
+    for rows in table.rows(columns.names):
+        words = different(columns.cells(rows.cells))
         found = {form: moments(words, form) for form in forms if not wrong[form]}
         if not found:
             break
@@ -228,10 +272,12 @@ def _try(table: RawTable, column: str, forms: Sequence[str]) -> tuple[dict[str, 
     return wrong, [each for each in good if stamps.evenly(np.unique(np.concatenate(times[each])))]
 
 
-def _decide(table: RawTable, column: str, forms: list[str], trained: bool) -> tuple[str, str]:
+def _decide(
+    table: RawTable, columns: TimeColumns, forms: list[str], trained: bool
+) -> tuple[str, str]:
     """The one of several forms that all stamps have, and a sentence if their spacing decided."""
-    wrong, even = _try(table, column, forms)
-    where = f"{table.where}, column '{column}'"
+    wrong, even = _try(table, columns, forms)
+    where = f"{table.where}, column '{columns.names[0]}'"
     good = [form for form in forms if not wrong[form]]
     if not good:
         (one, first), (other, second) = [*wrong.items()][:2]
@@ -245,7 +291,7 @@ def _decide(table: RawTable, column: str, forms: list[str], trained: bool) -> tu
     if len(choices) == 1:
         decided = len(good) > 1 and even
         return choices[0], " They are evenly spaced only in this form." if decided else ""
-    for shown in different(table.sample[column]):
+    for shown in different(columns.cells(table.sample)):
         means = {form: int(moments(pa.array([shown]), form).times[0]) for form in choices}
         if len({*means.values()}) > 1:
             break

@@ -193,7 +193,7 @@ class Reader:
         said = self.reading
         categories = Categories(self.roles.wordy(said), said.missing, self.where)
         words = [*ids.columns, *categories.met]
-        for rows in self.table.rows([*self.clock.columns, *words], words):
+        for rows in self.table.rows([*self.clock.columns.names, *words], words):
             codes, stamps = ids.codes(rows, self.table), self.clock.read(rows, self.table)
             early = survey.add(codes, stamps)
             if early is not None and not survey.first_unsorted:
@@ -276,7 +276,7 @@ class Reader:
     ) -> None:
         said, table = self.reading, self.table
         numbers = [*said.targets, *said.past_covariates, *said.future_covariates]
-        wanted = [*self.clock.columns, *ids.columns, *numbers, *said.static]
+        wanted = [*self.clock.columns.names, *ids.columns, *numbers, *said.static]
         shift = items.bounds[:-1] - items.places
         for rows in table.rows(wanted, ids.columns):
             stamps = self.clock.read(rows, table)

@@ -209,7 +209,8 @@ class _Parts:
 
     def _month(self) -> NDArray[np.int64]:
         if "name" in self.there:
-            return months(self.text("name"))
+            place = pc.index_in(self.text("name"), _MONTHS).fill_null(-1).to_numpy()
+            return np.where(place < 0, 0, _MONTH_OF[place])
         if "quarter" in self.there:
             quarter = self.number("quarter", 1)
             return np.where((quarter >= 1) & (quarter <= 4), quarter * 3 - 2, 0)
@@ -277,22 +278,6 @@ def are_clocks(words: pa.Array) -> NDArray[np.bool_]:
     small = pc.utf8_lower(words)
     parts = (pc.match_substring_regex(small, part) for part in (f"^{_CLOCK}$", "[:hm]"))
     return pc.and_(*parts).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
-def clocks(cells: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Times of day (N,) in microseconds since midnight, and which cells are valid times."""
-    if pa.types.is_time(cells.type):
-        spans = cells.cast(pa.time64("us")).cast(pa.int64())
-        return spans.fill_null(0).to_numpy(), cells.is_valid().to_numpy(zero_copy_only=False)
-    fields = pc.extract_regex(pc.utf8_lower(as_words(cells)), f"^{_CLOCK}$")
-    found = _Parts(fields).moments()
-    return found.times, found.good
-
-
-def months(words: pa.Array) -> NDArray[np.int64]:
-    """The months (N,) that words name, 0 for any other word."""
-    place = pc.index_in(pc.utf8_lower(words), _MONTHS).fill_null(-1).to_numpy()
-    return np.where(place < 0, 0, _MONTH_OF[place])
 
 
 def evenly(times: NDArray[np.int64]) -> bool:

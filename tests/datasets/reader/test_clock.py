@@ -57,7 +57,7 @@ def written(times, form):
 
 
 def put(folder, stamps, name="x.csv", column="time", **others):
-    table = pd.DataFrame({column: stamps, **others})
+    table = pd.DataFrame(others if stamps is None else {column: stamps, **others})
     table["v"] = np.arange(len(table)) % 7 + 0.5
     table.to_csv(folder / name, index=False)
     return str(folder / name)
@@ -288,3 +288,68 @@ def test_a_form_of_a_later_version_is_refused_by_name():
     reading = Reading(time="t", stamps=Stamps("stardate"))
     with pytest.raises(DataError, match="form 'stardate', which this version does not know"):
         find_clock(table, reading, trained=True)
+
+
+DATES = HOURS.strftime("%d/%m/%Y")
+BEFORE = HOURS - pd.Timedelta("1h")
+HALVES = pd.date_range("2019-12-25", periods=400, freq="30min")
+DAYS_OF_YEARS = pd.date_range("2020-02-20", periods=30)
+SEVERAL = {
+    "hours from 0": (HOURS, {"Date": DATES, "Hour": HOURS.hour}),
+    "hours from 1": (HOURS, {"Date": BEFORE.strftime("%d/%m/%Y"), "Hour": BEFORE.hour + 1}),
+    "midnights": (HOURS, {"Date": HOURS.strftime("%Y-%m-%d 00:00:00"), "Hour": HOURS.hour * 1.0}),
+    "midnights in words": (HOURS, {"Date": HOURS.strftime("%m/%d/%Y 12:00 AM"), "h": HOURS.hour}),
+    "digits": (HOURS, {"Date": HOURS.strftime("%Y%m%d"), "Hour": HOURS.hour}),
+    "clock": (HALVES, {"Date": HALVES.strftime("%d %b %Y"), "Time": HALVES.strftime("%I:%M %p")}),
+    "minutes": (HALVES, {"Date": HALVES.date, "h": HALVES.hour, "m": HALVES.minute}),
+    "year, month, day, hour": (
+        HOURS, {"Y": HOURS.year, "M": HOURS.month, "D": HOURS.day, "H": HOURS.hour}
+    ),
+    "year, month": (MONTHS, {"year": MONTHS.year, "month": MONTHS.strftime("%B")}),
+    "year, quarter": (QUARTERS, {"year": QUARTERS.year, "quarter": QUARTERS.quarter}),
+    "year, month, day": (
+        DAYS_OF_YEARS,
+        {"Y": DAYS_OF_YEARS.year, "MO": DAYS_OF_YEARS.month, "DY": DAYS_OF_YEARS.day},
+    ),
+}  # fmt: skip
+
+
+class TestSeveralColumns:
+    @pytest.mark.parametrize("form", SEVERAL)
+    def test_are_joined_to_one_stamp(self, tmp_path, form):
+        times, columns = SEVERAL[form]
+        own = read(put(tmp_path, None, **columns), Reading(time=",".join(columns)))
+        assert list(own.series.times) == list(times)
+        assert own.time == ("time" if form.startswith("year") else "Date")
+        assert own.targets == ("v",)
+        part = {name: cells[7:11] for name, cells in columns.items()}
+        again = history(put(tmp_path, None, **part), own.reading)
+        assert (list(again.series.times), again.said) == (list(times[7:11]), ())
+        forecast = history(put(tmp_path, times[7:11], column=own.time), own.reading)
+        assert (list(forecast.series.times), forecast.time) == (list(times[7:11]), own.time)
+
+    def test_typed_cells_of_a_frame(self, tmp_path):
+        frame = pd.DataFrame({"d": HOURS.normalize(), "t": HOURS.time, "v": np.arange(400)})
+        frame.to_parquet(tmp_path / "x.parquet")
+        own = read(str(tmp_path / "x.parquet"), Reading(time="d,t"))
+        assert list(own.series.times) == list(HOURS)
+
+    @pytest.mark.parametrize(
+        ("columns", "row"),
+        [
+            ({"Date": ["2020-01-01"] * 2, "Hour": [1, 2500]}, 2),
+            ({"Date": ["2020-01-01"] * 2, "Time": ["05:00", "25:00"]}, 2),
+            ({"Date": ["2020-01-01 05:00"] * 2, "Hour": [5, 6]}, 1),
+            ({"Year": [2020, 2021], "Month": [1, 2], "Day": [31, 31]}, 2),
+            ({"Month": [1, 2], "Year": [2020, 2020]}, 1),
+            ({"Date": ["2020-01-01"] * 3, "Hour": [1, None, 3]}, 2),
+            ({"Date": ["2020-01-01"] * 48, "Period": range(1, 49)}, 25),
+        ],
+    )
+    def test_what_is_no_time_together(self, tmp_path, columns, row):
+        with pytest.raises(DataError, match=f"row {row}, column"):
+            read(put(tmp_path, None, **columns), Reading(time=",".join(columns)))
+
+    def test_repeated_stamps_may_be_half_of_the_time(self, tmp_path):
+        with pytest.raises(DataError, match="--time Date,Hour"):
+            read(put(tmp_path, HOURS.date, column="Date", Hour=HOURS.hour))

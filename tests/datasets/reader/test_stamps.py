@@ -7,12 +7,10 @@ from forecaster.datasets.reader.stamps import (
     FORMS,
     are_clocks,
     as_words,
-    clocks,
     date,
     evenly,
     matches,
     moments,
-    months,
 )
 
 MEANS = [
@@ -138,15 +136,6 @@ def test_words_and_numbers_are_alike(kind):
 def test_times_of_day():
     words = pa.array(["5:00", "05:30:15", "1 PM", "13h30", "5", "25:00", "2020-01-01 05:00"])
     assert are_clocks(words).tolist() == [True, True, True, True, False, True, False]
-    spans, good = clocks(words)
-    assert good.tolist() == [True, True, True, True, True, False, False]
-    assert (spans[:4] // 1_000_000).tolist() == [18000, 19815, 46800, 48600]
-    spans, good = clocks(pa.array([18_000], pa.time32("s")))
-    assert (spans.tolist(), good.tolist()) == ([18_000_000_000], [True])
-
-
-def test_names_of_months():
-    assert months(pa.array(["Jan", "DECEMBER", "sept", "mai", None])).tolist() == [1, 12, 9, 0, 0]
 
 
 def test_even_stamps_are_one_step_or_whole_months_apart():
