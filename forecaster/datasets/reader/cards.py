@@ -3,12 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from forecaster.base.errors import DataError, UsageError
+from forecaster.base.errors import UsageError
 from forecaster.base.names import did_you_mean
-from forecaster.datasets.calendar import step_length
-from forecaster.datasets.card import REGULAR, Card, Irregular
+from forecaster.datasets.card import Card
 from forecaster.datasets.dataset import Dataset, Features
 from forecaster.datasets.fetch import locate
 from forecaster.datasets.reader.files import open_table
@@ -37,7 +34,6 @@ def read_card(
     if said.policy != "error" and reading.policy == "error":
         reading = replace(reading, policy=said.policy)
     found = Reader(open_table(str(file), reading), reading).read(card.name)
-    _check_regular(card, found)
     series, ahead = found.series, said.future_covariates
     roles = said.targets or said.past_covariates or card.future_covariates
     features = features or ("MS" if roles else "M")
@@ -70,7 +66,7 @@ def card_reading(card: Card, file: Path) -> Reading:
         freq=card.freq,
         seasons=card.seasons,
         panel=False,
-        policy="error" if card.irregular == REGULAR else "rows",
+        policy="rows" if card.irregular else "error",
         timezone=card.timezone,
         header=() if bare is None or bare.header else bare.columns or card.columns,
         first=None if bare is None else bare.first.isoformat(),
@@ -86,22 +82,3 @@ def _check_roles(card: Card, said: Reading) -> None:
                 f"{card.name} has no column '{name}'.{hint} It has {', '.join(card.columns)}."
             )
     check_roles(named)
-
-
-def _check_regular(card: Card, found: Dataset) -> None:
-    """Raise DataError unless stamps deviate from the step exactly as the card states."""
-    step = step_length(card.freq)
-    if card.irregular == REGULAR or step is None:
-        return
-    apart = np.diff(found.series.times.asi8)
-    counts, off = np.divmod(apart, step)
-    there = Irregular(
-        repeated=int((counts == 0).sum()), missing=int(np.maximum(counts - 1, 0).sum())
-    )
-    if there != card.irregular or off.any():
-        raise DataError(
-            f"{found.series.source}: the card counts {card.irregular.repeated} repeated and "
-            f"{card.irregular.missing} missing stamps, but the file has {there.repeated} and "
-            f"{there.missing}, and {int((off != 0).sum())} that do not fit a step of {card.freq}; "
-            "it is not the file of the card."
-        )

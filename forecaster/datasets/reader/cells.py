@@ -3,7 +3,7 @@
 A cell that is neither raises a DataError that names file, row, column and value.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError
 from forecaster.base.spelling import spelled
+from forecaster.datasets.known import MOST_WORDS
+from forecaster.datasets.series import quoted
 
 NO_VALUE = frozenset(
     ["", "na", "n/a", "#na", "#n/a", "<na>", "nan", "-nan", "null", "none", "-", "--", "–", "—",
@@ -204,14 +206,9 @@ def evidence(text: pa.Array, pointed: bool | None) -> Evidence:
 
 
 class Learned(NamedTuple):
-    """What was learned about a column: the first example of each kind, "" if there is none.
-
-    `marked` holds a number with marks of thousands if decimals have a point, and one if they have a
-    comma; `sign` is that of at least half of the numbers.
-    """
+    """What was learned about a column; `sign` is that of at least half of the numbers."""
 
     evidence: Evidence = Evidence()
-    marked: tuple[str, str] = ("", "")
     sign: str = ""
 
 
@@ -224,22 +221,7 @@ def learn(cells: pa.Array, how: Written) -> Learned:
     body = pc.struct_field(pc.extract_regex(words, f"^{LIKE_NUMBER}$"), "body")
     if 2 * body.null_count > len(words):
         return Learned()
-    point, comma = (
-        _first(
-            body.filter(
-                pc.and_(
-                    pc.match_substring_regex(body, _FORMS[decimal]),
-                    pc.match_substring_regex(body, _MARKS[decimal]),
-                )
-            )
-        )
-        for decimal in _MARKS
-    )
-    return Learned(
-        evidence(words, None if how.decimal else how.pointed),
-        (point, comma),
-        _common_sign(words),
-    )
+    return Learned(evidence(words, None if how.decimal else how.pointed), _common_sign(words))
 
 
 def _common_sign(words: pa.Array) -> str:
@@ -306,3 +288,39 @@ def to_words(cells: pa.Array) -> tuple[list[str], NDArray[np.int64]]:
     used[[place for place, word in enumerate(words) if not word] + [-1]] = False
     moved = np.where(used, np.cumsum(used) - 1, -1)
     return [word for word, kept in zip(words, used, strict=False) if kept], moved[places]
+
+
+def add_words(
+    met: dict[str, set[str]], rows: pa.RecordBatch, missing: tuple[str, ...], where: str
+) -> None:
+    """Add the words of some rows to those that were `met` in each column.
+
+    Raises DataError for more than MOST_WORDS words in a column.
+    """
+    for column, words in met.items():
+        words |= {*_categories(rows[column], missing)[0]}
+        if len(words) > MOST_WORDS:
+            raise DataError(
+                f"{where}: column '{column}' has more than {MOST_WORDS} different words, "
+                f"such as {quoted(sorted(words)[:3])}; leave it out, group the words, or correct "
+                "them if they should be numbers."
+            )
+
+
+def indicators(
+    cells: pa.Array, words: Sequence[str], missing: tuple[str, ...], complain: Complain
+) -> NDArray[np.float64]:
+    """Cells (N,) as 0 and 1 (N, words), NaN for empty cells. Complains about an unknown word."""
+    met, places = _categories(cells, missing)
+    known = {word: place for place, word in enumerate(words)}
+    unknown = [word for word in met if word not in known]
+    if unknown:
+        row = int((places == met.index(unknown[0])).argmax())
+        raise complain(row, f"'{unknown[0]:.64}' is none of the known words: {', '.join(words)}")
+    table = np.vstack([np.eye(len(words))[[known[word] for word in met]], [np.nan] * len(words)])
+    rows: NDArray[np.float64] = table[places]
+    return rows
+
+
+def _categories(cells: pa.Array, missing: tuple[str, ...]) -> tuple[list[str], NDArray[np.int64]]:
+    return to_words(trimmed(cells.cast(pa.string()), missing))

@@ -62,7 +62,7 @@ def find_encoding(head: bytes, where: str) -> str:
     if b"\0" in head:
         raise DataError(
             f"{where}: the bytes are not a text. Expected a text of rows, Parquet or an Excel "
-            "workbook (.xlsx)."
+            "workbook (.xlsx) without a password."
         )
     if is_utf8(head):
         return "utf-8"

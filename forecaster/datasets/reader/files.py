@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from forecaster.base.errors import DataError, UnavailableError
 from forecaster.base.installation import DOCUMENTS, SUFFIXES, TABLES
-from forecaster.datasets.reader.cells import Learned, Written, is_text, learn, to_numbers
+from forecaster.datasets.reader.cells import Learned, Written, is_text, learn
 from forecaster.datasets.reader.dialect import SEPARATORS
 from forecaster.datasets.reader.formats import (
     FileSource,
@@ -225,10 +225,10 @@ class RawTable:
         said = []
         for found in self._learned.values():
             decimal = self._decimal or ("," if found.evidence.comma else ".")
-            if marked := found.marked[decimal == ","]:
-                how = Written(decimal)
-                number = to_numbers(pa.array([marked]), lambda _, what: DataError(what), how)[0]
-                said.append(f"Marks of thousands are left out: '{marked}' is {number:.12g}.")
+            unclear = found.evidence.unclear
+            if unclear and decimal not in unclear:
+                number = re.sub("[.,]", "", unclear)
+                said.append(f"Marks of thousands are left out: '{unclear}' is {number}.")
                 break
         for sign in dict.fromkeys(self._signs.values()):
             names = quoted([name for name, each in self._signs.items() if each == sign])

@@ -95,13 +95,6 @@ def open_format(source: FileSource, reading: Reading) -> Format:
     magic, name = source.magic, source.name.lower()
     if magic.startswith(b"PAR1") or name.endswith((".parquet", ".pq")):
         return ParquetFile(source)
-    if magic.startswith((b"ARROW1", b"FEA1")) or name.endswith((".feather", ".arrow")):
-        raise DataError(f"{source.name}: a file of Feather or Arrow; write it as Parquet.")
-    if magic.startswith(b"\xd0\xcf\x11\xe0"):
-        raise DataError(
-            f"{source.name}: an old Excel workbook, or one with a password; save it as .xlsx "
-            "without a password."
-        )
     if magic.startswith(b"PK\3\4") or name.endswith(".xlsx"):
         return Workbook(source, reading)
     return TextFile(source.name, source.open, reading)

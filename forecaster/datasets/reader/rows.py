@@ -24,8 +24,7 @@ from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.grid import RowSteps, Step, Steps, TimeGrid, find_step
 from forecaster.datasets.items import Items
 from forecaster.datasets.reader.attributes import Attributes
-from forecaster.datasets.reader.categories import Categories, indicators
-from forecaster.datasets.reader.cells import Complain, to_numbers
+from forecaster.datasets.reader.cells import Complain, add_words, indicators, to_numbers
 from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock
 from forecaster.datasets.reader.files import RawTable, Rows, frame_table, open_table
 from forecaster.datasets.reader.roles import Roles
@@ -191,21 +190,22 @@ class Reader:
     def _survey(self, ids: Ids) -> Survey:
         survey = Survey(keep=self.reading.policy == "rows")
         said = self.reading
-        categories = Categories(self.roles.wordy(said), said.missing, self.where)
-        words = [*ids.columns, *categories.met]
+        met: dict[str, set[str]] = {column: set() for column in self.roles.wordy(said)}
+        words = [*ids.columns, *met]
         for rows in self.table.rows([*self.clock.columns.names, *words], words):
             codes, stamps = ids.codes(rows, self.table), self.clock.read(rows, self.table)
             early = survey.add(codes, stamps)
             if early is not None and not survey.first_unsorted:
                 stamp = pd.Timestamp(int(stamps[early]), unit="us")
                 survey.first_unsorted = f"{self._row(rows, early)}: {stamp}"
-            categories.add(rows)
+            add_words(met, rows.cells, said.missing, self.where)
         if not survey.rows:
             raise DataError(f"{self.where}: no rows below the header; expected one per time step.")
-        self.reading = replace(said, categories=said.categories | categories.words)
+        found = {column: tuple(sorted(words)) for column, words in met.items()}
+        self.reading = replace(said, categories=said.categories | found)
         self.said += [
             f"Column '{column}' holds words, each a column of 0 and 1: {quoted(words)}."
-            for column, words in categories.words.items()
+            for column, words in found.items()
         ]
         return survey
 

@@ -1,10 +1,12 @@
 import re
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from forecaster.base.errors import DataError
-from forecaster.datasets.reader.cells import Written, learn, to_numbers
+from forecaster.datasets.known import MOST_WORDS
+from forecaster.datasets.reader.cells import Written, add_words, indicators, learn, to_numbers
 
 
 def complain(row, what):
@@ -127,6 +129,33 @@ def test_numbers_that_would_be_a_guess(cells, how, message):
 def test_what_a_column_tells():
     learned = learn(pa.array(["1.234,5 €", "-", "7 €", "?"]), OPEN)
     assert learned.evidence == ("", "1.234,5", "")
-    assert (learned.marked, learned.sign) == (("", "1.234,5"), "€")
+    assert learned.sign == "€"
     assert not any(learn(pa.array(["a", "b", "1.5"]), OPEN).evidence)
     assert learn(pa.array(["1", "2.5"]), Written()).evidence.point == "2.5"
+
+
+def found(cells):
+    met: dict[str, set[str]] = {"sky": set()}
+    add_words(met, pa.record_batch({"sky": pa.array(cells)}), ("gone",), "here")
+    return tuple(sorted(met["sky"]))
+
+
+def test_the_words_of_a_column_in_order_but_for_what_is_missing():
+    assert found(["rain", " clear ", None, "gone", "rain"]) == ("clear", "rain")
+
+
+def test_too_many_words_are_no_categories():
+    assert len(found([f"w{i}" for i in range(MOST_WORDS)])) == MOST_WORDS
+    with pytest.raises(DataError, match="here: column 'sky' has more than 50 different words"):
+        found([f"w{i}" for i in range(MOST_WORDS + 1)])
+
+
+def test_a_word_is_a_column_of_0_and_1_and_no_word_is_missing():
+    table = indicators(pa.array(["rain", None, "clear"]), ("clear", "rain"), (), complain)
+    expected = [[0, 1], [np.nan, np.nan], [1, 0]]
+    np.testing.assert_array_equal(table, expected)
+
+
+def test_an_unseen_word_is_refused_with_the_known_ones():
+    with pytest.raises(DataError, match="row 2: 'snow' is none of the known words: clear, rain"):
+        indicators(pa.array(["rain", "snow"]), ("clear", "rain"), (), complain)

@@ -131,7 +131,7 @@ def test_lines_that_are_rows_and_lines_that_are_not(tmp_path, data, rows):
         (PLAIN + "2020-0", "row 13: expected 3 fields as in the header, got 1: '2020-0'"),
         (ROWS + "New Yo", "row 25: expected 3 fields as in the header, got 1: 'New Yo'"),
         (ROWS + "Total,2020-01-13\n", "row 25: expected 3 fields as in the header, got 2"),
-        (ROWS + "Total,,24\n", "empty stamps in column 't': 1, the first in row 25"),
+        (ROWS + "Total,,24\n", "row 25, column 't': an empty stamp"),
         (PLAIN.replace("0.5", "x"), "row 1 (2020-01-01), column 'a': expected a number, got 'x'"),
         (text(";", ",").replace("9,5", "9.5"), "row 10 (2020-01-10), column 'a': '9.5', where"),
         (text(",", ",", "t,a"), "the first line holds a stamp, '2020-01-01', where a name is exp"),

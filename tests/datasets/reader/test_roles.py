@@ -3,7 +3,7 @@ import pytest
 
 from forecaster.base.errors import UsageError
 from forecaster.datasets.reader.files import frame_table
-from forecaster.datasets.reader.roles import Roles
+from forecaster.datasets.reader.roles import Roles, kinds
 from forecaster.datasets.reading import Reading
 
 FRAME = pd.DataFrame(
@@ -41,3 +41,29 @@ def test_blanks_around_a_name_need_not_be_typed():
     table = frame_table(FRAME.rename(columns={"sold": " sold", "shop": "shop "}), "day", "here")
     found = Roles(table, None, []).find(Reading(id=("shop",), targets=("sold",)), told=False)
     assert (found.id, found.targets) == (("shop",), ("sold",))
+
+
+def test_the_kinds_of_columns():
+    frame = pd.DataFrame(
+        {
+            "number": ["1", "2", "x"],
+            "real": [1.5, None, 2],
+            "price": ["1.234,5 €", "-", "7"],
+            "flag": ["true", "FALSE", None],
+            "yes": [True, False, True],
+            "stamp": ["2020-01-01", "2020-1-2", "soon"],
+            "day": ["13.1.2020", "14.1.2020", None],
+            "time": pd.date_range("2020", periods=3),
+            "quarter": ["1998 Q1", "1998 Q2", None],
+            "clock": ["05:00", "6:00 PM", None],
+            "half": ["05:00", "noon", None],
+            "text": ["a", "b", "1"],
+            "empty": ["", "NA", None],
+            "other": [[1], [2], [3]],
+        }
+    )
+    found = kinds(frame_table(frame, "time", "here"))
+    assert [*found.values()] == [
+        "number", "number", "number", "flag", "flag", "stamp", "stamp", "stamp", "stamp", "clock",
+        "clock", "text", "empty", "other",
+    ]  # fmt: skip
