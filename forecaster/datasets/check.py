@@ -26,10 +26,9 @@ POINTS = 1500
 def report(
     dataset: Dataset, horizon: int, past: int, borders: Borders, oddities: Sequence[Oddity] = ()
 ) -> dict[str, Any]:
-    """Plain JSON about a file: columns and roles, times, gaps, windows, memory.
+    """Plain JSON about a file: columns and roles, times, gaps, windows.
 
-    `borders` are steps of the time grid. The bytes count the values as read and the scaled copies
-    that training makes of them, not the model and its batches.
+    `borders` are steps of the time grid.
     """
     series, counts = dataset.series, dataset.counts
     times = [str(stamp) for stamp in series.times[[0, -1]]]
@@ -66,7 +65,6 @@ def report(
         },
         "look_back": past,
         "horizon": horizon,
-        "bytes": _bytes(dataset, borders),
         "oddities": [oddity.to_dict() for oddity in oddities],
         "said": list(dataset.said),
     }  # fmt: skip
@@ -98,12 +96,6 @@ def text(found: dict[str, Any]) -> str:
         those = f" of {facts['series']:,} series" * (series["count"] > 1)
         lines.append(f"{part:<11} {end}: {facts['windows']:,} windows{those}")
     lines.append(f"windows     {found['look_back']} steps back, {found['horizon']} ahead")
-    sizes = {key: f"{size / 2**20:,.0f} MiB" for key, size in found["bytes"].items()}
-    lines.append(
-        f"memory      {sizes['memory']} of values, {sizes['scaled']} of scaled copies"
-        + (f", {sizes['mapped']} in a mapped file" if found["bytes"]["mapped"] else "")
-        + "; add about 600 MiB for the libraries, and the batches"
-    )
     return "\n".join(lines)
 
 
@@ -140,22 +132,6 @@ def advice(found: dict[str, Any]) -> str:
         f"into {' and '.join(empty)}; use a shorter --horizon or --lookback{by_series}, or more "
         "rows."
     )
-
-
-def _bytes(dataset: Dataset, borders: Borders) -> dict[str, int]:
-    """Bytes of the values as read, in memory and in a mapped file, and of the 32-bit copies."""
-    series = dataset.series
-    arrays = [series.values, *([] if series.known is None else [series.known])]
-    size = sum(array.nbytes for array in arrays)
-    mapped = isinstance(series.values.base, np.memmap) or isinstance(series.values, np.memmap)
-    rows = len(series.values)
-    if series.items is None:  # each part has a copy of all rows up to its end
-        rows = borders.train + borders.validation + borders.test
-    return {
-        "memory": 0 if mapped else size,
-        "mapped": size if mapped else 0,
-        "scaled": rows * sum(array.shape[1] for array in arrays) * 4,
-    }
 
 
 def figure(dataset: Dataset, borders: Borders, oddities: Sequence[Oddity] = ()) -> "Figure":

@@ -1,7 +1,7 @@
 """Oddities among the values of a series, reported so that training does not use them unnoticed.
 
-They are marks of missing values, stuck values, outliers, a level that shifts after the training
-part, and a part without values. Each test compares a column with itself, by order
+They are marks of missing values, outliers, a level that shifts after the training part, and a part
+without values. Each test compares a column with itself, by order
 statistics, and misses an oddity rather than report a false one. Nothing is changed, only reported.
 """
 
@@ -17,7 +17,7 @@ from forecaster.datasets.card import Borders
 from forecaster.datasets.items import End, Items
 from forecaster.datasets.series import Series
 
-Kind: TypeAlias = Literal["sentinel", "stuck", "outlier", "shift", "empty"]
+Kind: TypeAlias = Literal["sentinel", "outlier", "shift", "empty"]
 Numbers: TypeAlias = NDArray[np.float64]
 Spans: TypeAlias = list[tuple[int, int]]
 
@@ -35,10 +35,6 @@ FAR = 5
 """How many times as large as all other changes the change to an outlier must be."""
 AROUND = 9
 """The steps before and after a change that show whether the level has changed."""
-LONG = 10
-"""A stuck value stays this many times as long as 99 % of all values do."""
-SHORTEST = 24
-"""The fewest steps for which a stuck value stays."""
 SAMPLE = 2**16
 """The most values of a part, evenly spaced, from which its level is found."""
 MOST_SAID = 5
@@ -115,15 +111,11 @@ class _Column:
             yield from self._empty(part, *steps)
         if self.flag:
             return
-        stuck: Spans = []
-        outliers: Spans = []
-        for begin, values in self._stretches():
-            stuck += [(begin + first, begin + last) for first, last in stuck_values(values)]
-            outliers += [(begin + row, begin + row + 1) for row in outlying(values)]
-        if stuck:
-            longest = max(last - first for first, last in stuck)
-            what = f"one value stays unusually long {_times(len(stuck))}, up to {longest:,} steps"
-            yield self._oddity("stuck", stuck, f"{what}, {self._first(stuck)}")
+        outliers = [
+            (begin + row, begin + row + 1)
+            for begin, values in self._stretches()
+            for row in outlying(values)
+        ]
         if outliers:
             lie = "value lies" if len(outliers) == 1 else "values lie"
             what = f"{len(outliers):,} {lie} far from those before and after"
@@ -224,21 +216,6 @@ class _Column:
 
 def _times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
-
-
-def stuck_values(values: Numbers) -> Spans:
-    """Runs [first, last) of one value, in a series that moves and never rests as long elsewhere."""
-    starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]])
-    lengths = np.diff(np.r_[starts, len(values)])
-    if len(starts) < FEWEST:
-        return []
-    least = max(SHORTEST, LONG * np.quantile(lengths, 0.99))
-    found = []
-    for run in np.flatnonzero(lengths >= least):
-        alike = lengths[values[starts] == values[starts[run]]]
-        if (alike * 3 >= lengths[run]).sum() < 3:
-            found.append((int(starts[run]), int(starts[run] + lengths[run])))
-    return found
 
 
 def outlying(values: Numbers) -> list[int]:

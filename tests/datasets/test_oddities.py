@@ -73,20 +73,6 @@ def test_one_mark_is_enough_where_it_is_very_far():
     assert [found.kind for found in find(changed([9, 99], -99))] == ["sentinel"]
 
 
-def test_stuck_values_are_spans():
-    values = changed(slice(1000, 1100), LOAD[999], changed(slice(2000, 2060), 51.5))
-    (stuck,) = find(values)
-    assert (stuck.kind, stuck.count, stuck.where) == ("stuck", 2, str(TIMES[999]))
-    assert stuck.spans == ((999, 1100), (2000, 2060))
-    assert "stays unusually long twice, up to 101 steps" in stuck.text
-
-
-def test_an_outage_among_the_zeros_of_the_night_is_told():
-    sun = np.maximum(0, np.sin(HOURS * np.pi / 12)) * DRAW.uniform(0.2, 1, ROWS)
-    (stuck,) = find(changed(slice(1000, 1300), 0, sun))
-    assert stuck.kind == "stuck"
-
-
 def test_outliers_are_single_values_and_a_new_level_is_none():
     (outlier,) = find(changed([500, 900], [200, -100]))
     assert (outlier.kind, outlier.spans) == ("outlier", ((500, 501), (900, 901)))
@@ -139,7 +125,7 @@ def test_a_part_without_values():
 
 
 def test_the_first_few_are_said_and_the_rest_counted():
-    one = Oddity("stuck", "a", 1, "2020", "Column 'a': text.", ())
+    one = Oddity("outlier", "a", 1, "2020", "Column 'a': text.", ())
     assert sentences([one] * MOST_SAID) == [one.text] * MOST_SAID
     (rest,) = sentences([one] * 7)[MOST_SAID:]
     assert rest == "2 more such sentences: forecaster data check shows all."
