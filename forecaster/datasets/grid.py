@@ -17,14 +17,6 @@ from forecaster.datasets.calendar import DAY, DAYS, MONTHS, in_units, normalise_
 TOLERANCE = 0.1
 """The fraction of a step by which a stamp may miss its place."""
 
-_USUAL = [
-    pd.Timedelta(length) // pd.Timedelta(1, "us")
-    for length in (
-        *("1s", "2s", "5s", "10s", "15s", "20s", "30s", "1h", "2h", "3h", "4h", "6h", "8h", "12h"),
-        *("1min", "2min", "5min", "10min", "15min", "20min", "30min", "1D", "7D"),
-    )
-]
-
 
 @dataclass(frozen=True)
 class Step:
@@ -39,10 +31,9 @@ def find_step(
 ) -> Step:
     """The step `freq` of `stamps` (N,), in microseconds, of the series `codes` (N,), in any order.
 
-    By default it is found: it is the most frequent distance of neighbours; if most distances
-    differ, their median, if it is within TOLERANCE of a usual step. Days, weeks, months, quarters
-    and years are recognised by the calendar. Raises DataError if no series has two stamps, or no
-    step can be found.
+    By default it is found: it is the distance of at least half of the neighbours. Days, weeks,
+    months, quarters and years are recognised by the calendar. Raises DataError if no series has two
+    stamps, or no step can be found.
     """
     order = np.lexsort((stamps, codes))
     ordered, owner = stamps[order], codes[order]
@@ -64,15 +55,12 @@ def find_step(
     if median >= 28 * DAY and not weekly and (monthly := _months(times)):
         return Step(monthly, median)
     if counts.max() * 2 < len(apart):
-        near = [usual for usual in _USUAL if abs(median - usual) <= TOLERANCE * usual]
-        if not near:
-            raise DataError(
-                f"{where}: no time step can be found: of {len(apart)} distances between "
-                f"neighbouring stamps the most frequent, {pd.Timedelta(step, 'us')}, occurs only "
-                f"{counts.max()} times; name the step with {spelled('freq')}, and use "
-                f"{spelled('policy', 'resample')} to average rows that share a step."
-            )
-        step = min(near, key=lambda usual: abs(median - usual))
+        raise DataError(
+            f"{where}: no time step can be found: of {len(apart)} distances between "
+            f"neighbouring stamps the most frequent, {pd.Timedelta(step, 'us')}, occurs only "
+            f"{counts.max()} times; name the step with {spelled('freq')}, and use "
+            f"{spelled('policy', 'resample')} to average rows that share a step."
+        )
     days = np.bincount(times.day_of_week, minlength=7)
     if step == DAY and not days[5:].any() and (apart == 3 * DAY).any():
         return Step("B", step)
