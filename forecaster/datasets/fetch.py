@@ -27,30 +27,20 @@ def locate(card: Card, path: Path | None = None) -> Path:
     """
     if path is not None:
         return _given(path.expanduser())
-    looked = [] if os.environ.get("FORECASTER_DATA") else ["$FORECASTER_DATA: not set"]
-    for place, folder in _folders():
-        looked.append(f"{place}: {folder}")
+    for folder in _folders():
         for source, file in _candidates(folder, card):
             return _verified(file, source, card)
-    cached, reason = _cached(card)
-    looked.append(f"the cache: {_cache()}{reason}")
-    if cached:
-        return cached
+    for source, file in _candidates(_cache(), card):
+        if not _mismatch(file, source):  # a damaged file is downloaded again
+            return file
     for source in card.sources:
-        if source.package:
-            package = source.package
-            try:
-                packaged = Path(str(importlib.resources.files(package.module))) / package.file
-            except ModuleNotFoundError:
-                looked.append(f"the Python package {package.pip}: not installed")
-            else:
-                return _verified(packaged, source, card)
+        if source.package and (root := _package(source.package.module)):
+            return _verified(root / source.package.file, source, card)
+    failed: list[str] = []
     for source in card.sources:
-        downloaded, reasons = _download(source)
-        if downloaded:
+        if downloaded := _download(source, failed):
             return downloaded
-        looked += reasons
-    raise UnavailableError(_unavailable(card, looked))
+    raise UnavailableError(_unavailable(card, failed))
 
 
 def _given(path: Path) -> Path:
@@ -60,21 +50,24 @@ def _given(path: Path) -> Path:
     raise UnavailableError(f"the data file {path} {what}.")
 
 
-def _folders() -> Iterator[tuple[str, Path]]:
+def _folders() -> list[Path]:
+    """The folders of data files, without the cache."""
     named = os.environ.get("FORECASTER_DATA")
-    if named:
-        folder = Path(named).expanduser()
-        if not folder.is_dir():
-            raise ConfigError(
-                f"FORECASTER_DATA={named}: no such folder. Name the folder that holds the data "
-                "files, or unset the variable."
-            )
-        yield "$FORECASTER_DATA", folder
-    here = Path("data/raw").resolve()
-    yield "data/raw", here
-    checkout = installation.CHECKOUT / "data/raw"
-    if checkout.is_dir() and checkout != here:
-        yield "data/raw of the checkout", checkout
+    if named and not Path(named).expanduser().is_dir():
+        raise ConfigError(
+            f"FORECASTER_DATA={named}: no such folder. Name the folder that holds the data "
+            "files, or unset the variable."
+        )
+    places = [Path("data/raw").resolve(), installation.CHECKOUT / "data/raw"]
+    return [*([Path(named).expanduser()] if named else []), *places]
+
+
+def _package(module: str) -> Path | None:
+    """The folder of a Python package, if it is installed."""
+    try:
+        return Path(str(importlib.resources.files(module)))
+    except ModuleNotFoundError:
+        return None
 
 
 def _candidates(folder: Path, card: Card) -> Iterator[tuple[Source, Path]]:
@@ -112,20 +105,10 @@ def _cache() -> Path:
     return installation.cache() / "data"
 
 
-def _cached(card: Card) -> tuple[Path | None, str]:
-    """The verified file in the cache, or why there is none. A damaged file is downloaded again."""
-    damaged = ""
-    for source, file in _candidates(_cache(), card):
-        if not _mismatch(file, source):
-            return file, ""
-        damaged = f" ({file} does not have the card's checksum)"
-    return None, damaged
-
-
-def _download(source: Source) -> tuple[Path | None, list[str]]:
-    """Fetch the file from the first address that has it; or return why each address failed."""
+def _download(source: Source, failed: list[str]) -> Path | None:
+    """Fetch the file from the first address that has it; `failed` gets why an address has not."""
     if not source.urls:
-        return None, []
+        return None
     import pooch
     import requests
     from filelock import FileLock
@@ -136,42 +119,41 @@ def _download(source: Source) -> tuple[Path | None, list[str]]:
     downloader = pooch.HTTPDownloader(
         timeout=(CONNECT_SECONDS, READ_SECONDS), progressbar=sys.stderr.isatty()
     )
-    reasons: list[str] = []
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(target.with_name(f".{target.name}.lock")):
             if target.is_file() and not _mismatch(target, source):
-                return target, []  # another process has finished it meanwhile
+                return target  # another process has finished it meanwhile
             for url in source.urls:
                 try:
                     downloader(url, str(part), None)
                     mismatch = _mismatch(part, source)
                     if not mismatch:
                         part.replace(target)
-                        return target, []
-                    reasons.append(f"{url}: it returned a different file: {mismatch}")
+                        return target
+                    failed.append(f"{url}: it returned a different file: {mismatch}")
                 except requests.RequestException as error:
                     status = getattr(error.response, "status_code", "")
                     why = f"HTTP status {status}" if status else type(error).__name__
-                    reasons.append(f"{url}: {why}")
+                    failed.append(f"{url}: {why}")
                 finally:
                     part.unlink(missing_ok=True)
     except OSError as error:
-        reasons.append(f"{folder} cannot be written: {error.strerror or error}")
-    return None, reasons
+        failed.append(f"{folder} cannot be written: {error.strerror or error}")
+    return None
 
 
-def _unavailable(card: Card, looked: list[str]) -> str:
+def _unavailable(card: Card, failed: list[str]) -> str:
     names = " or ".join(source.file_name for source in card.sources)
     ways = [
         *(f"pip install {extras.ours(s.package.extra)}" for s in card.sources if s.package),
         *(f"get {s.file_name} from {s.page}" for s in card.sources if s.page),
-        f"put {names} into data/raw",
-        "set FORECASTER_DATA to the folder that holds it",
+        f"put {names} into data/raw or the folder of FORECASTER_DATA",
         "name the file with --set data.path=FILE",
     ]
-    places = "".join(f"\n  - {place}" for place in looked)
-    help_ = "; or ".join(ways)
+    looked = ", ".join(map(str, [*_folders(), _cache()]))
+    reasons = "".join(f"\n  - {reason}" for reason in failed)
     return (
-        f"{card.name} is not here and cannot be downloaded. Looked in:{places}\nTo get it: {help_}."
+        f"{card.name} is not in {looked}, and cannot be downloaded.{reasons}\n"
+        f"To get it: {'; or '.join(ways)}."
     )

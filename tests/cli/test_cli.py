@@ -210,7 +210,7 @@ class TestMistakes:
         ):
             outcome = run(*command)
             ways = ("data/raw", "FORECASTER_DATA", "--set data.path=FILE")
-            self.check(outcome, 69, "ETTh1 is not here and cannot be downloaded", *ways)
+            self.check(outcome, 69, "cannot be downloaded", *ways)
             assert "vic_elec" not in outcome[2]
         assert not Path("mlflow.db").exists()
 
