@@ -56,7 +56,7 @@ def cache() -> Path:
 
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq")
 """The suffixes of files of rows."""
-DOCUMENTS = (".txt", ".txt.gz", ".xlsx", ".zip")
+DOCUMENTS = (".txt", ".txt.gz", ".xlsx")
 """The suffixes of files that may hold rows or something else."""
 SUFFIXES = (*TABLES, *DOCUMENTS)
 

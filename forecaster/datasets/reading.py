@@ -14,14 +14,12 @@ Timezone: TypeAlias = Literal["UTC", "naive"]
 class Text:
     """How a text file is written; "" means that the reader finds it.
 
-    `decimal` is "." or ",", or "" if no number has decimals; `signs` holds the signs of currencies
-    and percent, by column.
+    `decimal` is "." or ",", or "" if no number has decimals.
     """
 
     encoding: str = ""
     separator: str = ""
     decimal: str = ""
-    signs: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

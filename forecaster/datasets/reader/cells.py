@@ -29,12 +29,7 @@ _NO_VALUE = pa.array(
 FLAG = r"^(?i:true|false|yes|no)$"
 
 _BLANK = "[ \u00a0\u202f\u2009]"
-_MINUS = "[-+\u2212]"
-_SIGN = (
-    r"(?:%|[$€£¥₹₽₩₺₴₪₫฿₦₱¢]|(?:US|A|C|CA|AU|NZ|HK|S|R)\$|kr\.?|zł|Kč|Ft|Fr\."
-    "|USD|EUR|GBP|JPY|CHF|CNY|AUD|CAD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|RON|BGN|ISK|INR|BRL|MXN|ARS|CLP"
-    "|COP|ZAR|KRW|SGD|HKD|TWD|THB|IDR|MYR|PHP|VND|TRY|ILS|RUB|UAH|SAR|AED|EGP|NGN|KES)"
-)
+_SIGN = "[-+\u2212]"
 _GROUPS = rf"[1-9]\d{{0,2}}(?:(?:{_BLANK}\d{{3}})+|(?:['’]\d{{3}})+"
 _OTHER = r"(?:[eE][-+]?\d+)?|(?i:inf|infinity)"
 _POINT = rf"(?:{_GROUPS}|(?:,\d{{3}})+)(?:\.\d*)?|(?:\d+\.?\d*|\.\d+){_OTHER})"
@@ -44,10 +39,7 @@ _FORMS = {".": f"^{_POINT}$", ",": f"^{_COMMA}$"}
 _MARKS = {".": f"[,'’]|{_BLANK}", ",": f"[.'’]|{_BLANK}"}
 """The possible marks of thousands, by the decimal sign."""
 
-LIKE_NUMBER = (
-    rf"(?P<minus>{_MINUS}?){_BLANK}?(?P<front>{_SIGN}?){_BLANK}?(?P<inner>{_MINUS}?){_BLANK}?"
-    rf"(?P<body>{_POINT}|{_COMMA}){_BLANK}?(?P<back>{_SIGN}?)"
-)
+LIKE_NUMBER = rf"(?P<sign>{_SIGN}?){_BLANK}?(?P<body>{_POINT}|{_COMMA})"
 """The pattern of a number in any supported form."""
 
 
@@ -56,13 +48,12 @@ class Written:
     """How the numbers of a column are written.
 
     The `decimal` sign is "" if the file does not show it; a single point then counts as one if
-    `pointed`. The `sign` is that of a currency or "%". Cells equal to one of `missing` have no
-    value. `remedy` is the advice in messages when the decimal sign is in doubt.
+    `pointed`. Cells equal to one of `missing` have no value. `remedy` is the advice in messages
+    when the decimal sign is in doubt.
     """
 
     decimal: str = ""
     pointed: bool = True
-    sign: str = ""
     missing: tuple[str, ...] = ()
     remedy: str = field(default_factory=lambda: f"name the decimal sign with {spelled('decimal')}")
 
@@ -73,11 +64,6 @@ PLAIN = Written()
 def is_text(kind: pa.DataType) -> bool:
     """Whether cells of this type are words."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def holds_text(kind: pa.DataType) -> bool:
-    """`is_text`, applied to the values of a dictionary type."""
-    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def trimmed(text: pa.Array, missing: tuple[str, ...] = ()) -> pa.Array:
@@ -122,7 +108,7 @@ def _number(mark: str, decimal: str) -> float:
 
 def _plain(text: pa.Array, how: Written) -> pa.Array | None:
     """The numbers as Arrow reads them, None if it cannot or must not."""
-    if how.sign == "%" or not (how.decimal or how.pointed):
+    if not (how.decimal or how.pointed):
         return None
     if how.decimal == ",":
         if pc.any(pc.match_substring(text, ".")).as_py():
@@ -150,14 +136,10 @@ def _careful(cells: pa.Array, complain: Complain, how: Written) -> pa.Array:
     if not pc.all(good).as_py():
         row = int(pc.index(good, False).as_py())
         raise complain(row, _no_number(cells[row].as_py(), body[row].as_py(), decimal, how.remedy))
-    _check_signs(text, parts, how.sign, complain)
     digits = pc.replace_substring_regex(body, _MARKS[decimal], "")
     numbers = pc.cast(pc.replace_substring(digits, ",", "."), pa.float64())
-    minus = [
-        pc.match_substring_regex(pc.struct_field(parts, name), "[-\u2212]")
-        for name in ("minus", "inner")
-    ]
-    return pc.if_else(pc.xor(*minus), pc.negate(numbers), numbers)
+    minus = pc.match_substring_regex(pc.struct_field(parts, "sign"), "[-\u2212]")
+    return pc.if_else(minus, pc.negate(numbers), numbers)
 
 
 def _no_number(cell: str, body: str | None, decimal: str, remedy: str) -> str:
@@ -205,53 +187,15 @@ def evidence(text: pa.Array, pointed: bool | None) -> Evidence:
     return found
 
 
-class Learned(NamedTuple):
-    """What was learned about a column; `sign` is that of at least half of the numbers."""
-
-    evidence: Evidence = Evidence()
-    sign: str = ""
-
-
-def learn(cells: pa.Array, how: Written) -> Learned:
+def learn(cells: pa.Array, how: Written) -> Evidence:
     """Learn from the first cells of a column how its numbers are written."""
     if _plain(cells, how) is not None:
-        return Learned(Evidence(_first(cells.filter(pc.match_substring(cells, ".")))))
-    text = trimmed(cells, how.missing)
-    words = text.drop_null()
+        return Evidence(_first(cells.filter(pc.match_substring(cells, "."))))
+    words = trimmed(cells, how.missing).drop_null()
     body = pc.struct_field(pc.extract_regex(words, f"^{LIKE_NUMBER}$"), "body")
     if 2 * body.null_count > len(words):
-        return Learned()
-    return Learned(evidence(words, None if how.decimal else how.pointed), _common_sign(words))
-
-
-def _common_sign(words: pa.Array) -> str:
-    signs = _signs(pc.extract_regex(words, f"^{LIKE_NUMBER}$")).drop_null()
-    for count in pc.value_counts(signs).to_pylist():
-        if count["values"] and 2 * count["counts"] >= len(signs):
-            return str(count["values"])
-    return ""
-
-
-def _signs(parts: pa.Array) -> pa.Array:
-    """The signs of some numbers, "" for those without one."""
-    front, back = (pc.struct_field(parts, name) for name in ("front", "back"))
-    return pc.binary_join_element_wise(front, back, pa.scalar("", front.type))
-
-
-def _check_signs(text: pa.Array, parts: pa.Array, usual: str, complain: Complain) -> None:
-    """Raise if a number has another sign than the others in its column."""
-    signs = _signs(parts)
-    for sign in pc.unique(signs.drop_null()).to_pylist():
-        if sign == usual or (usual != "%" and sign != "%" and not (sign and usual)):
-            usual = usual or sign
-            continue
-        wrong = pc.fill_null(pc.equal(signs, sign), False)
-        if usual == "%":  # 0 needs no percent sign
-            wrong = pc.and_not(wrong, pc.is_in(text, pa.array(["0", "0.0", "0,0"], text.type)))
-        if pc.any(wrong).as_py():
-            row = int(pc.index(wrong, True).as_py())
-            others = {"%": "are in percent", "": "have no sign"}.get(usual, f"are in {usual}")
-            raise complain(row, f"got '{text[row]}', but the other numbers {others}")
+        return Evidence()
+    return evidence(words, None if how.decimal else how.pointed)
 
 
 def _decimal(text: pa.Array, how: Written, complain: Complain) -> str:
@@ -298,7 +242,7 @@ def add_words(
     Raises DataError for more than MOST_WORDS words in a column.
     """
     for column, words in met.items():
-        words |= {*_categories(rows[column], missing)[0]}
+        words |= {*categories(rows[column], missing)[0]}
         if len(words) > MOST_WORDS:
             raise DataError(
                 f"{where}: column '{column}' has more than {MOST_WORDS} different words, "
@@ -311,7 +255,7 @@ def indicators(
     cells: pa.Array, words: Sequence[str], missing: tuple[str, ...], complain: Complain
 ) -> NDArray[np.float64]:
     """Cells (N,) as 0 and 1 (N, words), NaN for empty cells. Complains about an unknown word."""
-    met, places = _categories(cells, missing)
+    met, places = categories(cells, missing)
     known = {word: place for place, word in enumerate(words)}
     unknown = [word for word in met if word not in known]
     if unknown:
@@ -322,5 +266,6 @@ def indicators(
     return rows
 
 
-def _categories(cells: pa.Array, missing: tuple[str, ...]) -> tuple[list[str], NDArray[np.int64]]:
+def categories(cells: pa.Array, missing: tuple[str, ...]) -> tuple[list[str], NDArray[np.int64]]:
+    """`to_words` of trimmed cells, without marks of a missing value."""
     return to_words(trimmed(cells.cast(pa.string()), missing))

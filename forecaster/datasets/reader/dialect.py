@@ -9,7 +9,7 @@ import csv
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -67,22 +67,17 @@ def find_encoding(head: bytes, where: str) -> str:
     if is_utf8(head):
         return "utf-8"
     lines = head.splitlines(keepends=True)
-    first = next(line for line in lines if not line.isascii())
-    encoding = "utf-8" if is_utf8(first) else "cp1252"
-    check_letters(lines, encoding, where)
-    return encoding
+    if is_utf8(next(line for line in lines if not line.isascii())):
+        raise DataError(other_letter(where, "utf-8"))
+    return "cp1252"
 
 
-def check_letters(lines: Iterable[bytes], encoding: str, where: str) -> None:
-    """Raise DataError for the first line that is not in the encoding of those before it."""
-    for number, line in enumerate(lines, 1):
-        try:
-            line.decode(encoding)
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{where}, line {number}: byte 0x{line[error.start]:02x} is not "
-                f"{encoding.upper()}, as the text before it is; save the file in UTF-8."
-            ) from None
+def other_letter(where: str, encoding: str) -> str:
+    """The message about a letter in another encoding than the text before it."""
+    return (
+        f"{where}: some letter is not {encoding.upper()}, as the text before it is; save the file "
+        "in UTF-8."
+    )
 
 
 def is_utf8(data: bytes) -> bool:
@@ -105,7 +100,10 @@ def read_head(data: bytes, whole: bool, where: str, reading: Reading = NOTHING_S
     said, told = reading.text or Text(), reading.timezone is not None
     encoding = find_encoding(data, where)
     mark = len(BOM_UTF8) if data.startswith(BOM_UTF8) else 0
-    text = codecs.getincrementaldecoder(encoding)().decode(data[mark:])
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(data[mark:])
+    except UnicodeDecodeError:
+        raise DataError(other_letter(where, encoding)) from None
     lines, ends = _lines(text, whole, LINES)
     if not any(line.strip() for line in lines):
         raise DataError(f"{where}: the file is empty; expected a header and rows.")

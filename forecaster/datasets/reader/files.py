@@ -6,12 +6,11 @@ file, below the header.
 
 import glob
 import re
-import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -19,7 +18,7 @@ import pyarrow as pa
 
 from forecaster.base.errors import DataError, UnavailableError
 from forecaster.base.installation import DOCUMENTS, SUFFIXES, TABLES
-from forecaster.datasets.reader.cells import Learned, Written, is_text, learn
+from forecaster.datasets.reader.cells import Evidence, Written, is_text, learn
 from forecaster.datasets.reader.dialect import SEPARATORS
 from forecaster.datasets.reader.formats import (
     FileSource,
@@ -28,8 +27,6 @@ from forecaster.datasets.reader.formats import (
     TextFile,
     Unpacked,
     Workbook,
-    check_size,
-    explained,
     open_format,
 )
 from forecaster.datasets.reading import NOTHING_SAID, Reading, Text
@@ -185,15 +182,15 @@ class RawTable:
 
     # How it is written.
 
-    def how(self, column: str, part: int = 0) -> Written:
-        """How a part writes the numbers of a column.
+    def how(self, part: int) -> Written:
+        """How a part writes its numbers.
 
         If the separator of the fields is a comma or none, "1.234" has decimals unless another
         number shows otherwise.
         """
-        separator, sign = self.parts[part].separator, self._signs.get(column, "")
+        separator = self.parts[part].separator
         decimal = self._decimal if separator else ""
-        how = Written(decimal, separator in ("", ","), sign, self.reading.missing)
+        how = Written(decimal, separator in ("", ","), self.reading.missing)
         if self.told:
             return replace(
                 how,
@@ -206,7 +203,7 @@ class RawTable:
         """How the text is written, None if there is no text."""
         for part in self.parts:
             if isinstance(part, TextFile) and part.separator:
-                return replace(part.head.text, decimal=self._decimal, signs=self._signs)
+                return replace(part.head.text, decimal=self._decimal)
         return self.reading.text if self.told else None
 
     def said(self) -> list[str]:
@@ -221,30 +218,21 @@ class RawTable:
         return said if self.told else said + self._cells()
 
     def _cells(self) -> list[str]:
-        """Sentences about cells that hold more than digits."""
-        said = []
+        """A sentence about numbers that could have had decimals instead of marks of thousands."""
         for found in self._learned.values():
-            decimal = self._decimal or ("," if found.evidence.comma else ".")
-            unclear = found.evidence.unclear
-            if unclear and decimal not in unclear:
-                number = re.sub("[.,]", "", unclear)
-                said.append(f"Marks of thousands are left out: '{unclear}' is {number}.")
-                break
-        for sign in dict.fromkeys(self._signs.values()):
-            names = quoted([name for name, each in self._signs.items() if each == sign])
-            what = f"The sign {sign} is left out"
-            if sign == "%":
-                what = "Percent signs are left out, so that 5 % is 5"
-            said.append(f"{what}: {names}.")
-        return said
+            decimal = self._decimal or ("," if found.comma else ".")
+            if found.unclear and decimal not in found.unclear:
+                number = re.sub("[.,]", "", found.unclear)
+                return [f"Marks of thousands are left out: '{found.unclear}' is {number}."]
+        return []
 
     @cached_property
-    def _learned(self) -> dict[str, Learned]:
+    def _learned(self) -> dict[str, Evidence]:
         """What the first rows show about how numbers are written, by column.
 
         If those of a file do not show the decimal sign, the next files may.
         """
-        learned: dict[str, Learned] = {}
+        learned: dict[str, Evidence] = {}
         for number, part in enumerate(self.parts[:FILES]):
             pointed = part.separator in ("", ",")
             how = Written(self._told_decimal, pointed, missing=self.reading.missing)
@@ -253,16 +241,16 @@ class RawTable:
                 cells = sample[name].combine_chunks()
                 if is_text(cells.type):
                     found = learn(cells, how)
-                    learned[name] = found if any(found.evidence) else learned.get(name, found)
-            if any(found.evidence.point or found.evidence.comma for found in learned.values()):
+                    learned[name] = found if any(found) else learned.get(name, found)
+            if any(found.point or found.comma for found in learned.values()):
                 break
         return learned
 
     @cached_property
     def _decimal(self) -> str:
         """The decimal sign of the texts, "" if their numbers show none or both."""
-        points = any(found.evidence.point for found in self._learned.values())
-        commas = any(found.evidence.comma for found in self._learned.values())
+        points = any(found.point for found in self._learned.values())
+        commas = any(found.comma for found in self._learned.values())
         if self._told_decimal and not (self.told and (points or commas)):
             return self._told_decimal
         return "" if points == commas else "." if points else ","
@@ -272,13 +260,6 @@ class RawTable:
         """The decimal sign that the user named, or that of the training file for its separator."""
         text, separator = self.reading.text, max(part.separator for part in self.parts)
         return text.decimal if text and (not self.told or text.separator == separator) else ""
-
-    @cached_property
-    def _signs(self) -> dict[str, str]:
-        """The signs of currencies and percent, by column."""
-        if self.told:
-            return self.reading.text.signs if self.reading.text else {}
-        return {name: found.sign for name, found in self._learned.items() if found.sign}
 
 
 def _forms(text: Text) -> list[str]:
@@ -296,7 +277,7 @@ def _forms(text: Text) -> list[str]:
 def open_table(path: str, reading: Reading = NOTHING_SAID) -> RawTable:
     """Open the table in a file, in the files of a folder, or in the files that match a pattern.
 
-    A zip file is treated like a folder. Raises UnavailableError if there is no file.
+    Raises UnavailableError if there is no file.
     """
     place = Path(path).expanduser()
     if place.is_dir():
@@ -307,30 +288,24 @@ def open_table(path: str, reading: Reading = NOTHING_SAID) -> RawTable:
                 f"files of its folders are read by a pattern, such as '{place}/*/*.parquet'."
             )
     elif place.is_file():
-        sources = _in_file(place)
+        sources = [_source(place)]
     else:
         names = sorted(glob.glob(str(place)), key=_natural)
         files = [Path(name) for name in names if Path(name).is_file()]
         if not files:
             what = "matches no file" if glob.has_magic(str(place)) else "does not exist"
             raise UnavailableError(f"the data file {place} {what}.")
-        sources = [source for file in files for source in _in_file(file)]
+        sources = [_source(file) for file in files]
     return RawTable(str(place), tuple(open_format(source, reading) for source in sources), reading)
 
 
 def _in_folder(folder: Path) -> list[FileSource]:
-    """The data files of a folder."""
+    """The data files of a folder: tables or, if there are none, files that may be tables."""
     inside = sorted(folder.iterdir(), key=lambda path: _natural(path.name))
-    names = data_files([path.name for path in inside if path.is_file()])
-    return [source for name in names for source in _in_file(folder / name)]
-
-
-def data_files(names: Sequence[str]) -> list[str]:
-    """The names of tables or, if there are none, of files that may be tables."""
-    seen = [name for name in names if not PurePosixPath(name).name.startswith((".", "_"))]
-    return [name for name in seen if name.lower().endswith(TABLES)] or [
-        name for name in seen if name.lower().endswith(DOCUMENTS)
-    ]
+    seen = [path for path in inside if path.is_file() and not path.name.startswith((".", "_"))]
+    tables = [path for path in seen if path.name.lower().endswith(TABLES)]
+    others = [path for path in seen if path.name.lower().endswith(DOCUMENTS)]
+    return [_source(path) for path in tables or others]
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -340,33 +315,11 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [*key, (-1, name)]
 
 
-def _in_file(path: Path) -> list[FileSource]:
-    """A file or, if it is a zip file, the data files in it."""
+def _source(path: Path) -> FileSource:
     source = FileSource(str(path), partial(path.open, "rb"), path)
     if source.magic.startswith(b"\x1f\x8b") or path.suffix.lower() == ".gz":
-        return [FileSource(str(path), partial(Unpacked, path))]
-    if not source.magic.startswith(b"PK\3\4") and path.suffix.lower() != ".zip":
-        return [source]
-    with explained(str(path)), zipfile.ZipFile(path) as archive:
-        members = {file.filename: file for file in archive.infolist() if not file.is_dir()}
-    if "[Content_Types].xml" in members:  # a workbook
-        return [source]
-    names = data_files([name for name in members if "__MACOSX" not in name])
-    if not names:
-        raise UnavailableError(f"{path} holds no data file; expected {', '.join(SUFFIXES)}.")
-    if any(members[name].flag_bits & 1 for name in names):
-        raise DataError(f"{path}: the zip file has a password; unpack it yourself.")
-    check_size(sum(members[name].file_size for name in names), str(path))
-    return [
-        FileSource(f"{path}/{name}", partial(_member, path, name))
-        for name in sorted(names, key=_natural)
-    ]
-
-
-def _member(path: Path, name: str) -> Any:
-    with zipfile.ZipFile(path) as archive:
-        file = archive.open(name)
-    return Unpacked(fileobj=file) if name.lower().endswith(".gz") else file
+        return FileSource(str(path), partial(Unpacked, path))
+    return source
 
 
 def frame_table(

@@ -26,7 +26,7 @@ import pyarrow.parquet
 
 from forecaster.base.errors import DataError, StorageError
 from forecaster.base.extras import needed
-from forecaster.datasets.reader.dialect import Head, check_letters, read_head
+from forecaster.datasets.reader.dialect import Head, other_letter, read_head
 from forecaster.datasets.reading import Reading, Text
 
 LARGEST = 2**36
@@ -170,7 +170,7 @@ class TextFile(Format):
         names = list(self.names)
         names_in = "card" if self.head.bare else "header"
         with (
-            explained(self.name, "CSV table", self._wrong_letter, names_in),
+            explained(self.name, "CSV table", self.head.text.encoding, names_in),
             closing(self.open()) as raw,
         ):
             stream = pa.PythonFile(raw, "r")
@@ -197,13 +197,6 @@ class TextFile(Format):
                 raise
             with reader:
                 yield from reader
-
-    def _wrong_letter(self) -> None:
-        """Raise DataError for the first line whose encoding differs from the lines before it."""
-        encoding = self.head.text.encoding
-        if encoding != "utf-16":
-            with self.open() as stream:
-                check_letters(stream, encoding, self.name)
 
 
 class Workbook(TextFile):
@@ -234,7 +227,9 @@ class Workbook(TextFile):
                 self.sheets = book.sheet_names
                 rows = book.get_sheet_by_index(0).to_python()
             except calamine.CalamineError as error:
-                raise DataError(f"{self.name}: not a complete workbook: {error}") from None
+                raise DataError(
+                    f"{self.name}: not a complete workbook: {error}. A zip file has to be unpacked."
+                ) from None
         text = io.StringIO(newline="")
         lines = ([_cell(cell) for cell in row] for row in rows)
         csv.writer(text, lineterminator="\n").writerows(line for line in lines if any(line))
@@ -280,9 +275,9 @@ class Unpacked(gzip.GzipFile):
 
 @contextmanager
 def explained(
-    name: str, what: str = "", look: Callable[[], None] | None = None, names: str = "header"
+    name: str, what: str = "", encoding: str = "", names: str = "header"
 ) -> Iterator[None]:
-    """Replace errors of Arrow and the system about a file by ours; `look` may find a better one."""
+    """Replace errors of Arrow and the system about a file, perhaps in an encoding, by ours."""
     try:
         yield
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -292,8 +287,8 @@ def explained(
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and error.strerror is not None:
             raise StorageError(f"{name}: cannot be read: {error.strerror}") from None
-        if look is not None and (isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)):
-            look()
+        if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
+            raise DataError(other_letter(name, encoding)) from None
         raise DataError(f"{name}: {row_error(str(error), what, names)}") from None
 
 

@@ -132,7 +132,7 @@ class Reader:
         ahead = said.read_as(said.future_covariates)
         cells = Values(int(items.bounds[-1]), len(columns) + len(ahead), said.policy == "resample")
         found = {kind: Occurrences() for kind in ("duplicates", "differing", "snapped", "off")}
-        static = Attributes(said.static, len(items), self.table, self.numbers)
+        static = Attributes(said.static, len(items), self.table)
         self._fill(cells, ids, item_of, items, grid, found, static)
         gaps = Occurrences(int((~cells.seen).sum()))
         if gaps.count:
@@ -311,7 +311,7 @@ class Reader:
     def numbers(self, rows: Rows, column: str) -> NDArray[np.float64]:
         """The cells of a column as numbers."""
         complain = self._complain(rows, column)
-        return to_numbers(rows.cells[column], complain, self.table.how(column, rows.file))
+        return to_numbers(rows.cells[column], complain, self.table.how(rows.file))
 
     def _complain(self, rows: Rows, column: str) -> Complain:
         def complain(row: int, what: str) -> DataError:

@@ -118,12 +118,11 @@ function formOf(texts, card, column) {
 
 const MISSING = new Set(["", "na", "n/a", "#na", "#n/a", "<na>", "nan", "-nan", "null", "none", "-", "--", "–", "—", ".", "..", "?", ":"]);
 const BLANK = "[ \u00a0\u202f\u2009]";
-const SIGN = "(?:%|[$€£¥₹₽₩₺₴₪₫฿₦₱¢]|(?:US|A|C|CA|AU|NZ|HK|S|R)\\$|kr\\.?|zł|Kč|Ft|Fr\\.|USD|EUR|GBP|JPY|CHF|CNY|AUD|CAD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|RON|BGN|ISK|INR|BRL|MXN|ZAR|TRY|UAH)";
 const GROUPS = `[1-9]\\d{0,2}(?:(?:${BLANK}\\d{3})+|(?:['’]\\d{3})+`;
 const POINT = `(?:${GROUPS}|(?:,\\d{3})+)(?:\\.\\d*)?|(?:\\d+\\.?\\d*|\\.\\d+)(?:[eE][-+]?\\d+)?)`;
 const COMMA = `(?:${GROUPS}|(?:\\.\\d{3})+)(?:,\\d*)?|(?:\\d+,?\\d*|,\\d+)(?:[eE][-+]?\\d+)?)`;
 const WRITTEN = { ".": new RegExp(`^${POINT}$`), ",": new RegExp(`^${COMMA}$`) };
-const NUMBER = new RegExp(`^(?<minus>[-+−]?)${BLANK}?(?<front>${SIGN}?)${BLANK}?(?<inner>[-+−]?)${BLANK}?(?<body>${POINT}|${COMMA})${BLANK}?(?<back>${SIGN}?)$`);
+const NUMBER = new RegExp(`^(?<minus>[-+−]?)${BLANK}?(?<body>${POINT}|${COMMA})$`);
 const FLAG = /^(true|false|yes|no)$/i;
 const LONGEST = 100; // the most characters of a number
 
@@ -191,16 +190,11 @@ function numbersOf(csv, rows, column, card, decimal) {
     }
     sign = found[","] ? "," : ".";
   }
-  let usual = card.reading.text?.signs?.[column] || "";
   return all.map((parts, i) => {
     if (!parts) return null;
     if (!WRITTEN[sign].test(parts.body)) throw new Refused(`${where(i)}: ${shown(words[i])} is not a number; the others have a decimal ${sign === "," ? "comma" : "point"}.`);
-    const own = parts.front + parts.back;
-    const fits = own === usual || (usual !== "%" && own !== "%" && !(own && usual)) || (usual === "%" && /^0([.,]0)?$/.test(words[i]));
-    if (!fits) throw new Refused(`${where(i)}: ${shown(words[i])} has ${own ? `the sign ${own}` : "no sign"}, the other numbers of the column ${usual || "none"}.`);
-    usual ||= own;
     const digits = parts.body.replace(sign === "," ? /[.'’ \u00a0\u202f\u2009]/g : /[,'’ \u00a0\u202f\u2009]/g, "").replace(",", ".");
-    const value = Number(digits) * (/[-−]/.test(parts.minus) !== /[-−]/.test(parts.inner) ? -1 : 1);
+    const value = Number(digits) * (/[-−]/.test(parts.minus) ? -1 : 1);
     return marks.some((mark) => mark !== "" && Number(mark) === value) ? null : value;
   });
 }
