@@ -106,7 +106,7 @@ def data_check(
     past, _, steps = problem.config.window.lengths()
     found = check.report(dataset, steps, past, borders, oddities)
     drawn = picture or Path(f"{dataset.name}-check.png")
-    draw(check.figure(dataset, borders, oddities), drawn)
+    draw(check.figure(dataset, borders), drawn)
     advice = check.advice(found)
     command = asked.command(
         "train", data=file, time=dataset.time, id=dataset.id, freq=dataset.freq,

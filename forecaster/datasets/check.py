@@ -1,26 +1,21 @@
 """Check a file before training: what it holds and what training would make of it."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
 from forecaster.datasets.card import Borders
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.items import Items
 from forecaster.datasets.oddities import Oddity
-from forecaster.datasets.series import Series
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = 6
 """Series or columns in the figure."""
-
-POINTS = 1500
-"""Positions along the time axis of the figure; the values at one are drawn from least to most."""
 
 
 def report(
@@ -65,7 +60,7 @@ def report(
         },
         "look_back": past,
         "horizon": horizon,
-        "oddities": [oddity.to_dict() for oddity in oddities],
+        "oddities": [asdict(oddity) for oddity in oddities],
         "said": list(dataset.said),
     }  # fmt: skip
 
@@ -134,31 +129,21 @@ def advice(found: dict[str, Any]) -> str:
     )
 
 
-def figure(dataset: Dataset, borders: Borders, oddities: Sequence[Oddity] = ()) -> "Figure":
-    """A figure of the series over time, with the borders of the parts and the oddities.
-
-    It shows some targets, or some series of a panel, starting with those that have oddities. Marks
-    of missing values are not drawn as values.
-    """
+def figure(dataset: Dataset, borders: Borders) -> "Figure":
+    """A figure of some targets, or of some series of a panel, with the borders of the parts."""
     from matplotlib.figure import Figure
 
     series, items = dataset.series, dataset.series.items or Items.single(len(dataset.series.values))
     names = dataset.targets if series.items is None else items.names
-    targets = [oddity for oddity in oddities if oddity.column in dataset.targets]
-    odd = [
-        dataset.targets.index(oddity.column) if series.items is None else items.locate(first)[0]
-        for oddity in targets
-        for first, _ in oddity.spans
-    ]
-    spread = np.linspace(0, len(names) - 1, min(len(names), SHOWN)).astype(int).tolist()
-    chosen = sorted([*dict.fromkeys([*odd, *spread])][:SHOWN])
+    chosen = np.linspace(0, len(names) - 1, min(len(names), SHOWN)).astype(int).tolist()
     picture = Figure(figsize=(9, 1.3 + 1.5 * len(chosen)), layout="constrained")
     axes = picture.subplots(len(chosen), 1, sharex=True, squeeze=False)[:, 0]
     for axis, number in zip(axes, chosen, strict=True):
         item, name = (0, names[number]) if series.items is None else (number, series.columns[0])
+        rows = slice(*items.bounds[item : item + 2])
+        stamps = series.times[items.places[item] :][: items.lengths[item]]
+        axis.plot(stamps, series.values[rows, series.columns.index(name)], linewidth=0.8)
         ends = borders.each[number][:2] if borders.each else (borders.train, borders.validation)
-        own = [oddity for oddity in targets if oddity.column == name]
-        _draw(axis, series, items, item, series.columns.index(name), own)
         for end in ends:
             stamp = series.times[min(end, len(series.times) - 1)]
             axis.axvline(stamp, color="0.4", linestyle="--", linewidth=0.8)
@@ -166,41 +151,7 @@ def figure(dataset: Dataset, borders: Borders, oddities: Sequence[Oddity] = ()) 
     axes[0].set_xlim(series.times[0], series.times[-1])
     more = f", and {len(names) - len(chosen):,} more" * (len(names) > len(chosen))
     picture.suptitle(
-        f"{dataset.name}: {len(chosen)} series{more}\ndashed: the ends of training and validation"
-        + "; red: what stands out" * bool(targets),
+        f"{dataset.name}: {len(chosen)} series{more}\ndashed: the ends of training and validation",
         fontsize="medium",
     )
     return picture
-
-
-def _draw(
-    axis: Any, series: Series, items: Items, item: int, column: int, oddities: Sequence[Oddity]
-) -> None:
-    """Draw a column of an item with its oddities."""
-    first, last = items.bounds[item : item + 2].tolist()
-    place = int(items.places[item])
-    stamps = series.times[place : place + last - first]
-    values = np.array(series.values[first:last, column], dtype=np.float64)
-    spans = []
-    for oddity in oddities:
-        for span in oddity.spans:
-            if first <= span[0] < last:
-                begin, end = span[0] - first, min(span[1], last) - first
-                spans.append((stamps[begin], stamps[end - 1] - stamps[begin]))
-                if oddity.kind == "sentinel":
-                    values[begin:end] = np.nan
-    at, low, high = _envelope(values)
-    axis.fill_between(stamps[at], low, high, linewidth=0.8, color="C0")
-    axis.broken_barh(
-        spans, (0, 1), transform=axis.get_xaxis_transform(), color="C3", alpha=0.4, linewidth=1
-    )
-
-
-def _envelope(
-    values: NDArray[np.float64],
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """At most POINTS positions along the values (N,), and the least and greatest value at each."""
-    width = -(-len(values) // POINTS)
-    places = np.arange(len(values))
-    bins = pd.Series(values).groupby(places // width)
-    return places[::width], np.asarray(bins.min()), np.asarray(bins.max())

@@ -7,7 +7,7 @@ statistics, and misses an oddity rather than report a false one. Nothing is chan
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ from forecaster.datasets.series import Series
 
 Kind: TypeAlias = Literal["sentinel", "outlier", "shift", "empty"]
 Numbers: TypeAlias = NDArray[np.float64]
-Spans: TypeAlias = list[tuple[int, int]]
+Rows: TypeAlias = list[int]
+"""The first rows, in the table of values, of what stands out."""
 
 MARKS = (-99, -999, -9999, -99999, -999999, 999, 9999, 99999, 999999, -32768, 32767, 65535)
 """Numbers that mark a missing value in many files."""
@@ -39,27 +40,17 @@ SAMPLE = 2**16
 """The most values of a part, evenly spaced, from which its level is found."""
 MOST_SAID = 5
 """The most sentences about oddities."""
-KEPT = 1000
-"""The most spans of one oddity that are kept for pictures."""
 
 
 @dataclass(frozen=True)
 class Oddity:
-    """Something that stands out in a column: how often, where first, and in words.
-
-    `spans` are rows [first, last) of the table of values, the first KEPT of them.
-    """
+    """Something that stands out in a column: how often, where first, and in words."""
 
     kind: Kind
     column: str
     count: int
     where: str
     text: str
-    spans: tuple[tuple[int, int], ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON, without the spans."""
-        return {name: getattr(self, name) for name in ("kind", "column", "count", "where", "text")}
 
 
 def find_oddities(series: Series, borders: Borders) -> tuple[Oddity, ...]:
@@ -94,7 +85,7 @@ class _Column:
         self.items = series.items or Items.single(len(series.values))
         count = len(self.items)
         self.chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_ITEMS)).astype(int))
-        self.marks: dict[int, Spans] = {}
+        self.marks: dict[int, Rows] = {}
         self.marks = self._find_marks()
         self.flag = all(
             (np.isnan(values) | (values == 0) | (values == 1)).all()
@@ -102,37 +93,29 @@ class _Column:
         )
 
     def oddities(self, borders: Borders) -> Iterator[Oddity]:
-        for mark, spans in self.marks.items():
-            first = f"{'first ' * (len(spans) > 1)}at {self._where(spans[0][0])}"
-            what = f"{mark} occurs {_times(len(spans))}, {first}, far from all other values"
+        for mark, rows in self.marks.items():
+            first = f"{'first ' * (len(rows) > 1)}at {self._where(rows[0])}"
+            what = f"{mark} occurs {_times(len(rows))}, {first}, far from all other values"
             remedy = f"{spelled('missing', [str(mark)])} reads it as a missing value"
-            yield self._oddity("sentinel", spans, f"{what}; {remedy}")
+            yield self._oddity("sentinel", rows, f"{what}; {remedy}")
         for part, steps in borders.parts.items():
             yield from self._empty(part, *steps)
         if self.flag:
             return
-        outliers = [
-            (begin + row, begin + row + 1)
-            for begin, values in self._stretches()
-            for row in outlying(values)
-        ]
+        outliers = [begin + row for begin, values in self._stretches() for row in outlying(values)]
         if outliers:
             lie = "value lies" if len(outliers) == 1 else "values lie"
             what = f"{len(outliers):,} {lie} far from those before and after"
-            yield self._oddity("outlier", outliers, f"{what}, {self._first(outliers)}")
+            first = f"{self.series.values[outliers[0], self.place]:g}"
+            where = f"{'first ' * (len(outliers) > 1)}{first} at {self._where(outliers[0])}"
+            yield self._oddity("outlier", outliers, f"{what}, {where}")
         for part, steps in borders.parts.items():
             if part != "train":
                 yield from self._shift(part, borders.parts["train"][1], *steps)
 
-    def _oddity(self, kind: Kind, spans: Spans, what: str) -> Oddity:
+    def _oddity(self, kind: Kind, rows: Rows, what: str) -> Oddity:
         name = self.series.columns[self.place]
-        where, text = self._where(spans[0][0]), f"Column '{name}': {what}."
-        return Oddity(kind, name, len(spans), where, text, tuple(spans[:KEPT]))
-
-    def _first(self, spans: Spans) -> str:
-        row = spans[0][0]
-        which = "" if len(spans) == 1 else "first "
-        return f"{which}{self.series.values[row, self.place]:g} at {self._where(row)}"
+        return Oddity(kind, name, len(rows), self._where(rows[0]), f"Column '{name}': {what}.")
 
     def _where(self, row: int) -> str:
         item, step = self.items.locate(row)
@@ -153,27 +136,25 @@ class _Column:
             for row in range(begin, end, ROWS):
                 yield row, self._values(row, min(row + ROWS, end))
 
-    def _find_marks(self) -> dict[int, Spans]:
+    def _find_marks(self) -> dict[int, Rows]:
         """The rows of each mark that is far from all other values, very far if it occurs once."""
-        found: dict[int, Spans] = {mark: [] for mark in MARKS}
+        found: dict[int, Rows] = {mark: [] for mark in MARKS}
         low, high = np.inf, -np.inf
         for begin, values in self._stretches():
             rest = ~np.isnan(values)
-            for mark, spans in found.items():
+            for mark, rows in found.items():
                 here = values == mark
-                if here.any():
-                    rows = (begin + np.flatnonzero(here)).tolist()
-                    spans += [(row, row + 1) for row in rows]
-                    rest &= ~here
+                rows += (begin + np.flatnonzero(here)).tolist()
+                rest &= ~here
             if rest.any():
                 low, high = min(low, values[rest].min()), max(high, values[rest].max())
         width = high - low
         return {
-            mark: spans
-            for mark, spans in found.items()
-            if spans
+            mark: rows
+            for mark, rows in found.items()
+            if rows
             and width > 0
-            and max(low - mark, mark - high) > width * (1 if len(spans) > 1 else 10)
+            and max(low - mark, mark - high) > width * (1 if len(rows) > 1 else 10)
         }
 
     def _empty(self, part: str, begin: End, end: End) -> Iterator[Oddity]:
@@ -183,14 +164,15 @@ class _Column:
             (bounds + self.items.rows_before(step)[self.chosen]).tolist() for step in (begin, end)
         )
         spans = [span for span in zip(firsts, lasts, strict=True) if span[0] < span[1]]
+        firsts = [first for first, _ in spans]
         if not spans or any((~np.isnan(self._values(*span))).any() for span in spans):
             return
         if any((~np.isnan(values)).any() for _, values in self._stretches()):
-            yield self._oddity("empty", spans, f"it has no value in the {part} steps")
+            yield self._oddity("empty", firsts, f"it has no value in the {part} steps")
 
     def _shift(self, part: str, train: End, begin: End, end: End) -> Iterator[Oddity]:
         """Yield a part with most values outside the range of 98 % of the training values."""
-        spans = []
+        shifted = []
         what = ""
         ends = [self.items.rows_before(step) for step in (train, begin, end)]
         for item in self.chosen:
@@ -204,14 +186,14 @@ class _Column:
             low, high = np.quantile(usual, [0.01, 0.99])
             share = ((new < low) | (new > high)).mean()
             if share > 0.5:
-                spans.append((first + rows[0], first + rows[1]))
+                shifted.append(first + rows[0])
                 what = f"{100 * share:.0f} % of the {part} values lie outside "
                 what += f"{low:.4g} to {high:.4g},"
         if self.series.items is not None:
-            what = f"in {len(spans)} of {len(self.chosen)} series most {part} values lie outside"
-        if spans:
+            what = f"in {len(shifted)} of {len(self.chosen)} series most {part} values lie outside"
+        if shifted:
             where = "where 98 % of the training values lie"
-            yield self._oddity("shift", spans, f"the level shifts: {what} {where}")
+            yield self._oddity("shift", shifted, f"the level shifts: {what} {where}")
 
 
 def _times(count: int) -> str:
