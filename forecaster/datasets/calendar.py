@@ -156,15 +156,11 @@ def check_region(region: str) -> str:
 
     country, _, state = region.partition("-")
     known = holidays.list_supported_countries()
-    if country not in known:
+    if country not in known or (state and state not in known[country]):
+        parts = f"; {country} has the parts {', '.join(known[country])}" if country in known else ""
         raise DataError(
             f"no public holidays of '{region}' are known. Expected a country code of two letters, "
-            "such as DE, or a country with a state, such as AU-VIC."
-        )
-    if state and state not in known[country]:
-        raise DataError(
-            f"no public holidays of '{region}' are known; the parts of {country} are: "
-            f"{', '.join(known[country]) or 'none'}."
+            f"such as DE, or a country with a state, such as AU-VIC{parts}."
         )
     return region
 

@@ -1,7 +1,7 @@
 """Features of a step that are known ahead of time, in addition to its calendar."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -123,16 +123,8 @@ class KnownInputs:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "columns": list(self.columns),
-            "scaler": self.scaler and self.scaler.to_dict(),
-            "attributes": [
-                {"name": a.name, "words": list(a.words), "mean": a.mean, "std": a.std}
-                for a in self.attributes
-            ],
-            "low": list(self.low),
-            "high": list(self.high),
-        }
+        scaler = self.scaler and self.scaler.to_dict()
+        return {**asdict(replace(self, scaler=None)), "scaler": scaler}
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Self:
