@@ -34,20 +34,15 @@ BLOB = blob_id(BODY)
 CHECKSUMS = {"sha256": {"sha256": hashlib.sha256(BODY).hexdigest()}, "blob": {"git_blob": BLOB}}
 
 
-@pytest.fixture(params=CHECKSUMS)
+@pytest.fixture
 def card(httpserver, request):
     """A card whose file is BODY, available only from the server of the test."""
     source = Source(
         files=("sub/tiny.csv", "tiny.csv"),
         urls=(httpserver.url_for("/one/tiny.csv"), httpserver.url_for("/two/tiny.csv")),
-        **CHECKSUMS[request.param],
+        **CHECKSUMS[getattr(request, "param", "sha256")],
     )
     return load_card("ETTh1").model_copy(update={"name": "tiny", "sources": (source,)})
-
-
-def with_urls(card, *urls):
-    source = card.sources[0].model_copy(update={"urls": urls})
-    return card.model_copy(update={"sources": (source,)})
 
 
 def put(folder, name="tiny.csv", body=BODY):
@@ -62,24 +57,14 @@ def files(folder):
 
 
 def test_download_lands_in_the_cache_and_is_not_repeated(httpserver, card, cache):
-    httpserver.expect_oneshot_request("/one/tiny.csv").respond_with_data(BODY)
-    assert locate(card) == cache / "tiny.csv"
-    assert (cache / "tiny.csv").read_bytes() == BODY
-    assert locate(card) == cache / "tiny.csv"
-    assert len(httpserver.log) == 1
-    assert files(cache) == ["tiny.csv"]
-
-
-def test_a_filled_cache_needs_no_network(card, cache, monkeypatch):
-    monkeypatch.setattr(requests, "get", lambda *_, **__: pytest.fail("asked the network"))
-    file = put(cache)
-    assert locate(card) == file
-
-
-def test_the_second_address_is_tried(httpserver, card, cache):
+    put(cache, body=b"damaged")
     httpserver.expect_request("/one/tiny.csv").respond_with_data("gone", status=404)
-    httpserver.expect_request("/two/tiny.csv").respond_with_data(BODY)
-    assert locate(card) == cache / "tiny.csv"
+    httpserver.expect_oneshot_request("/two/tiny.csv").respond_with_data(BODY)
+    for _ in range(2):
+        assert locate(card) == cache / "tiny.csv"
+        assert (cache / "tiny.csv").read_bytes() == BODY
+    assert len(httpserver.log) == 2
+    assert files(cache) == ["tiny.csv"]
 
 
 def half(_request):
@@ -113,29 +98,7 @@ def test_a_failed_download_leaves_the_cache_as_it_was(httpserver, card, cache, a
     assert not old or (cache / "tiny.csv").read_bytes() == old
 
 
-def test_a_damaged_file_in_the_cache_is_replaced(httpserver, card, cache):
-    put(cache, body=b"damaged")
-    httpserver.expect_request("/one/tiny.csv").respond_with_data(BODY)
-    assert locate(card).read_bytes() == BODY
-
-
-def test_a_server_that_is_gone(card, cache, free_port):
-    url = f"http://127.0.0.1:{free_port}/tiny.csv"
-    with pytest.raises(UnavailableError, match=r"/tiny\.csv: ConnectionError"):
-        locate(with_urls(card, url))
-    assert files(cache) == []
-
-
-@pytest.fixture
-def free_port():
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def test_connecting_takes_five_seconds_at_most(card, monkeypatch):
+def test_a_server_that_is_gone(card, cache, monkeypatch):
     timeouts = []
 
     def get(url, timeout, **_):
@@ -143,9 +106,10 @@ def test_connecting_takes_five_seconds_at_most(card, monkeypatch):
         raise requests.ConnectTimeout(url)
 
     monkeypatch.setattr(requests, "get", get)
-    with pytest.raises(UnavailableError, match="ConnectTimeout"):
+    with pytest.raises(UnavailableError, match=r"/tiny\.csv: ConnectTimeout"):
         locate(card)
     assert timeouts == [(5, 60)] * 2
+    assert files(cache) == []
 
 
 LOCATE = """
@@ -211,6 +175,7 @@ def test_the_order_of_the_places(httpserver, card, cache, tmp_path, monkeypatch)
     assert len(httpserver.log) == 1
 
 
+@pytest.mark.parametrize("card", CHECKSUMS, indirect=True)
 @pytest.mark.parametrize("place", ["data", "work/data/raw"])
 def test_a_file_found_but_not_named_must_be_the_cards(card, tmp_path, monkeypatch, place):
     (tmp_path / "data").mkdir()
@@ -236,7 +201,7 @@ def test_a_named_file_is_used_as_it_is_or_not_at_all(card, tmp_path):
 def test_a_wrong_variable_is_not_passed_over(card, cache, monkeypatch):
     put(cache)
     monkeypatch.setenv("FORECASTER_DATA", "/no/such/folder")
-    with pytest.raises(ConfigError, match="FORECASTER_DATA=/no/such/folder: no such folder"):
+    with pytest.raises(ConfigError, match="FORECASTER_DATA=/no/such/folder"):
         locate(card)
 
 
@@ -244,16 +209,10 @@ def test_the_message_names_every_place_and_the_ways_out(httpserver, card, cache,
     httpserver.expect_request("/one/tiny.csv").respond_with_data("", status=404)
     with pytest.raises(UnavailableError) as caught:
         locate(card)
-    message = str(caught.value)
-    for part in [
-        str(tmp_path / "work/data/raw"),
-        str(cache),
-        f"{card.sources[0].urls[0]}: HTTP status 404",
-        "put tiny.csv into data/raw",
-        "FORECASTER_DATA",
-        "--set data.path=FILE",
-    ]:
-        assert part in message
+    places = (str(tmp_path / "work/data/raw"), str(cache))
+    failed = f"{card.sources[0].urls[0]}: HTTP status 404"
+    for part in (*places, failed, "FORECASTER_DATA", "--set data.path=FILE"):
+        assert part in str(caught.value)
 
 
 def test_the_sample_comes_with_its_package():

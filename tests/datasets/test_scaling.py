@@ -3,37 +3,53 @@ import json
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from forecaster.base.errors import DataError
 from forecaster.datasets import Items, Scaler, scaling
 
-
-@pytest.fixture
-def values():
-    return np.random.default_rng(0).normal([5, -300, 1e6], [2, 0.1, 1e5], (101, 3))
+NUMBERS = st.one_of(st.just(np.nan), st.floats(-1e150, 1e150))
 
 
-def test_mean_and_population_deviation(values):
+@settings(deadline=None)
+@given(arrays.arrays(float, st.tuples(st.integers(1, 30), st.integers(1, 3)), elements=NUMBERS))
+def test_a_scaler_standardises_and_its_inverse_undoes_it(values):
+    empty = np.isnan(values).all(axis=0)
+    if empty.any():
+        column = int(empty.argmax()) + 1
+        with pytest.raises(DataError, match=f"column {column} has no value in the {len(values)} "):
+            Scaler.fit(values)
+        return
     scaler = Scaler.fit(values)
-    assert scaler.mean == pytest.approx(values.mean(0), rel=1e-12)
-    assert scaler.std == pytest.approx(values.std(0, ddof=0), rel=1e-12)
     scaled = scaler.transform(values)
-    assert scaled.mean(0) == pytest.approx(0, abs=1e-10)
-    assert scaled.std(0) == pytest.approx(1, rel=1e-12)
+    assert (np.isnan(scaled) == np.isnan(values)).all()
+    largest = np.nanmax(np.abs(values), axis=0)
+    assert (scaler.std > 0).all()
+    assert (np.abs(np.nanmean(scaled, axis=0)) <= 1e-9 + 1e-12 * largest / scaler.std).all()
+    off = np.abs(np.nan_to_num(scaler.inverse(scaled) - values))
+    assert (off <= 1e-9 * largest + 1e-300).all()
+    assert Scaler.from_dict(json.loads(json.dumps(scaler.to_dict()))) == scaler
+    order = list(range(values.shape[1]))[::-1]
+    some = scaler.select(order).transform(values[:, order])
+    assert np.array_equal(some, scaled[:, order], equal_nan=True)
+    tensor = torch.from_numpy(values)
+    assert np.array_equal(scaler.transform(tensor).numpy(), scaled, equal_nan=True)
+    assert scaler.transform(tensor.float()).dtype == torch.float32
 
 
-def test_the_rows_after_the_training_part_change_nothing(values):
-    spoilt = values.copy()
-    spoilt[70:] = 1e9
-    assert Scaler.fit(spoilt[:70]) == Scaler.fit(values[:70])
+def test_mean_and_population_deviation():
+    values = np.random.default_rng(0).normal([5, -300, 1e6], [2, 0.1, 1e5], (101, 3))
+    values[::3, 1] = np.nan
+    scaler = Scaler.fit(values)
+    assert scaler.mean == pytest.approx(np.nanmean(values, axis=0), rel=1e-12)
+    assert scaler.std == pytest.approx(np.nanstd(values, axis=0), rel=1e-9)
 
 
 @pytest.mark.parametrize("constant", [0.0, 7.25, 0.1, 1e30, 1e-30, 5e-324])
 def test_a_constant_column_gets_deviation_one(constant):
-    values = np.full((50, 1), constant)
-    scaler = Scaler.fit(values)
-    assert scaler.std.tolist() == [1.0]
-    assert scaler.transform(values) == pytest.approx(0, abs=1e-12 * abs(constant))
+    assert Scaler.fit(np.full((50, 1), constant)).std.tolist() == [1.0]
 
 
 def test_tiny_deviations_divide_without_overflow():
@@ -50,49 +66,25 @@ def test_too_large_values_are_named():
         Scaler.fit(values, ("day", "load"))
 
 
-def test_inverse_undoes_numpy_and_torch_alike(values):
-    scaler = Scaler.fit(values)
-    assert scaler.inverse(scaler.transform(values)) == pytest.approx(values, rel=1e-12)
-    tensor = torch.from_numpy(values).reshape(1, 101, 3)
-    scaled = scaler.transform(tensor)
-    assert torch.equal(scaled[0], torch.from_numpy(scaler.transform(values)))
-    assert torch.allclose(scaler.inverse(scaled), tensor, rtol=1e-12)
-    assert scaler.transform(tensor.float()).dtype == torch.float32
-
-
-def test_select_takes_columns_in_the_order_asked(values):
-    scaled = Scaler.fit(values).select([2, 0]).transform(values[:, [2, 0]])
-    assert (scaled == Scaler.fit(values).transform(values)[:, [2, 0]]).all()
-
-
-def test_json_keeps_every_bit(values):
-    scaler = Scaler.fit(values)
-    assert Scaler.from_dict(json.loads(json.dumps(scaler.to_dict()))) == scaler
-
-
-def test_missing_values_are_left_out_and_stay_missing(values):
-    holed = values.copy()
-    holed[::3, 1] = np.nan
-    scaler = Scaler.fit(holed)
-    assert scaler.mean[1] == pytest.approx(np.nanmean(holed[:, 1]), rel=1e-12)
-    assert scaler.std[1] == pytest.approx(np.nanstd(holed[:, 1]), rel=1e-9)
-    assert (np.isnan(scaler.transform(holed)) == np.isnan(holed)).all()
-    holed[:, 2] = np.nan
-    with pytest.raises(DataError, match="column 3 has no value in the 101 training rows"):
-        Scaler.fit(holed)
-
-
-@pytest.mark.parametrize("rows", [2, 7, 1000])
-def test_the_items_of_a_panel_are_standardised_each_by_itself(monkeypatch, rows):
-    monkeypatch.setattr(scaling, "ROWS", rows)
-    lengths, places, last, past = [9, 4, 30, 1, 6, 5], [0, 8, 3, 11, 12, 2], 12, 3
-    items = Items(tuple("abcdef"), np.cumsum([0, *lengths]), np.array(places))
-    values = np.random.default_rng(0).normal(50, 3, (sum(lengths), 2))
-    values[[2, 20], [0, 1]] = np.nan
-    values[43] = np.nan  # the only row of item d
-    values[50:, 1] = 7.25
-    scaler = Scaler.fit_items(values, items, last, past)
-    for item, (length, place) in enumerate(zip(lengths, places, strict=True)):
+@settings(max_examples=60, deadline=None)
+@given(
+    spans=st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12)), min_size=1, max_size=6),
+    last=st.integers(0, 20),
+    past=st.integers(1, 4),
+    chunk=st.sampled_from([2, 7, 1000]),
+    seed=st.integers(0, 999),
+)
+def test_the_items_of_a_panel_are_standardised_each_by_itself(spans, last, past, chunk, seed):
+    lengths, places = zip(*spans, strict=True)
+    items = Items([*map(str, places)], np.cumsum([0, *lengths]), np.array(places))
+    random = np.random.default_rng(seed)
+    values = random.normal(50, 3, (sum(lengths), 2))
+    values[random.random(values.shape) < 0.2] = np.nan
+    values[:, 1] = np.where(random.random() < 0.3, 7.25, values[:, 1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scaling, "ROWS", chunk)
+        scaler = Scaler.fit_items(values, items, last, past)
+    for item, (length, place) in enumerate(spans):
         own = values[items.bounds[item] : items.bounds[item] + length]
         known = own[: max(0, last - place)]
         known = known if len(known) > 1 else own[:past]
@@ -100,7 +92,7 @@ def test_the_items_of_a_panel_are_standardised_each_by_itself(monkeypatch, rows)
             seen = known[:, column][~np.isnan(known[:, column])]
             mean, std = (seen.mean(), seen.std()) if len(seen) else (0.0, 1.0)
             assert scaler.mean[item, column] == pytest.approx(mean, rel=1e-12)
-            assert scaler.std[item, column] == pytest.approx(std or 1, rel=1e-9)
+            assert scaler.std[item, column] == pytest.approx(std if std > 1e-9 else 1, rel=1e-9)
 
 
 def test_a_batch_takes_the_scalers_of_its_items():

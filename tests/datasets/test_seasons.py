@@ -10,10 +10,7 @@ from forecaster.datasets.seasons import candidates, infer_seasons, mean_correlat
     ("freq", "expected"),
     [
         ("s", (60, 3600, 86_400)),
-        ("min", (1440, 10_080)),
-        ("10min", (144, 1008)),
         ("15min", (96, 672)),
-        ("30min", (48, 336)),
         ("h", (24, 168)),
         ("5h", ()),
         ("D", (7, 365)),
@@ -100,17 +97,15 @@ class TestHangTogether:
 
     @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
     def test_the_season_that_all_share_does_not_count(self, share):
-        assert mean_correlation(self.draw(share), (24,)) == pytest.approx(share, abs=0.08)
-        assert mean_correlation(self.draw(share), (24, 168)) == pytest.approx(share, abs=0.08)
+        values = self.draw(share)
+        assert mean_correlation(values, (24, 168)) == pytest.approx(share, abs=0.08)
+        values = values * [1, -1]
+        values[:900, 0] = np.nan
+        assert mean_correlation(values, (24,)) == pytest.approx(share, abs=0.08)
 
     def test_without_the_season_it_does(self):
         assert mean_correlation(self.draw(0.0), ()) > 0.9
         assert mean_correlation(self.draw(0.0), (1999,)) > 0.9, "of which no four cycles fit in"
-
-    def test_the_sign_does_not_count_and_gaps_are_left_out(self):
-        values = self.draw(0.5) * [1, -1]
-        values[:900, 0] = np.nan
-        assert mean_correlation(values, (24,)) == pytest.approx(0.5, abs=0.08)
 
     def test_columns_that_are_constant_or_alone(self):
         values = np.concatenate([self.draw(0.5), np.full((2000, 1), 3.0)], axis=1)

@@ -26,26 +26,27 @@ def complain(row, what):
         (pa.array(["1.25", None]).cast(pa.float64()).cast(pa.decimal128(10, 4)), [1.25, None]),
         (pa.array(["", "null"], pa.large_string()), [None, None]),
         (pa.array([None, None], pa.null()), [None, None]),
+        (pa.array([1, -9999, None]), [1, None, None]),
     ],
 )
 def test_cells_as_numbers(cells, expected):
-    numbers = to_numbers(cells, complain)
+    numbers = to_numbers(cells, complain, Written(missing=("-9999",)))
     assert [None if number != number else number for number in numbers.tolist()] == expected
 
 
 @pytest.mark.parametrize(
-    ("cells", "message"),
+    ("cells", "row"),
     [
-        (pa.array(["1", "1.5", "x"]), "row 3: expected a number, got 'x'"),
-        (pa.array(["", "0x1"]), "row 2: expected a number, got '0x1'"),
-        (pa.array(["true", "1"]), "row 1: expected a number, got 'true'"),
-        (pa.array([1.0, float("-inf")]), "row 2: expected a finite number, got -inf"),
-        (pa.array([[1]]), "row 1: expected a number"),
-        (pa.array(["x" * 999]), "row 1: expected a number, got 'xxxxxx"),
+        (pa.array(["1", "1.5", "x"]), 3),
+        (pa.array(["", "0x1"]), 2),
+        (pa.array(["true", "1"]), 1),
+        (pa.array([1.0, float("-inf")]), 2),
+        (pa.array([[1]]), 1),
+        (pa.array(["x" * 999]), 1),
     ],
 )
-def test_cells_that_are_no_numbers(cells, message):
-    with pytest.raises(DataError, match=re.escape(message)) as caught:
+def test_cells_that_are_no_numbers(cells, row):
+    with pytest.raises(DataError, match=f"^row {row}: expected a (finite )?number") as caught:
         to_numbers(cells, complain)
     assert len(str(caught.value)) < 200
 
@@ -70,11 +71,7 @@ OPEN = Written(pointed=False)
         (["1.500", "7", "12"], OPEN, [1500, 7, 12]),
         (["1,500", "7", "12"], Written(), [1500, 7, 12]),
         (["1.500", "7", "12"], Written(), [1.5, 7, 12]),
-        (["$1.50", "$ 2", "-$3", "$-4", "US$5"], Written(sign="$"), None),
-        (["$1.50", "$ 2", "-$3", "$-4", "5"], Written(sign="$"), [1.5, 2, -3, -4, 5]),
-        (["1,50 €", "2€", "\u22123 €"], OPEN, [1.5, 2, -3]),
-        (["EUR 5", "6 EUR"], Written(sign="EUR"), [5, 6]),
-        (["5 %", "0", "7.5%", "-"], Written(sign="%"), [5, 0, 7.5, None]),
+        (["1,50", "- 2", "\u22123"], OPEN, [1.5, -2, -3]),
         (["-", "--", ".", "..", "?", "n/a", "NULL", "#N/A", "None", "1"], POINT, [None] * 9 + [1]),
         (["-9999", "-9999.0", "gap", "1"], Written(missing=("-9999", "gap")), [None] * 3 + [1]),
         (["-9999,0", "1,5"], Written(",", missing=("-9999",)), [None, 1.5]),
@@ -84,21 +81,9 @@ OPEN = Written(pointed=False)
     ],
 )  # fmt: skip
 def test_numbers_in_other_forms(cells, how, expected):
-    if expected is None:
-        with pytest.raises(
-            DataError, match="row 5: got 'US\\$5', but the other numbers are in \\$"
-        ):
-            to_numbers(pa.array(cells), complain, how)
-        return
     for kind in (pa.string(), pa.large_string()):
         numbers = to_numbers(pa.array(cells, kind), complain, how)
         assert [None if n != n else n for n in numbers.tolist()] == expected
-
-
-def test_marks_of_missing_values_among_numbers():
-    cells, how = pa.array([1, -9999, None]), Written(missing=("-9999",))
-    assert to_numbers(cells, complain, how).tolist()[0] == 1
-    assert [n != n for n in to_numbers(cells, complain, how)] == [False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -115,9 +100,8 @@ def test_marks_of_missing_values_among_numbers():
         (["1,23,456"], POINT, "row 1: expected a number, got '1,23,456'"),
         (["0,123"], POINT, "row 1: expected a number, got '0,123'"),
         (["12 34"], COMMA, "row 1: expected a number, got '12 34'"),
-        (["5", "5 %"], POINT, "row 2: got '5 %', but the other numbers have no sign"),
-        (["5", "5 %"], Written(sign="%"), "row 1: got '5', but the other numbers are in percent"),
-        (["$5", "€5"], POINT, "row 2: got '€5', but the other numbers are in $"),
+        (["5", "5 %"], POINT, "row 2: expected a number, got '5 %'"),
+        (["$5"], POINT, "row 1: expected a number, got '$5'"),
         (["5 km"], POINT, "row 1: expected a number, got '5 km'"),
     ],
 )  # fmt: skip
@@ -127,11 +111,9 @@ def test_numbers_that_would_be_a_guess(cells, how, message):
 
 
 def test_what_a_column_tells():
-    learned = learn(pa.array(["1.234,5 €", "-", "7 €", "?"]), OPEN)
-    assert learned.evidence == ("", "1.234,5", "")
-    assert learned.sign == "€"
-    assert not any(learn(pa.array(["a", "b", "1.5"]), OPEN).evidence)
-    assert learn(pa.array(["1", "2.5"]), Written()).evidence.point == "2.5"
+    assert learn(pa.array(["1.234,5", "-", "7", "?"]), OPEN) == ("", "1.234,5", "")
+    assert not any(learn(pa.array(["a", "b", "1.5"]), OPEN))
+    assert learn(pa.array(["1", "2.5"]), Written()).point == "2.5"
 
 
 def found(cells):
@@ -140,22 +122,15 @@ def found(cells):
     return tuple(sorted(met["sky"]))
 
 
-def test_the_words_of_a_column_in_order_but_for_what_is_missing():
+def test_the_words_of_a_column_are_columns_of_0_and_1():
     assert found(["rain", " clear ", None, "gone", "rain"]) == ("clear", "rain")
+    table = indicators(pa.array(["rain", None, "clear"]), ("clear", "rain"), (), complain)
+    np.testing.assert_array_equal(table, [[0, 1], [np.nan, np.nan], [1, 0]])
+    with pytest.raises(DataError, match="row 2: 'snow' is none of the known words: clear, rain"):
+        indicators(pa.array(["rain", "snow"]), ("clear", "rain"), (), complain)
 
 
 def test_too_many_words_are_no_categories():
     assert len(found([f"w{i}" for i in range(MOST_WORDS)])) == MOST_WORDS
     with pytest.raises(DataError, match="here: column 'sky' has more than 50 different words"):
         found([f"w{i}" for i in range(MOST_WORDS + 1)])
-
-
-def test_a_word_is_a_column_of_0_and_1_and_no_word_is_missing():
-    table = indicators(pa.array(["rain", None, "clear"]), ("clear", "rain"), (), complain)
-    expected = [[0, 1], [np.nan, np.nan], [1, 0]]
-    np.testing.assert_array_equal(table, expected)
-
-
-def test_an_unseen_word_is_refused_with_the_known_ones():
-    with pytest.raises(DataError, match="row 2: 'snow' is none of the known words: clear, rain"):
-        indicators(pa.array(["rain", "snow"]), ("clear", "rain"), (), complain)

@@ -1,5 +1,3 @@
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +5,7 @@ import pytest
 from forecaster.base.errors import DataError
 from forecaster.datasets.calendar import future_times
 from forecaster.datasets.reader import history, read
-from forecaster.datasets.reader.clock import counts_time, find_clock, time_columns
+from forecaster.datasets.reader.clock import find_clock, time_columns
 from forecaster.datasets.reader.files import frame_table
 from forecaster.datasets.reading import Reading, Stamps
 
@@ -81,45 +79,35 @@ class TestForms:
             assert again.said == ()
 
     @pytest.mark.parametrize("form", ["%Y%m%d", "%Y", "s"])
-    def test_numbers_of_a_frame_and_of_parquet(self, tmp_path, form):
+    @pytest.mark.parametrize("kind", ["int64", "float64"])
+    def test_numbers_of_a_frame_and_of_parquet(self, tmp_path, form, kind):
         times = YEARS if form == "%Y" else DAYS
-        for kind in ("int64", "float64"):
-            frame = pd.DataFrame({"time": np.array(written(times, form)).astype(kind), "v": 1.5})
-            frame.loc[0, "v"] = 2
-            frame.to_parquet(tmp_path / "x.parquet")
-            assert list(read(str(tmp_path / "x.parquet")).series.times) == list(times)
-            facts = Reading(time="time", targets=("v",), freq=times.freqstr, timezone="UTC")
-            assert list(history(frame, facts).series.times) == list(times)
+        frame = pd.DataFrame({"time": np.array(written(times, form)).astype(kind), "v": 1.5})
+        frame.to_parquet(tmp_path / "x.parquet")
+        own = read(str(tmp_path / "x.parquet"))
+        assert list(own.series.times) == list(times)
+        assert list(history(frame, own.reading).series.times) == list(times)
+        assert own.timezone == ("UTC" if form == "s" else "naive")
 
     @pytest.mark.parametrize(
-        ("form", "sentence"),
+        ("form", "example"),
         [
-            ("%m/%d/%Y", "with the month first: '12/25/2019' is 2019-12-25 00:00:00."),
-            ("%d/%m/%y", "with the day first: '25/12/19' is 2019-12-25 00:00:00. Years of two "
-             "digits are those from 1969 to 2068. They are evenly spaced only in this form."),
-            ("s", "as seconds since 1970, in UTC: '1577232000' is 2019-12-25 00:00:00."),
-            ("%Y%m%d", "as digits, the year first: '20191225' is 2019-12-25 00:00:00."),
+            ("%m/%d/%Y", "with the month first: '12/25/2019' is 2019-12-25 00:00:00"),
+            ("%d/%m/%y", "'25/12/19' is 2019-12-25 00:00:00. Years of two digits are those from"),
+            ("s", "in UTC: '1577232000' is 2019-12-25 00:00:00"),
         ],
-    )  # fmt: skip
-    def test_what_is_not_plain_is_said(self, tmp_path, form, sentence):
-        said = read(put(tmp_path, written(DAYS, form))).said
-        assert f"Stamps are written {sentence}" in said
-        assert ("Stamps carry a time zone: converted to UTC." in said) is False
-
-    def test_counts_since_1970_are_utc(self, tmp_path):
-        own = read(put(tmp_path, written(HOURS, "ms"), column="ts"))
-        assert (own.time, own.timezone, own.freq) == ("ts", "UTC", "h")
+    )
+    def test_what_is_not_plain_is_said(self, tmp_path, form, example):
+        (sentence,) = (s for s in read(put(tmp_path, written(DAYS, form))).said if "Stamps" in s)
+        assert example in sentence
 
     @pytest.mark.parametrize(
         "column",
         [
-            pd.date_range("2020", periods=3, freq="h"),
             pd.date_range("2020", periods=3, freq="h").as_unit("ns"),
-            pd.date_range("2020", periods=3, freq="h").astype(str),
             pd.date_range("2020", periods=3, freq="h").astype(object),
             ["2020-1-1", "2020/01/01 01:00", "2020-01-01T02"],
             ["01.01.2020 0:00:00", "01.01.2020 1:00:00", "13.01.2020 2:00:00"],
-            ["1/1/2020", "1/1/2020 01:00", "1/13/2020 02:00"],
             pd.date_range("2020", periods=3, freq="h", tz="UTC").tz_convert("Asia/Tokyo"),
             ["2020-01-01T00:00Z", "2020-01-01T00:00-01:00", "2020-01-01T00:00-02:00"],
             pd.Series(["2020-01-01", "2020-01-01 01:00", "2020-01-01 02:00"], dtype="category"),
@@ -152,7 +140,6 @@ class TestOrder:
         [
             ("%d/%m/%Y", MONTHS[:20], "day-first"),
             ("%m/%d/%Y", MONTHS[:20], "month-first"),
-            ("%d/%m/%Y %H:%M", pd.date_range("2020-01-03", periods=60, freq="h"), "day-first"),
             ("%m/%d/%y %H:%M", pd.date_range("2020-01-03", periods=60, freq="h"), "month-first"),
             ("%y/%m/%d %H:%M", pd.date_range("2020-01-03", periods=60, freq="h"), "year-first"),
         ],
@@ -162,30 +149,27 @@ class TestOrder:
         assert found == order
         assert "They are evenly spaced only in this form." in said[0]
 
-    @pytest.mark.parametrize("form", ["%d/%m/%Y", "%d/%m/%y"])
-    def test_days_that_may_be_months_are_refused_and_can_be_told(self, form):
-        stamps = pd.date_range("2020-01-01", periods=12).strftime(form)
-        message = (
-            f"'{stamps[1]}' is 2 January 2020 or 1 February 2020, and no stamp of the file shows "
-            "which: name the form with --stamps day-first or --stamps month-first."
-        )
-        with pytest.raises(DataError, match=re.escape(message)):
+    def test_days_that_may_be_months_are_refused_and_can_be_told(self):
+        stamps = pd.date_range("2020-01-01", periods=12).strftime("%d/%m/%Y")
+        message = "'02/01/2020' is 2 January 2020 or 1 February 2020.*--stamps day-first or --stamp"
+        with pytest.raises(DataError, match=message):
             self.order(stamps)
         for order in ("day-first", "month-first"):
             assert self.order(stamps, Stamps(order)) == (order, [])
 
-    def test_what_is_told_has_to_fit(self):
-        with pytest.raises(DataError, match=r"'13/01/2020' is no date with the month first, as --"):
-            self.order(["12/01/2020", "13/01/2020"], Stamps("month-first"))
-        with pytest.raises(DataError, match=r"'2020-01-01' is no date with the day first, as"):
-            self.order(["2020-01-01", "2020-01-02"], Stamps("day-first"))
-
-    def test_both_orders_in_one_file(self):
-        message = "'02/14/2020' is no date with the day first, '13/02/2020' none with the month"
-        with pytest.raises(DataError, match=re.escape(message)):
-            self.order(["13/02/2020", "02/14/2020"])
-        with pytest.raises(DataError, match="'31/02/2020' is no date with the day first"):
-            self.order(["30/01/2020", "31/02/2020"])
+    @pytest.mark.parametrize(
+        ("stamps", "told", "message"),
+        [
+            (["12/01/2020", "13/01/2020"], "month-first", "'13/01/2020' .* as --stamps month-fi"),
+            (["2020-01-01", "2020-01-02"], "day-first", "'2020-01-01' .* as --stamps day-first"),
+            (["13/02/2020", "02/14/2020"], None, "'02/14/2020' is no date .*'13/02/2020' none"),
+            (["30/01/2020", "31/02/2020"], None, "'31/02/2020' is no date"),
+            (["2020-01-01", "2020-01-02"], "stardate", "'stardate', which this version does not"),
+        ],
+    )
+    def test_what_does_not_fit(self, stamps, told, message):
+        with pytest.raises(DataError, match=message):
+            self.order(stamps, told and Stamps(told))
 
 
 class TestOtherFiles:
@@ -195,59 +179,47 @@ class TestOtherFiles:
     def kept(self, tmp_path):
         return read(put(tmp_path, written(DAYS, "%m/%d/%Y"))).reading
 
-    def test_what_is_plain_is_found_anew_and_said(self, tmp_path, kept):
-        for form, words in (
-            ("%Y-%m-%d", "with the year first, such as '2020-01-24'"),
-            ("%d/%m/%Y", "with the day first, such as '24/01/2020'"),
-            ("%d %b %Y", "as day, month's name and year, such as '24 Jan 2020'"),
-        ):
-            file = put(tmp_path, written(DAYS[30:40], form), "next.csv")
-            again = history(file, kept)
-            assert list(again.series.times) == list(DAYS[30:40])
-            assert again.said == (
-                f"Stamps are written differently from those of the training: {words}.",
-            )
+    @pytest.mark.parametrize("form", ["%Y-%m-%d", "%d/%m/%Y", "%d %b %Y"])
+    def test_what_is_plain_is_found_anew_and_said(self, tmp_path, kept, form):
+        stamps = written(DAYS[30:40], form)
+        again = history(put(tmp_path, stamps, "next.csv"), kept)
+        assert list(again.series.times) == list(DAYS[30:40])
+        (sentence,) = again.said
+        assert f"such as '{stamps[0]}'" in sentence
 
     def test_stamps_by_their_type_are_no_other_form(self, kept):
         frame = pd.DataFrame({"time": DAYS[:9], "v": range(9)})
         assert history(frame, kept).said == ()
 
     def test_what_is_not_plain_is_refused(self, tmp_path, kept):
-        (tmp_path / "a").mkdir()
         iso = read(put(tmp_path, written(DAYS, "%Y-%m-%d"))).reading
         file = put(tmp_path, written(DAYS[10:16], "%m/%d/%Y"), "next.csv")
         assert len(history(file, kept).series.times) == 6
-        with pytest.raises(DataError, match=r"no stamp of the file shows which\. Stamps with"):
+        with pytest.raises(DataError, match="no stamp of the file shows which"):
             history(file, iso)
 
 
-class TestWrong:
-    @pytest.mark.parametrize(
-        ("stamps", "message"),
-        [
-            (["2020-01-01"] * 3 + ["01/02/2020"],
-             "row 4, column 'time': '01/02/2020' is written differently from '2020-01-01'"),
-            (["20200101", "20200102", "2020-01-03"], "row 3, column 'time': '2020-01-03' is writ"),
-            (["20200101", "20200102", "20200132"], "row 3, column 'time': expected a stamp with"),
-            (["Jan 2020", "Feb 2020", "2020-03-01"], "'2020-03-01' is written differently from"),
-            (["5 mai 2020", "6 mai 2020"], "got '5 mai 2020'; months are named in English"),
-            (["2020-01-01 05:00 CET"] * 2, "05:00 CET'; months are named in English, time"),
-            (["1", "2"], "got '1'; months are named"),
-            (["2020-01-01", "2020-02-30"], "the date or time '2020-02-30' does not exist"),
-            (["soon", "later"], "row 1, column 'time': expected a stamp with the year first"),
-        ],
-    )  # fmt: skip
-    def test_stamps_that_cannot_be_read(self, tmp_path, stamps, message):
-        with pytest.raises(DataError, match=re.escape(message)):
-            read(put(tmp_path, stamps), Reading(time="time"))
-
-    def test_a_form_that_changes_far_below(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("forecaster.datasets.reader.files.SAMPLE", 5)
-        stamps = written(DAYS, "%d/%m/%Y")[:20] + written(DAYS, "%Y-%m-%d")[20:]
-        with pytest.raises(
-            DataError, match=r"row 21, .*'2020-01-14' is written differently from '2"
-        ):
-            read(put(tmp_path, stamps))
+@pytest.mark.parametrize(
+    ("stamps", "message"),
+    [
+        (["2020-01-01"] * 3 + ["01/02/2020"], "row 4, .*'01/02/2020' is written differently"),
+        (["20200101", "20200102", "2020-01-03"], "row 3, .*'2020-01-03' is written differently"),
+        (["20200101", "20200102", "20200132"], "row 3, column 'time'"),
+        (["Jan 2020", "Feb 2020", "2020-03-01"], "row 3, .*'2020-03-01' is written differently"),
+        (["5 mai 2020", "6 mai 2020"], "row 1, .*months are named in English"),
+        (["2020-01-01 05:00 CET"] * 2, "row 1, .*time zones by an offset"),
+        (["2020-01-01", "2020-02-30"], "row 2, .*'2020-02-30' does not exist"),
+        (["soon", "later"], "row 1, column 'time'"),
+        (
+            written(DAYS, "%d/%m/%Y")[:20] + written(DAYS, "%Y-%m-%d")[20:],
+            "row 21, .*'2020-01-14' is written differently",
+        ),
+    ],
+)
+def test_stamps_that_cannot_be_read(tmp_path, monkeypatch, stamps, message):
+    monkeypatch.setattr("forecaster.datasets.reader.files.SAMPLE", 5)
+    with pytest.raises(DataError, match=message):
+        read(put(tmp_path, stamps), Reading(time="time"))
 
 
 class TestTheTimeColumn:
@@ -265,12 +237,6 @@ class TestTheTimeColumn:
         own = read(put(tmp_path, written(DAYS, "%Y-%m-%d"), column="when", ts=written(DAYS, "s")))
         assert (own.time, own.targets) == ("when", ("ts", "v"))
 
-    def test_which_numbers_count_time(self):
-        table = frame_table(pd.DataFrame({"a": [20200101, 20200102], "b": [1, 2]}), "t", "here")
-        assert counts_time("Date", table.sample["a"])
-        assert not counts_time("sold", table.sample["a"])
-        assert not counts_time("date", table.sample["b"])
-
     def test_several_columns_by_name(self):
         columns = ["Date", "Hour", "a, b", "v"]
         assert time_columns(Reading(), columns) == ()
@@ -281,13 +247,6 @@ class TestTheTimeColumn:
         assert time_columns(kept, columns) == ("Date", "Hour")
         assert time_columns(kept, ["Date", "v"]) == ("Date",)
         assert time_columns(kept, ["v"]) == ("Date", "Hour")
-
-
-def test_a_form_of_a_later_version_is_refused_by_name():
-    table = frame_table(pd.DataFrame({"t": ["2020-01-01", "2020-01-02"]}), "t", "here")
-    reading = Reading(time="t", stamps=Stamps("stardate"))
-    with pytest.raises(DataError, match="form 'stardate', which this version does not know"):
-        find_clock(table, reading, trained=True)
 
 
 DATES = HOURS.strftime("%d/%m/%Y")

@@ -92,13 +92,6 @@ def test_the_first_bytes_tell_the_format(tmp_path, plain):
         assert read(str(tmp_path / name)).series.digest == plain.series.digest
 
 
-def test_a_workbook(tmp_path, plain):
-    file = workbook(tmp_path / "sales.xlsx", [[*TABLE.columns], *rows()])
-    own = read(file)
-    assert own.series.digest == plain.series.digest
-    assert own.said[0] == "The time is column 't'."
-
-
 def test_numbers_of_a_workbook_have_points_whatever_the_training_file_had(tmp_path):
     days = [f"2020-01-{day:02}" for day in range(1, 9)]
     text = tmp_path / "train.csv"
@@ -120,25 +113,23 @@ def test_a_workbook_as_people_write_them(tmp_path, plain):
         "Lines above the rows, left out: 2, such as 'Sales of 2020,,,'.",
         f"{file} has the sheets 'S1', 'S2': the first is read.",
     )
+    ids = [["shop", "t", "y"], *([i, *row[:2]] for i in (7, 8) for row in rows())]
+    items = read(workbook(tmp_path / "a.xlsx", ids), Reading(id=("shop",))).series.items
+    assert items is not None
+    assert items.names == ("7", "8")
     sheet[6][1] = "x"
     with pytest.raises(DataError, match=r"sales.xlsx, row 3 .*column 'a': expected a number"):
         read(workbook(tmp_path / "sales.xlsx", sheet))
-
-
-def test_words_of_a_workbook_may_be_ids(tmp_path):
-    sheet = [["shop", "t", "y"], *([i, *row[:2]] for i in (7, 8) for row in rows())]
-    own = read(workbook(tmp_path / "a.xlsx", sheet), Reading(id=("shop",)))
-    assert own.series.items is not None
-    assert own.series.items.names == ("7", "8")
 
 
 def test_what_is_wrong_with_a_workbook(tmp_path, monkeypatch):
     file = workbook(tmp_path / "a.xlsx", [[]])
     with pytest.raises(DataError, match=r"a.xlsx: the file is empty"):
         read(file)
-    (tmp_path / "b.xlsx").write_bytes(b"PK\3\4" + b"x" * 99)
-    with pytest.raises(DataError, match=r"b.xlsx: not a complete"):
-        read(str(tmp_path / "b.xlsx"))
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.writestr("b.csv", TABLE.to_csv())
+    with pytest.raises(DataError, match=r"b.zip: not a complete workbook: .* unpacked"):
+        read(str(tmp_path / "b.zip"))
     monkeypatch.setattr("forecaster.datasets.reader.formats.WORKBOOK", 999)
     with pytest.raises(DataError, match=r"a.xlsx: unpacks to more than"):
         read(file)
@@ -147,15 +138,20 @@ def test_what_is_wrong_with_a_workbook(tmp_path, monkeypatch):
         read(file)
 
 
-@pytest.mark.parametrize("name", ["sales.xlsx", "sales.parquet"])
-def test_half_a_file(tmp_path, name):
+@pytest.mark.parametrize("name", ["sales.xlsx", "sales.parquet", "sales.csv.gz"])
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:-20], lambda b: b[: len(b) // 2], lambda b: b[:15] + b[20:]]
+)
+def test_a_damaged_file(tmp_path, name, damage):
     file = tmp_path / name
     if name.endswith("xlsx"):
         workbook(file, [[*TABLE.columns], *rows()])
-    else:
+    elif name.endswith("parquet"):
         TABLE.to_parquet(file)
-    file.write_bytes(file.read_bytes()[:-300])
-    with pytest.raises(DataError, match=rf"{name}: not a complete"):
+    else:
+        file.write_bytes(gzip.compress(TABLE.to_csv(index=False).encode()))
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(DataError, match=rf"{name}: not a complete (zip|Parquet|gzip|workbook)"):
         read(str(file))
 
 

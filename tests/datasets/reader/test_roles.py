@@ -1,7 +1,5 @@
 import pandas as pd
-import pytest
 
-from forecaster.base.errors import UsageError
 from forecaster.datasets.reader.files import frame_table
 from forecaster.datasets.reader.roles import Roles, kinds
 from forecaster.datasets.reading import Reading
@@ -30,11 +28,6 @@ def test_what_is_not_said_is_found_and_said():
 def test_a_model_tells_all_so_nothing_is_looked_for():
     told = Reading(time="day", targets=("sold",))
     assert find(told, told=True) == (told, [])
-
-
-def test_a_column_has_one_role():
-    with pytest.raises(UsageError, match="column 'sold' is given two roles"):
-        find(Reading(targets=("sold",), past_covariates=("sold",)))
 
 
 def test_blanks_around_a_name_need_not_be_typed():

@@ -7,7 +7,6 @@ from forecaster.datasets.reader.stamps import (
     FORMS,
     are_clocks,
     as_words,
-    date,
     evenly,
     matches,
     moments,
@@ -72,44 +71,36 @@ def test_every_form_has_an_example():
 
 
 @pytest.mark.parametrize(
-    ("form", "word"),
+    ("form", "words"),
     [
-        ("iso", "2020-02-30"),
-        ("iso", "2020-13-01"),
-        ("iso", "2020-01-01 24:01"),
-        ("iso", "2020-01-01 13:00 PM"),
-        ("iso", "2020-01-01 05:60"),
-        ("day-first", "01/13/2020"),
-        ("month-first", "13/01/2020"),
-        ("day-name-year", "5 mai 2020"),
-        ("year-quarter", "1998 Q5"),
-        ("year-week", "2021 W53"),
-        ("compact", "20200231"),
-        ("compact", "12345678"),
-        ("year", "12"),
-        ("epoch-s", "12"),
-        ("epoch-s", "9999999999"),
-        ("epoch-ms", "1577836800"),
+        ("iso", ["2020-02-30", "2020-13-01", "2020-01-01 24:01", "2020-01-01 13:00 PM"]),
+        ("iso", ["2020-01-01 05:60"]),
+        ("day-first", ["01/13/2020"]),
+        ("month-first", ["13/01/2020"]),
+        ("day-name-year", ["5 mai 2020"]),
+        ("year-quarter", ["1998 Q5"]),
+        ("year-week", ["2021 W53"]),
+        ("compact", ["20200231", "12345678"]),
+        ("year", ["12"]),
+        ("epoch-s", ["12", "9999999999"]),
+        ("epoch-ms", ["1577836800"]),
     ],
 )
-def test_what_no_stamp_is(form, word):
-    assert not moments(pa.array([word, word]), form).good.any()
+def test_what_no_stamp_is(form, words):
+    assert not moments(pa.array(words), form).good.any()
 
 
 @pytest.mark.parametrize(
-    ("word", "stamp"),
+    ("form", "word", "stamp"),
     [
-        ("2020-01-01T05:00Z", "2020-01-01 05:00"),
-        ("2020-01-01 05:00 UTC", "2020-01-01 05:00"),
-        ("2020-01-01 05:00 GMT", "2020-01-01 05:00"),
-        ("2020-01-01 05:00 +01:00", "2020-01-01 04:00"),
-        ("2020-01-01 05:00:00-0230", "2020-01-01 07:30"),
-        ("2020-01-01 05:00+01", "2020-01-01 04:00"),
-        ("1/1/2020 05:00 +01:00", "2020-01-01 04:00"),
+        ("iso", "2020-01-01T05:00Z", "2020-01-01 05:00"),
+        ("iso", "2020-01-01 05:00 UTC", "2020-01-01 05:00"),
+        ("iso", "2020-01-01 05:00:00-0230", "2020-01-01 07:30"),
+        ("iso", "2020-01-01 05:00+01", "2020-01-01 04:00"),
+        ("month-first", "1/1/2020 05:00 +01:00", "2020-01-01 04:00"),
     ],
 )
-def test_stamps_with_a_zone_are_utc(word, stamp):
-    form = "iso" if word.startswith("2020") else "month-first"
+def test_stamps_with_a_zone_are_utc(form, word, stamp):
     found = moments(pa.array([word]), form)
     assert found.zoned.tolist() == found.good.tolist() == [True]
     assert pd.Timestamp(int(found.times[0]), unit="us") == pd.Timestamp(stamp)
@@ -148,7 +139,3 @@ def test_even_stamps_are_one_step_or_whole_months_apart():
     assert not even("2020-01-01", "2020-01-02")
     assert not even("2020-01-01", "2020-01-02", "2020-01-04")
     assert not even("2020-01-01", "2020-02-02", "2020-03-01")
-
-
-def test_a_date_as_people_say_it():
-    assert date(pd.Timestamp("2020-02-01").value // 1000) == "1 February 2020"
