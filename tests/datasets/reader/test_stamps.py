@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -13,45 +15,30 @@ from forecaster.datasets.reader.stamps import (
 )
 
 MEANS = [
-    ("iso", "2020-01-31", "2020-01-31"),
     ("iso", "2020-1-5 7:00", "2020-01-05 07:00"),
     ("iso", "2020/01/31T05", "2020-01-31 05:00"),
-    ("iso", "2020-01", "2020-01-01"),
-    ("iso", "2020-01-31 05:06:07.25", "2020-01-31 05:06:07.25"),
     ("iso", "2020-01-31 05:06:07,123456789", "2020-01-31 05:06:07.123456"),
     ("iso", "2020-01-31 12:30 AM", "2020-01-31 00:30"),
     ("iso", "2020-01-31 24:00", "2020-02-01"),
-    ("day-first", "31/01/2020", "2020-01-31"),
-    ("day-first", "1.2.20 7:05", "2020-02-01 07:05"),
+    ("iso", "2020-01-01 05:00 UTC", "2020-01-01 05:00"),
+    ("iso", "2020-01-01 05:00:00-0230", "2020-01-01 07:30"),
     ("day-first", "31/01/2020, 05:00:00", "2020-01-31 05:00"),
-    ("month-first", "1/31/2020 0:00", "2020-01-31"),
     ("month-first", "1/7/20 1:05 PM", "2020-01-07 13:05"),
     ("month-first", "1/7/69 12 p.m.", "1969-01-07 12:00"),
-    ("month-first", "1/7/68", "2068-01-07"),
+    ("month-first", "1/7/68 05:00 +01:00", "2068-01-07 04:00"),
     ("year-first", "20-01-31 05:00", "2020-01-31 05:00"),
-    ("year-first", "2020.01.31", "2020-01-31"),
-    ("day-name-year", "1-Jan-2020", "2020-01-01"),
     ("day-name-year", "31st January 2020 05:00", "2020-01-31 05:00"),
     ("day-name-year", "Fri, 31 Jan 2020 05:00:00 GMT", "2020-01-31 05:00"),
     ("day-name-year", "05Sept20", "2020-09-05"),
     ("name-day-year", "January 5, 2020", "2020-01-05"),
-    ("name-day-year", "Jan 5 2020 3:00 pm", "2020-01-05 15:00"),
-    ("year-name-day", "2020 January 5", "2020-01-05"),
     ("year-name-day", "2020-Jan", "2020-01-01"),
-    ("name-year", "Jan 2020", "2020-01-01"),
     ("name-year", "Dec-20", "2020-12-01"),
-    ("year-quarter", "1998 Q1", "1998-01-01"),
     ("year-quarter", "1998Q4", "1998-10-01"),
     ("quarter-year", "Q2 1998", "1998-04-01"),
     ("year-week", "2020-W53", "2020-12-28"),
-    ("year-week", "2021W01", "2021-01-04"),
     ("year-month", "2020M07", "2020-07-01"),
-    ("compact", "202001", "2020-01-01"),
-    ("compact", "20200131", "2020-01-31"),
-    ("compact", "2020013105", "2020-01-31 05:00"),
     ("compact", "20200131T050607Z", "2020-01-31 05:06:07"),
     ("year", "1821", "1821-01-01"),
-    ("epoch-s", "1577836800", "2020-01-01"),
     ("epoch-s", "1577836800.5", "2020-01-01 00:00:00.5"),
     ("epoch-ms", "1577836800001", "2020-01-01 00:00:00.001"),
     ("epoch-us", "1577836800000001", "2020-01-01 00:00:00.000001"),
@@ -64,6 +51,8 @@ def test_what_stamps_mean(form, word, stamp):
     found = moments(pa.array([word, "x"]), form)
     assert found.good.tolist() == [True, False]
     assert pd.Timestamp(int(found.times[0]), unit="us") == pd.Timestamp(stamp)
+    zone = re.search(r"(UTC|GMT|Z|:\d\d ?[+-][\d:]+)$", word)
+    assert found.zoned[0] == (form.startswith("epoch") or bool(zone))
 
 
 def test_every_form_has_an_example():
@@ -88,22 +77,6 @@ def test_every_form_has_an_example():
 )
 def test_what_no_stamp_is(form, words):
     assert not moments(pa.array(words), form).good.any()
-
-
-@pytest.mark.parametrize(
-    ("form", "word", "stamp"),
-    [
-        ("iso", "2020-01-01T05:00Z", "2020-01-01 05:00"),
-        ("iso", "2020-01-01 05:00 UTC", "2020-01-01 05:00"),
-        ("iso", "2020-01-01 05:00:00-0230", "2020-01-01 07:30"),
-        ("iso", "2020-01-01 05:00+01", "2020-01-01 04:00"),
-        ("month-first", "1/1/2020 05:00 +01:00", "2020-01-01 04:00"),
-    ],
-)
-def test_stamps_with_a_zone_are_utc(form, word, stamp):
-    found = moments(pa.array([word]), form)
-    assert found.zoned.tolist() == found.good.tolist() == [True]
-    assert pd.Timestamp(int(found.times[0]), unit="us") == pd.Timestamp(stamp)
 
 
 def test_stamps_of_one_column_are_told_one_by_one():
