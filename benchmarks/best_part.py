@@ -21,7 +21,7 @@ from forecaster.base import machine
 from forecaster.base.errors import ForecasterError, UsageError
 from forecaster.base.installation import commit, configs
 from forecaster.config.run_config import load
-from forecaster.datasets import card_names
+from forecaster.datasets.card import card_names
 from forecaster.evaluate import scores
 from forecaster.evaluate.figures import plain
 from forecaster.evaluate.judge import SharedForecasts

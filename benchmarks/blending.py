@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from forecaster.config.run_config import load
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.parts import NETWORK, Network, Part, fit_and_weigh
 from forecaster.parts.blend import nearest

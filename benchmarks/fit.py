@@ -27,7 +27,7 @@ import torch
 from forecaster.base import installation, machine
 from forecaster.base.machine import keeping_memory
 from forecaster.config.run_config import TrainConfig, load
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.model import ForecastModel
 from forecaster.train.loaders import EpochOrder

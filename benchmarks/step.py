@@ -45,7 +45,7 @@ from forecaster.base.machine import keeping_memory, memory_rise
 from forecaster.base.progress import Bar
 from forecaster.base.workers import Worker
 from forecaster.config.run_config import RunConfig, load
-from forecaster.datasets import Batch
+from forecaster.datasets.windows import Batch
 from forecaster.model import Task
 from forecaster.study.bench import Setup, about
 from forecaster.train.module import ForecastModule

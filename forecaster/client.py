@@ -241,7 +241,7 @@ def _series(
 
 
 def _later(start: "pd.Timestamp", steps: int, freq: str) -> "pd.Timestamp":
-    from forecaster.datasets import future_times
+    from forecaster.datasets.calendar import future_times
 
     return future_times(start, steps, freq)[-1] if steps else start
 

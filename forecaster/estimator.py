@@ -303,7 +303,7 @@ class Forecaster:
         80, or the widest that the model has if that is less. `series` is one of a panel, by default
         its first. Raises UsageError and DataError as `predict` does.
         """
-        from forecaster.datasets import future_times
+        from forecaster.datasets.calendar import future_times
         from forecaster.evaluate.display import band_label, forecast_figure
 
         table, _ = self._asked(history)

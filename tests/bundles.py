@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from forecaster.config.run_config import load_dict
-from forecaster.datasets import Reading, Scaler
+from forecaster.datasets.reading import Reading
+from forecaster.datasets.scaling import Scaler
 from forecaster.forecast.bundle import FILES, MANIFEST, Bundle, Share
 from forecaster.forecast.intervals import Intervals
 from forecaster.forecast.schema import Schema

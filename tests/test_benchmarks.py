@@ -17,7 +17,7 @@ import torch
 
 from forecaster.attention import ATTENTIONS
 from forecaster.base.installation import configs
-from forecaster.datasets import card_names
+from forecaster.datasets.card import card_names
 from forecaster.evaluate import Verdict
 from forecaster.evaluate.problem import Problem
 from forecaster.study import bench

@@ -14,7 +14,7 @@ import pyarrow.csv
 import pytest
 import yaml
 
-from forecaster.datasets import load_card
+from forecaster.datasets.card import load_card
 
 ROWS, COLUMNS = 17_544, 862
 SETTINGS = (

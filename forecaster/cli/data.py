@@ -24,7 +24,7 @@ def data_list(as_json: AsJson = False) -> None:
 
     Example: forecaster data list --json
     """
-    from forecaster.datasets import card_names, load_card
+    from forecaster.datasets.card import card_names, load_card
 
     cards = [load_card(name) for name in card_names()]
     if as_json:
@@ -44,8 +44,7 @@ def data_show(name: str, as_json: AsJson = False) -> None:
     """
     import yaml
 
-    from forecaster.datasets import load_card
-    from forecaster.datasets.card import spans
+    from forecaster.datasets.card import load_card, spans
 
     card = load_card(name).model_dump(mode="json", exclude_none=True)
     if as_json:
@@ -61,7 +60,8 @@ def data_fetch(name: str, as_json: AsJson = False) -> None:
 
     Example: forecaster data fetch ETTh1
     """
-    from forecaster.datasets import load_card, locate
+    from forecaster.datasets.card import load_card
+    from forecaster.datasets.fetch import locate
 
     card = load_card(name)
     file = locate(card)

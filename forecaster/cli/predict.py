@@ -174,7 +174,8 @@ def _each(
 
 def own_history(bundle: "Bundle") -> str:
     """The file with the data that a model was trained on. Raises an error if it is not here."""
-    from forecaster.datasets import load_card, locate
+    from forecaster.datasets.card import load_card
+    from forecaster.datasets.fetch import locate
 
     data = bundle.config.data
     return data.name if data.is_file else str(locate(load_card(data.name), data.path))

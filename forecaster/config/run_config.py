@@ -471,7 +471,7 @@ class _Asked(_Values):
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
         from forecaster.attention import CATALOGUE, SYNONYMS
-        from forecaster.datasets import card_names, is_generated
+        from forecaster.datasets.card import card_names, is_generated
 
         name, attn = self.data.name, self.attn.get("name") if isinstance(self.attn, dict) else None
         try:

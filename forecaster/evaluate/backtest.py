@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from forecaster.datasets import Scaler, Windows
+from forecaster.datasets.scaling import Scaler
+from forecaster.datasets.windows import Windows
 from forecaster.evaluate.figures import Errors, measure, plain
 from forecaster.evaluate.metrics import (
     Forecast,

@@ -15,7 +15,7 @@ import numpy as np
 from forecaster.base.errors import UsageError
 from forecaster.base.progress import Say
 from forecaster.base.spelling import spelled
-from forecaster.datasets import Borders
+from forecaster.datasets.card import Borders
 from forecaster.evaluate import SHARES, Evaluation, Score, percent
 from forecaster.evaluate.figures import plain
 from forecaster.evaluate.judge import find_intervals, judge, parts_of

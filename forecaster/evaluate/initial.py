@@ -6,7 +6,7 @@ import torch
 
 from forecaster.base.errors import UsageError
 from forecaster.config.run_config import RunConfig
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 from forecaster.model import Task
 
 STARTS: tuple[dict[str, Any], ...] = (

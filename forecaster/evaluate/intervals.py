@@ -11,7 +11,8 @@ from torch import Tensor
 from forecaster import record
 from forecaster.base import signals
 from forecaster.base.errors import UsageError
-from forecaster.datasets import Batch, Scaler, Windows
+from forecaster.datasets.scaling import Scaler
+from forecaster.datasets.windows import Batch, Windows
 from forecaster.evaluate.figures import By, Ends, IntervalMetric, QuantileMetric, plain, shown
 from forecaster.evaluate.metrics import Score, score
 from forecaster.forecast.intervals import (

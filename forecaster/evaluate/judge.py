@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from forecaster.datasets import Batch, Windows
+from forecaster.datasets.windows import Batch, Windows
 from forecaster.evaluate import (
     SHARES,
     Calibration,

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from forecaster.base import signals
 from forecaster.base.errors import DataError, DivergedError
-from forecaster.datasets import Batch, Items, Windows
+from forecaster.datasets.items import Items
+from forecaster.datasets.windows import Batch, Windows
 
 Forecast = Callable[[Batch], Tensor]
 """Takes a batch, returns scaled values (B, T, targets)."""

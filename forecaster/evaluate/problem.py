@@ -14,24 +14,17 @@ from forecaster.base.errors import DataError, UnavailableError, UsageError
 from forecaster.base.progress import Say
 from forecaster.base.spelling import spelled
 from forecaster.config.run_config import DataConfig, Loaded, RunConfig
-from forecaster.datasets import (
-    Borders,
-    Dataset,
-    Items,
-    KnownInputs,
-    Reading,
-    Scaler,
-    Series,
-    Windows,
-    is_generated,
-    load_card,
-    phase_weights,
-)
-from forecaster.datasets.items import End
+from forecaster.datasets.calendar import phase_weights
+from forecaster.datasets.card import Borders, is_generated, load_card
+from forecaster.datasets.dataset import Dataset
+from forecaster.datasets.items import End, Items
+from forecaster.datasets.known import KnownInputs
 from forecaster.datasets.oddities import Oddity, find_oddities
-from forecaster.datasets.reading import Stamps, Text
-from forecaster.datasets.series import quoted
+from forecaster.datasets.reading import Reading, Stamps, Text
+from forecaster.datasets.scaling import Scaler
+from forecaster.datasets.series import Series, quoted
 from forecaster.datasets.sizes import panel_sizes, sizes
+from forecaster.datasets.windows import Windows
 from forecaster.evaluate.initial import is_open, with_start
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.schema import Schema

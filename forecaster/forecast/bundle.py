@@ -33,7 +33,7 @@ from forecaster.base.errors import BundleError, ConfigError, StorageError, Usage
 from forecaster.base.installation import MANIFEST
 from forecaster.base.version import __version__
 from forecaster.config.run_config import RunConfig, load_dict
-from forecaster.datasets import calendar_names
+from forecaster.datasets.calendar import calendar_names
 from forecaster.forecast.golden import Golden
 from forecaster.forecast.intervals import Conditions, Intervals
 from forecaster.forecast.schema import Schema

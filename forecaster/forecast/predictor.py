@@ -15,8 +15,8 @@ import numpy as np
 from forecaster.base import extras
 from forecaster.base.errors import BundleError, DataError, UnavailableError, UsageError, of_status
 from forecaster.base.installation import MANIFEST, is_bundle
-from forecaster.datasets import Items, Scaler
-from forecaster.datasets.items import id_parts
+from forecaster.datasets.items import Items, id_parts
+from forecaster.datasets.scaling import Scaler
 from forecaster.forecast import golden, questions, unusual
 from forecaster.forecast.notices import OWN_SCALE, Notice, NoticeCode, ShortHistory
 from forecaster.forecast.questions import Question

@@ -13,9 +13,10 @@ from pandas.api.types import is_datetime64_any_dtype, is_float_dtype
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.spelling import spelled
 from forecaster.config.flags import Policy
-from forecaster.datasets import Items, Series, future_times, reader
-from forecaster.datasets.items import id_parts
-from forecaster.datasets.series import quoted
+from forecaster.datasets import reader
+from forecaster.datasets.calendar import future_times
+from forecaster.datasets.items import Items, id_parts
+from forecaster.datasets.series import Series, quoted
 from forecaster.forecast.notices import Notice, ShortHistory
 
 if TYPE_CHECKING:

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forecaster.datasets import (
-    KnownInputs,
-    Scaler,
+from forecaster.datasets.calendar import (
     calendar_features,
     calendar_names,
+    holiday_feature,
     phase_weights,
 )
-from forecaster.datasets.calendar import holiday_feature
+from forecaster.datasets.known import KnownInputs
 from forecaster.datasets.reading import Reading, Timezone
+from forecaster.datasets.scaling import Scaler
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,8 @@ from forecaster.forecast.notices import Notice, NoticeCode
 from forecaster.record import Backtest
 
 if TYPE_CHECKING:
-    from forecaster.datasets import KnownInputs, Windows
+    from forecaster.datasets.known import KnownInputs
+    from forecaster.datasets.windows import Windows
 
 TRAITS = {
     "mean": "the mean of {}",

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 from forecaster.model import Task
 
 FEW = 100

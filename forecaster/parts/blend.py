@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel, Task
 from forecaster.parts.base import Fold, Part
 from forecaster.parts.errors import products

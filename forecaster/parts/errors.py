@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from forecaster.base.errors import DivergedError
-from forecaster.datasets import Batch, Windows
+from forecaster.datasets.windows import Batch, Windows
 from forecaster.parts.base import filled
 
 Forecast = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from forecaster.datasets import Batch, Windows
+from forecaster.datasets.windows import Batch, Windows
 from forecaster.model import Task
 from forecaster.parts.base import Fold, filled
 from forecaster.parts.errors import chosen

@@ -18,8 +18,10 @@ from forecaster.base import installation, machine, signals
 from forecaster.base.errors import DataError, DivergedError
 from forecaster.base.progress import Say
 from forecaster.config.run_config import Loaded, RunConfig
-from forecaster.datasets import Dataset, Windows, load_card
+from forecaster.datasets.card import load_card
+from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.oddities import sentences
+from forecaster.datasets.windows import Windows
 from forecaster.evaluate import Score
 from forecaster.evaluate.cutoffs import cut, roll
 from forecaster.evaluate.judge import contested, draw, judge, validate

@@ -39,7 +39,7 @@ from forecaster.config.run_config import (
     load_dict,
     read_yaml,
 )
-from forecaster.datasets import Dataset
+from forecaster.datasets.dataset import Dataset
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.run.resuming import make_folder
 from forecaster.tracking import pages

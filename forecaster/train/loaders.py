@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from forecaster.base.errors import UsageError
-from forecaster.datasets import Batch, Windows
+from forecaster.datasets.windows import Batch, Windows
 from forecaster.train.ranks import ALONE, Team
 
 

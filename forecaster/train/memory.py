@@ -27,7 +27,7 @@ from forecaster.base.errors import UnavailableError
 from forecaster.base.progress import Say
 from forecaster.base.spelling import spelled
 from forecaster.config.run_config import TrainConfig
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel
 from forecaster.model.blocks import DecoderLayer, EncoderLayer
 from forecaster.train.module import ForecastModule

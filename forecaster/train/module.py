@@ -13,7 +13,7 @@ from torch import Tensor
 
 from forecaster.base.errors import ConfigError, DataError, DivergedError
 from forecaster.config.run_config import TrainConfig
-from forecaster.datasets import Batch
+from forecaster.datasets.windows import Batch
 from forecaster.model import ForecastModel, pinball_loss
 from forecaster.train.ranks import ALONE, Team
 

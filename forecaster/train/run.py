@@ -21,7 +21,7 @@ from forecaster.base import machine
 from forecaster.base.progress import Bar
 from forecaster.base.spelling import spelled
 from forecaster.config.run_config import TrainConfig
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel
 from forecaster.train.checkpoint import Checkpoints, State, packed, unpacked
 from forecaster.train.loaders import EpochOrder, InOrder, loader

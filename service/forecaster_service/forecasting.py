@@ -15,7 +15,7 @@ from pandas.tseries.frequencies import to_offset
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.names import did_you_mean
-from forecaster.datasets import normalise_freq
+from forecaster.datasets.calendar import normalise_freq
 from forecaster.datasets.items import id_parts
 from forecaster.forecast.intervals import between
 from forecaster.forecast.notices import OWN_SCALE, NoticeCode

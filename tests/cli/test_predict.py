@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from forecaster.config.run_config import load
-from forecaster.datasets import future_times
+from forecaster.datasets.calendar import future_times
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.bundle import Bundle
 from forecaster.record import Record

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forecaster.base.errors import DataError
-from forecaster.datasets import (
-    calendar,
+from forecaster.datasets import calendar
+from forecaster.datasets.calendar import (
     calendar_features,
     calendar_names,
     future_times,

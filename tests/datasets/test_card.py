@@ -7,8 +7,8 @@ import yaml
 
 from forecaster.base import installation
 from forecaster.base.errors import ConfigError, DataError, UsageError
-from forecaster.datasets import Borders, Windows, card_names, load_card
-from forecaster.datasets.card import Card, spans
+from forecaster.datasets.card import Borders, Card, card_names, load_card, spans
+from forecaster.datasets.windows import Windows
 
 
 def test_names():

@@ -3,7 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from forecaster.datasets import Dataset, Reading, Series
+from forecaster.datasets.dataset import Dataset
+from forecaster.datasets.reading import Reading
+from forecaster.datasets.series import Series
 
 SERIES = Series(
     np.arange(6.0).reshape(3, 2), pd.date_range("2020", periods=3, unit="us"), ("a", "b"), "D", "x"

@@ -4,8 +4,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from forecaster.datasets import Dataset, Items, Reading, Series
+from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.facts import Event, measure
+from forecaster.datasets.items import Items
+from forecaster.datasets.reading import Reading
+from forecaster.datasets.series import Series
 
 STEPS = np.arange(6000)
 NOISE = np.random.default_rng(0).normal(size=6000)

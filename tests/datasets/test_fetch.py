@@ -9,8 +9,8 @@ from werkzeug import Response
 
 from forecaster.base import installation
 from forecaster.base.errors import ConfigError, DataError, UnavailableError
-from forecaster.datasets import load_card, locate
-from forecaster.datasets.card import Source
+from forecaster.datasets.card import Source, load_card
+from forecaster.datasets.fetch import locate
 
 BODY = b"date,a\n" + b"".join(b"2020-01-01 %02d:00:00,%d\n" % (hour, hour) for hour in range(24))
 
@@ -115,7 +115,8 @@ def test_a_server_that_is_gone(card, cache, monkeypatch):
 
 LOCATE = """
 import sys
-from forecaster.datasets import Card, locate
+from forecaster.datasets.card import Card
+from forecaster.datasets.fetch import locate
 print(locate(Card.model_validate_json(sys.argv[1])))
 """
 

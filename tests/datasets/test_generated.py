@@ -6,7 +6,7 @@ import torch
 
 from forecaster.base.errors import DataError
 from forecaster.config.run_config import load
-from forecaster.datasets import is_generated
+from forecaster.datasets.card import is_generated
 from forecaster.datasets.generated import Phase, Recall, generate
 from forecaster.evaluate.problem import make_problem, open_data
 

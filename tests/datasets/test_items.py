@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from forecaster.datasets import Items
+from forecaster.datasets.items import Items
 
 
 def test_lengths_are_those_of_the_runs_of_rows():

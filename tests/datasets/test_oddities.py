@@ -2,7 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.datasets import Borders, Items, Series
+from forecaster.datasets.card import Borders
+from forecaster.datasets.items import Items
 from forecaster.datasets.oddities import (
     MOST_ITEMS,
     MOST_SAID,
@@ -10,6 +11,7 @@ from forecaster.datasets.oddities import (
     find_oddities,
     sentences,
 )
+from forecaster.datasets.series import Series
 
 ROWS = 3000
 HOURS = np.arange(ROWS)

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from forecaster.base.errors import DataError
-from forecaster.datasets import Items, Scaler, scaling
+from forecaster.datasets import scaling
+from forecaster.datasets.items import Items
+from forecaster.datasets.scaling import Scaler
 
 NUMBERS = st.one_of(st.just(np.nan), st.floats(-1e150, 1e150))
 

@@ -2,8 +2,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.datasets import Items, Series
+from forecaster.datasets.items import Items
 from forecaster.datasets.seasons import candidates, infer_seasons, mean_correlation
+from forecaster.datasets.series import Series
 
 
 @pytest.mark.parametrize(

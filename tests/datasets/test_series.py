@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from forecaster.base.errors import DataError
-from forecaster.datasets import Series
+from forecaster.datasets.series import Series
 
 VALUES = np.array([[row, row + 0.5] for row in range(6)])
 TIMES = pd.date_range("2020-01-01", periods=6, freq="h", unit="us")

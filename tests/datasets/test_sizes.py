@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from forecaster.base.errors import DataError
-from forecaster.datasets import Borders, Items
+from forecaster.datasets.card import Borders
+from forecaster.datasets.items import Items
 from forecaster.datasets.sizes import FEWEST, panel_sizes, sizes
 
 

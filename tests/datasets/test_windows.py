@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forecaster.base.errors import DataError
-from forecaster.datasets import Items, Windows
+from forecaster.datasets.items import Items
+from forecaster.datasets.windows import Windows
 
 ROWS, COLUMNS, FEATURES = 53, 3, 2
 

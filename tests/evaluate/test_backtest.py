@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from forecaster.base.errors import DivergedError
-from forecaster.datasets import Batch, Items, Scaler, Windows
+from forecaster.datasets.items import Items
+from forecaster.datasets.scaling import Scaler
+from forecaster.datasets.windows import Batch, Windows
 from forecaster.evaluate import Evaluation, backtest, evaluate, interval_text
 
 HORIZON, BORDER = 4, 100

@@ -9,7 +9,7 @@ import torch
 
 from forecaster.base.errors import UsageError
 from forecaster.config.run_config import load
-from forecaster.datasets import Borders
+from forecaster.datasets.card import Borders
 from forecaster.evaluate.cutoffs import COVERED, Cutoff, cut, roll, text
 from forecaster.evaluate.judge import find_intervals, judge
 from forecaster.evaluate.problem import Problem, find_data, make_problem

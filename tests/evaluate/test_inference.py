@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from forecaster.base.errors import ForecasterError
-from forecaster.datasets import KnownInputs, Scaler
+from forecaster.datasets.known import KnownInputs
+from forecaster.datasets.scaling import Scaler
 from forecaster.evaluate.inference import inference
 from tests.bundles import unsaved
 

@@ -9,7 +9,10 @@ from scipy import stats  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from forecaster.base.errors import UsageError
-from forecaster.datasets import Items, Scaler, Windows, calendar_features, phase_weights
+from forecaster.datasets.calendar import calendar_features, phase_weights
+from forecaster.datasets.items import Items
+from forecaster.datasets.scaling import Scaler
+from forecaster.datasets.windows import Windows
 from forecaster.evaluate import Coverage, calibrate, score, seen_by
 from forecaster.evaluate import intervals as module
 from forecaster.evaluate.intervals import RATE, Online, fitted, verdict

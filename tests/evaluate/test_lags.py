@@ -6,7 +6,7 @@ from torch import Tensor
 from forecaster.attention import CATALOGUE, AttentionChoice, AttentionPlan
 from forecaster.attention.base import SelfAttention
 from forecaster.config.run_config import TrainConfig
-from forecaster.datasets import Batch, Windows
+from forecaster.datasets.windows import Batch, Windows
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.model import ForecastModel, Task, TokenInformer
 from forecaster.train.run import fit

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from forecaster.attention import AttentionChoice, AttentionPlan
 from forecaster.base.errors import DataError, DivergedError
-from forecaster.datasets import Batch, Items, Windows
+from forecaster.datasets.items import Items
+from forecaster.datasets.windows import Batch, Windows
 from forecaster.evaluate import (
     Verdict,
     interval_text,

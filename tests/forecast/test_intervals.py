@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forecaster.datasets import calendar_features, phase_weights
+from forecaster.datasets.calendar import calendar_features, phase_weights
 from forecaster.forecast.intervals import (
     LEAST,
     Conditions,

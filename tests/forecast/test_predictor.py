@@ -16,7 +16,9 @@ from forecaster.base.errors import (
     UsageError,
 )
 from forecaster.config.run_config import load
-from forecaster.datasets import load_card, locate, phase_weights
+from forecaster.datasets.calendar import phase_weights
+from forecaster.datasets.card import load_card
+from forecaster.datasets.fetch import locate
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Conditions, Intervals

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from forecaster.base.errors import BundleError
-from forecaster.datasets import Items, KnownInputs, Windows
+from forecaster.datasets.items import Items
+from forecaster.datasets.known import KnownInputs
+from forecaster.datasets.windows import Windows
 from forecaster.forecast import unusual
 from forecaster.forecast.notices import Notice, NoticeCode
 from forecaster.forecast.unusual import TRAITS, Ranges, figures, traits

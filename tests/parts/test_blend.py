@@ -10,7 +10,7 @@ from torch import Tensor
 
 from forecaster import parts as library
 from forecaster.base.errors import BundleError
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 from forecaster.model import Task
 from forecaster.parts import (
     KINDS,

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from forecaster.base.errors import DivergedError
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 from forecaster.parts import DampedTrend, LastValue, TrainingMean
 from forecaster.parts.errors import chosen, mse, of_maps, products
 from tests.parts import folds

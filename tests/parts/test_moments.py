@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 from forecaster.parts import Fold, moments
 from forecaster.parts.moments import Layout, Moments
 from tests.parts import folds

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 from forecaster.parts import CycleMean, LastValue, TrainingMean
 from forecaster.parts.naive import CYCLES
 from tests.parts import folds

@@ -9,7 +9,7 @@ import sklearn.linear_model
 import torch
 from torch import Tensor
 
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 from forecaster.parts import Fold, Ridge, moments, ridge
 from forecaster.parts.moments import Layout
 from tests.parts import folds

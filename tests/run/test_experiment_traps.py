@@ -11,8 +11,12 @@ import pytest
 import torch
 
 from forecaster.config.run_config import RunConfig
-from forecaster.datasets import Batch, Dataset, Reading, Scaler, Series
 from forecaster.datasets.card import SplitRule
+from forecaster.datasets.dataset import Dataset
+from forecaster.datasets.reading import Reading
+from forecaster.datasets.scaling import Scaler
+from forecaster.datasets.series import Series
+from forecaster.datasets.windows import Batch
 from forecaster.evaluate import score
 from forecaster.evaluate.judge import forecast_with, judge
 from forecaster.evaluate.problem import Problem, make_problem

@@ -22,8 +22,11 @@ from forecaster.base.errors import BundleError, ForecasterError
 from forecaster.base.installation import configs
 from forecaster.config.run_config import load as load_config
 from forecaster.config.run_config import load_dict
-from forecaster.datasets import KnownInputs, Reading, Scaler, Windows, phase_weights
-from forecaster.datasets.known import Attribute
+from forecaster.datasets.calendar import phase_weights
+from forecaster.datasets.known import Attribute, KnownInputs
+from forecaster.datasets.reading import Reading
+from forecaster.datasets.scaling import Scaler
+from forecaster.datasets.windows import Windows
 from forecaster.forecast import golden
 from forecaster.forecast.bundle import Bundle, Share
 from forecaster.forecast.intervals import Conditions, Intervals

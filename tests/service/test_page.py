@@ -19,8 +19,8 @@ import pytest
 
 from forecaster.base.errors import DataError
 from forecaster.client import Client
-from forecaster.datasets import Reading, reader
-from forecaster.datasets.reading import Stamps, Text
+from forecaster.datasets import reader
+from forecaster.datasets.reading import Reading, Stamps, Text
 from forecaster.forecast.notices import Notice
 from forecaster.forecast.predictor import Predictor, keep
 from tests.browser import FAILED, SHOWN, TEXT, Tab, complaints, quiet, wants_chromium

@@ -17,8 +17,8 @@ from forecaster.base.errors import (
     UsageError,
 )
 from forecaster.config.run_config import load_dict
-from forecaster.datasets import KnownInputs, Scaler
-from forecaster.datasets.known import Attribute
+from forecaster.datasets.known import Attribute, KnownInputs
+from forecaster.datasets.scaling import Scaler
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.predictor import Predictor, keep
 from forecaster.parts import CycleMean

@@ -14,8 +14,9 @@ from fastapi.testclient import TestClient
 
 from forecaster.base.errors import UnavailableError, UsageError
 from forecaster.config.run_config import load_dict
-from forecaster.datasets import KnownInputs, Reading, Scaler
-from forecaster.datasets.known import Attribute
+from forecaster.datasets.known import Attribute, KnownInputs
+from forecaster.datasets.reading import Reading
+from forecaster.datasets.scaling import Scaler
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Intervals
 from forecaster.forecast.predictor import keep

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from forecaster.attention import AttentionChoice, AttentionPlan
 from forecaster.config.run_config import TrainConfig
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel, Informer, Task, TokenInformer
 from forecaster.train.checkpoint import Checkpoints
 from forecaster.train.ranks import ALONE, Team

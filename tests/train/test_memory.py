@@ -12,7 +12,7 @@ from forecaster.attention import AttentionChoice, AttentionPlan
 from forecaster.base import machine
 from forecaster.base.errors import UnavailableError
 from forecaster.config.run_config import TrainConfig
-from forecaster.datasets import Batch
+from forecaster.datasets.windows import Batch
 from forecaster.model import Informer
 from forecaster.train.memory import (
     _Alive,

@@ -13,7 +13,7 @@ import torch
 from forecaster.attention import AttentionChoice, AttentionPlan
 from forecaster.base.errors import DivergedError, UnavailableError
 from forecaster.base.workers import each
-from forecaster.datasets import Windows
+from forecaster.datasets.windows import Windows
 from forecaster.model import TokenInformer
 from forecaster.train import ranks
 from forecaster.train.launch import MEETING

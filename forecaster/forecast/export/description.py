@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from forecaster.base.atomic import write
 from forecaster.base.errors import BundleError, StorageError, UnavailableError
-from forecaster.datasets import calendar_names
+from forecaster.datasets.calendar import calendar_names
 from forecaster.forecast.intervals import Intervals
 from forecaster.forecast.schema import Schema
 from forecaster.record import Record

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from forecaster.base.extras import needed
-from forecaster.datasets import Scaler
+from forecaster.datasets.scaling import Scaler
 from forecaster.forecast.export.description import Description, read
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.questions import Question

@@ -28,8 +28,8 @@ from forecaster.base import atomic
 from forecaster.base.errors import StorageError, UsageError
 from forecaster.base.machine import device as find_device
 from forecaster.base.machine import hardware, memory_rise
-from forecaster.datasets import Windows
 from forecaster.datasets.seasons import mean_correlation
+from forecaster.datasets.windows import Windows
 from forecaster.evaluate import score, scores
 from forecaster.evaluate.examples import picked
 from forecaster.evaluate.figures import measure

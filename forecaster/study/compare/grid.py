@@ -33,7 +33,7 @@ from forecaster.config.run_config import (
     load_dict,
     read_yaml,
 )
-from forecaster.datasets import Dataset
+from forecaster.datasets.dataset import Dataset
 from forecaster.evaluate.problem import Problem, find_data, make_problem
 from forecaster.model import ForecastModel, TokenInformer
 

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from forecaster.base.errors import DataError, UsageError
-from forecaster.datasets import load_card, locate
-from forecaster.datasets.card import Bare, Source
+from forecaster.datasets.card import Bare, Source, load_card
+from forecaster.datasets.fetch import locate
 from forecaster.datasets.reader import history, read_card
 from forecaster.datasets.reader.cards import card_reading
 from forecaster.datasets.reading import Reading

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from forecaster.datasets import Reading
+from forecaster.datasets.reading import Reading
 from forecaster.forecast.predictor import Predictor
 from tests.bundles import rejudged
 from tests.service.toy import (
