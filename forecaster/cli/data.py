@@ -42,16 +42,13 @@ def data_show(name: str, as_json: AsJson = False) -> None:
 
     Example: forecaster data show ETTh1
     """
-    import yaml
+    from forecaster.datasets.card import load_card
 
-    from forecaster.datasets.card import load_card, spans
-
-    card = load_card(name).model_dump(mode="json", exclude_none=True)
+    card = load_card(name)
     if as_json:
-        print_json(card)
+        print_json(card.model_dump(mode="json", exclude_none=True))
         return
-    card["columns"] = spans(card["columns"])
-    print(yaml.safe_dump(card, sort_keys=False, allow_unicode=True), end="")
+    print((installation.cards() / f"{card.name}.yaml").read_text(encoding="utf-8"), end="")
 
 
 @app.command("fetch")
@@ -109,8 +106,9 @@ def data_check(
     draw(check.figure(dataset, borders), drawn)
     advice = check.advice(found)
     command = asked.command(
-        "train", data=file, time=dataset.time, id=dataset.id, freq=dataset.freq,
-        season=dataset.seasons, horizon=steps, lookback=past, split=problem.config.data.split,
+        "train", data=file, time=dataset.reading.time_columns or dataset.time, id=dataset.id,
+        freq=dataset.freq, season=dataset.seasons, horizon=steps, lookback=past,
+        split=problem.config.data.split,
     )  # fmt: skip
     if as_json:
         print_json({**found, "picture": str(drawn), "command": "" if advice else command})

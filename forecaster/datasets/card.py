@@ -1,7 +1,6 @@
 """The facts about a data set, read from `data/cards/NAME.yaml`."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath, PurePosixPath
@@ -257,16 +256,3 @@ def load_card(name: str) -> Card:
         key = ".".join(str(part) for part in first["loc"]) or "the card"
         raise ConfigError(f"{file}: {key}: {first['msg']} (got {first['input']!r:.80})") from None
     return card
-
-
-def spans(columns: Sequence[str]) -> list[str]:
-    """Column names with runs of three or more whole numbers in the short form "0..319"."""
-    runs: list[list[str]] = []
-    for name in columns:
-        last = runs[-1][-1] if runs else ""
-        if re.fullmatch("[0-9]{1,6}", last) and name == str(int(last) + 1):
-            runs[-1].append(name)
-        else:
-            runs.append([name])
-    short = [run if len(run) < 3 else [f"{run[0]}..{run[-1]}"] for run in runs]
-    return [name for run in short for name in run]

@@ -72,3 +72,10 @@ class TestCheck:
         status, again, err = run("data", "check", *options)
         assert (status, again) == (0, out)
         assert err == "Left out, without a role: 'note'. --past-covariates reads a column.\n"
+
+    def test_the_command_names_all_columns_of_the_time(self, run):
+        times = pd.date_range("2024-01-01", periods=400, freq="h")
+        table = pd.DataFrame({"Date": times.date, "Hour": times.hour, "v": np.arange(400) % 7})
+        table.to_csv("hours.csv", index=False)
+        _, out, _ = run("data", "check", "hours.csv", "--time", "Date,Hour", "--horizon", "6")
+        assert " --time Date,Hour --freq h " in out.splitlines()[-1]

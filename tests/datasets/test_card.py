@@ -7,7 +7,7 @@ import yaml
 
 from forecaster.base import installation
 from forecaster.base.errors import ConfigError, DataError, UsageError
-from forecaster.datasets.card import Borders, Card, card_names, load_card, spans
+from forecaster.datasets.card import Borders, Card, card_names, load_card
 from forecaster.datasets.windows import Windows
 
 
@@ -100,8 +100,6 @@ def test_the_name_of_a_file_tells_its_form(file, form):
 def test_runs_of_column_numbers_are_written_short():
     card = load_card("traffic")
     assert card.columns == (*map(str, range(861)), "OT")
-    assert spans(card.columns) == ["0..860", "OT"]
-    assert spans(["0", "1", "a", "3", "5", "6", "7"]) == ["0", "1", "a", "3", "5..7"]
     assert Card.model_validate(card.model_dump(mode="json")) == card
 
 
