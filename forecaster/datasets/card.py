@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -14,7 +14,6 @@ from pydantic import (
     Field,
     PositiveInt,
     ValidationError,
-    model_validator,
 )
 
 from forecaster.base import installation
@@ -124,12 +123,6 @@ class Source(_Facts):
     package: Package | None = None
     bare: Bare | None = None
 
-    @model_validator(mode="after")
-    def _can_be_verified(self) -> Self:
-        if self.sha256 is None and self.git_blob is None:
-            raise ValueError("expected 'sha256' or 'git_blob', to identify the right file")
-        return self
-
     @property
     def file_name(self) -> str:
         return PurePosixPath(self.files[-1]).name
@@ -141,16 +134,6 @@ class SplitRule(_Facts):
     rows: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None
     fractions: tuple[Fraction, Fraction, Fraction] | None = None
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.rows is None) == (self.fractions is None):
-            raise ValueError("expected either 'rows' or 'fractions'")
-        if self.rows and not self.rows[0] < self.rows[1] < self.rows[2]:
-            raise ValueError(f"the rows must increase, got {list(self.rows)}")
-        if self.fractions and abs(sum(self.fractions) - 1) > 1e-9:
-            raise ValueError(f"the fractions must add up to 1, got {list(self.fractions)}")
-        return self
-
     def borders(self, rows: int, where: str) -> Borders:
         """Where the parts end in a file of `rows` rows.
 
@@ -161,7 +144,7 @@ class SplitRule(_Facts):
         if self.rows:
             borders = Borders(*self.rows)
         else:
-            assert self.fractions  # by the validator
+            assert self.fractions  # a card has one of both
             train, _, test = self.fractions
             borders = Borders(int(rows * train), rows - int(rows * test), rows)
         if not 0 < borders.train < borders.validation < borders.test <= rows:
@@ -199,24 +182,6 @@ class Card(_Facts):
     split: SplitRule
     licence: str
     citation: str
-
-    @model_validator(mode="after")
-    def _columns_agree(self) -> Self:
-        if len({self.time, *self.columns}) != len(self.columns) + 1:
-            raise ValueError(f"a column is named twice among {[self.time, *self.columns]}")
-        if self.target not in self.columns:
-            raise ValueError(f"target '{self.target}' is not among {list(self.columns)}")
-        if self.targets and not {self.target} <= {*self.targets} <= {*self.columns}:
-            raise ValueError(
-                f"the targets {list(self.targets)} must be columns and include '{self.target}'"
-            )
-        for name in self.future_covariates:
-            if name not in self.columns or name in (self.target, *self.targets):
-                raise ValueError(f"future covariate '{name}' must be a column and not a target")
-        for source in self.sources:
-            if source.bare and sorted(source.bare.columns or self.columns) != sorted(self.columns):
-                raise ValueError(f"the columns of {source.file_name} are not those of the card")
-        return self
 
     def source_of(self, file: PurePath) -> Source:
         """The form of a file: the one with its name, or else its suffix, or else the first."""

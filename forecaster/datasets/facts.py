@@ -1,8 +1,7 @@
 """A few facts about a series: length, seasons, columns known ahead, events."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +51,6 @@ class Facts:
     together: float | None
     known: tuple[str, ...]
     events: tuple[Event, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def measure(dataset: Dataset, holidays: str | None = None) -> Facts:

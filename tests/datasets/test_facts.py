@@ -1,5 +1,5 @@
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
@@ -43,7 +43,7 @@ class TestMeasure:
         assert (facts.series, facts.targets, facts.known) == (1, 3, ("load",))
         assert 0 < facts.together < 0.1
         assert facts.events == ()
-        assert json.loads(json.dumps(facts.to_dict()))["known"] == ["load"]
+        assert json.loads(json.dumps(asdict(facts)))["known"] == ["load"]
 
     def test_the_last_rows_are_not_looked_at(self):
         values, known = DAY.copy(), np.zeros(6000)

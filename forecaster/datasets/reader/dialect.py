@@ -30,7 +30,6 @@ _LONGEST = 400  # characters of a number; the time to match grows with their squ
 _DATED = re.compile(r"\d.*|.*\b\d{4}\b.*", re.DOTALL)
 _COMMENT = re.compile(r"\s*(?:#|//)")
 _RULE = re.compile(r"[-=_+~*|,;\s]+")
-_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 _TIMES = re.compile(
     r"date|datetime|date.?time|timestamp|time|ds|t|day|week|month|quarter|year|period|hour|when"
     r"|utc_timestamp|datum|zeit|zeitstempel|uhrzeit|tag|monat|jahr|fecha|hora|heure|data|ora"
@@ -107,11 +106,7 @@ def read_head(data: bytes, whole: bool, where: str, reading: Reading = NOTHING_S
     lines, ends = _lines(text, whole, LINES)
     if not any(line.strip() for line in lines):
         raise DataError(f"{where}: the file is empty; expected a header and rows.")
-    written = None
-    if match := _SEPARATOR_LINE.fullmatch(lines[0]):  # Excel writes and reads such a line
-        written = match[1]
-    elif said.separator and not told:
-        written = said.separator
+    written = None if told else said.separator
     separator, width = _separator(lines, written, said.separator)
     rows = [_Line(line, separator, width) for line in lines]
     place, first, names = _header(rows, where)
@@ -120,9 +115,7 @@ def read_head(data: bytes, whole: bool, where: str, reading: Reading = NOTHING_S
         place, first, names = place - 1, place, reading.header
     out = [row for i, row in enumerate(rows[:first]) if i != place]
     begin = ends[first - 1] if first else 0
-    left_out = tuple(
-        row.text.strip() for row in out if not row.blank and not _SEPARATOR_LINE.fullmatch(row.text)
-    )
+    left_out = tuple(row.text.strip() for row in out if not row.blank)
     broken = any(line.count('"') % 2 for line in text.splitlines())
     found = Text(encoding=encoding, separator=separator)
     return Head(found, names, mark + len(text[:begin].encode()), left_out, bare, broken)

@@ -316,7 +316,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _source(path: Path) -> FileSource:
-    source = FileSource(str(path), partial(path.open, "rb"), path)
+    source = FileSource(str(path), partial(path.open, "rb"))
     if source.magic.startswith(b"\x1f\x8b") or path.suffix.lower() == ".gz":
         return FileSource(str(path), partial(Unpacked, path))
     return source

@@ -17,7 +17,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
@@ -70,11 +69,10 @@ class Format(ABC):
 
 @dataclass(frozen=True)
 class FileSource:
-    """A data file, on disk at `path` or packed in another file."""
+    """A data file, packed or not: its path, and how its bytes are read."""
 
     name: str
     open: Callable[[], Any]
-    path: Path | None = None
 
     @cached_property
     def magic(self) -> bytes:
@@ -82,19 +80,12 @@ class FileSource:
         with explained(self.name), self.open() as stream:
             return bytes(stream.read(8))
 
-    def whole(self) -> Any:
-        """The source from which Arrow reads a binary file."""
-        if self.path is not None:
-            return self.path
-        with self.open() as stream:
-            return pa.BufferReader(stream.read())
-
 
 def open_format(source: FileSource, reading: Reading) -> Format:
     """Open the part of a table in a file."""
     magic, name = source.magic, source.name.lower()
     if magic.startswith(b"PAR1") or name.endswith((".parquet", ".pq")):
-        return ParquetFile(source)
+        return ParquetFile(source.name)
     if magic.startswith(b"PK\3\4") or name.endswith(".xlsx"):
         return Workbook(source, reading)
     return TextFile(source.name, source.open, reading)
@@ -118,21 +109,20 @@ class Frame(Format):
 class ParquetFile(Format):
     """The rows of a Parquet file."""
 
-    def __init__(self, source: FileSource) -> None:
-        self.name = source.name
-        self.source = source
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         with explained(self.name, "Parquet file"):
-            return _once(pa.parquet.read_schema(self.source.whole()).names, self.name)
+            return _once(pa.parquet.read_schema(self.name).names, self.name)
 
     def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
         # buffer in pieces, because Arrow would otherwise hold the whole file
         how = {"pre_buffer": False, "buffer_size": BUFFER, "read_dictionary": words}
         with (
             explained(self.name, "Parquet file"),
-            pa.parquet.ParquetFile(self.source.whole(), **how) as file,
+            pa.parquet.ParquetFile(self.name, **how) as file,
         ):
             yield from file.iter_batches(ROWS, columns=columns, use_threads=False)
 

@@ -82,7 +82,7 @@ class DataAdvice:
             "regime": regime and regime.name,
             "answer": self.answer,
             "compare": self.compare,
-            "facts": self.facts.to_dict(),
+            "facts": asdict(self.facts),
             "regimes": [finding.to_dict() for finding in self.findings],
         }
 
