@@ -169,7 +169,7 @@ def test_a_new_card_is_found_by_its_file(cards):
         ({"colour": "red"}, "colour"),
         ({"freq": "fortnight"}, "freq"),
         (source(sha256="abc"), r"sources\.0\.sha256"),
-        ({"split": {"rows": [1, 2]}}, r"split\.rows"),
+        ({"split": {"rows": [1, 2]}}, r"split\.rows\.2"),
         ({"split": {"fractions": [0.6, 0.2, 1.2]}}, r"split\.fractions\.2"),
     ],
 )

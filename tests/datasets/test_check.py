@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from forecaster.datasets.card import Borders
 from forecaster.datasets.check import advice, figure, report, text
@@ -86,31 +87,26 @@ def test_a_part_without_a_window_is_told(tmp_path):
     assert "--lookback, --split series, or" in advice(report(panel(tmp_path), 30, 20, BORDERS))
 
 
-def test_the_picture_shows_the_borders_and_a_sample(tmp_path):
-    picture = figure(panel(tmp_path), BORDERS)
-    assert len(picture.axes) == 6
-    assert [axis.get_title("left") for axis in picture.axes][0::5] == ["s0", "s7"]
+@pytest.mark.parametrize("each", [(), tuple((140 - i, 160 - i, 200) for i in range(8))])
+def test_the_picture_shows_the_borders_and_a_sample(tmp_path, each):
+    picture = figure(panel(tmp_path), Borders(140, 160, 200, each))
     assert "6 series, and 2 more" in picture.get_suptitle()
-    for axis in picture.axes:
-        assert len(axis.lines) == 2
-        borders = pd.to_datetime([line.get_xdata()[0] for line in axis.lines])
-        assert list(borders) == [TIMES[140], TIMES[160]]
+    items = [int(axis.get_title("left")[1:]) for axis in picture.axes]
+    assert items == [0, 1, 2, 4, 5, 7]
+    for item, axis in zip(items, picture.axes, strict=True):
+        values, *borders = axis.lines
+        assert values.get_ydata().tolist() == list(range(200 - item))
+        ends = pd.to_datetime([line.get_xdata()[0] for line in borders])
+        assert list(ends) == [TIMES[end - item * bool(each)] for end in (140, 160)]
     picture.savefig(tmp_path / "picture.png")
 
 
 def test_series_cut_by_their_own_lengths_have_their_own_borders(tmp_path):
     each = tuple((140 - i, 160 - i, 200) for i in range(8))
-    borders = Borders(140, 160, 200, each)
-    found = report(panel(tmp_path), 10, 20, borders)
+    found = report(panel(tmp_path), 10, 20, Borders(140, 160, 200, each))
     assert found["split"] == "series"
     assert found["parts"]["test"] == {"last": None, "windows": 8 * 31 + 28, "series": 8}
     assert "validation  by length: 88 windows of 8 series" in text(found)
-    picture = figure(panel(tmp_path), borders)
-    for number, axis in enumerate(picture.axes):
-        item = int(axis.get_title("left")[1:])
-        assert item == [0, 1, 2, 4, 5, 7][number]
-        ends = pd.to_datetime([line.get_xdata()[0] for line in axis.lines])
-        assert list(ends) == [TIMES[140 - item], TIMES[160 - item]]
 
 
 def test_what_stands_out_is_told(tmp_path):

@@ -23,11 +23,6 @@ DATASET = Dataset(
 )
 
 
-def test_it_tells_what_its_reading_and_its_series_say():
-    assert (DATASET.time, DATASET.id, DATASET.freq) == ("day", (), "D")
-    assert (DATASET.columns, DATASET.seasons, DATASET.timezone) == (("a",), (7,), "UTC")
-
-
 def test_the_digest_is_of_all_columns_whichever_are_used():
     assert DATASET.digest == SERIES.digest != SERIES.select(["a"]).digest
     assert replace(DATASET, whole=None).digest == SERIES.select(["a"]).digest
