@@ -69,12 +69,6 @@ def test_only_the_first_part_and_the_targets_count():
     assert infer_seasons(series(np.stack([late, DAY], axis=1)), 1) == (1,)
 
 
-def test_three_years_of_months():
-    rows = np.arange(36)
-    values = 100 + rows + 10 * np.sin(rows * np.pi / 6) + NOISE[:36]
-    assert infer_seasons(series(values, "MS"), 1) == (12,)
-
-
 def test_a_panel_is_sampled():
     items = Items(tuple("abcd"), np.arange(5) * 500, np.zeros(4, int))
     assert infer_seasons(series(DAY + NOISE, items=items), 1) == (24,)

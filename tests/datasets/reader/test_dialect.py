@@ -32,16 +32,11 @@ def put(folder, data, name="sales.csv"):
 PLAIN = text()
 
 FORMS = {
-    "semicolons": (text(";"), "separated by semicolons"),
-    "semicolons and commas": (text(";", ","), "decimal comma"),
     "quoted commas": (text(",", ",", quote='"'), "decimal comma"),
     "sep=": ("sep=;\n" + text(";", ","), "separated by semicolons"),
-    "byte order mark": (b"\xef\xbb\xbf" + PLAIN.encode(), ""),
     "UTF-16 BE": (b"\xfe\xff" + PLAIN.encode("utf-16-be"), "UTF-16"),
-    "CRLF": (PLAIN.replace("\n", "\r\n") + "\r\n\r\n", ""),
     "CR": (PLAIN.replace("\n", "\r"), ""),
     "blank lines": ("\n\n" + PLAIN + "\n \n\n", ""),
-    "no end of line": (PLAIN.rstrip(), ""),
     "blanks in names": (text(header="t, a,b "), ""),
     "comments": ("# made by x\n#\n// no; matter, what\n" + PLAIN, "left out: 3"),
     "free text": ("Station Berlin, 52.5\nby x\n\n" + PLAIN, "such as 'Station Berlin, 52.5'"),
@@ -175,14 +170,6 @@ def test_marks_of_thousands_that_could_be_a_decimal_sign_are_said(tmp_path):
         "Numbers have a decimal comma.",
         "Marks of thousands are left out: '1.234' is 1234.",
     )
-
-
-def test_how_a_text_is_written():
-    head = read_head(b"# x\nt;a\n\n2020;1,5\n", True, "here")
-    assert (head.text, head.names) == (Text("utf-8", ";"), ("t", "a"))
-    assert (head.start, head.left_out) == (9, ("# x",))
-    bare = read_head(b"1;2\n3;4\n", True, "here", Reading(header=("a", "b")))
-    assert (bare.names, bare.start, bare.text.separator) == (("a", "b"), 0, ";")
 
 
 def test_a_cell_of_many_digits_is_no_number_and_takes_no_time():
