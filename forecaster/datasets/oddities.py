@@ -95,7 +95,8 @@ class _Column:
     def oddities(self, borders: Borders) -> Iterator[Oddity]:
         for mark, rows in self.marks.items():
             first = f"{'first ' * (len(rows) > 1)}at {self._where(rows[0])}"
-            what = f"{mark} occurs {_times(len(rows))}, {first}, far from all other values"
+            times = f"{len(rows):,} time{'s' * (len(rows) > 1)}"
+            what = f"{mark} occurs {times}, {first}, far from all other values"
             remedy = f"{spelled('missing', [str(mark)])} reads it as a missing value"
             yield self._oddity("sentinel", rows, f"{what}; {remedy}")
         for part, steps in borders.parts.items():
@@ -194,10 +195,6 @@ class _Column:
         if shifted:
             where = "where 98 % of the training values lie"
             yield self._oddity("shift", shifted, f"the level shifts: {what} {where}")
-
-
-def _times(count: int) -> str:
-    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
 def outlying(values: Numbers) -> list[int]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from forecaster.base.errors import DataError
+from forecaster.base.errors import DataError, UsageError
 from forecaster.base.spelling import spelled
 from forecaster.datasets.reader import stamps
 from forecaster.datasets.reader.cells import Complain
@@ -71,9 +71,15 @@ class TimeColumns:
 
     @classmethod
     def of(cls, names: tuple[str, ...], sample: pa.Table) -> "TimeColumns":
-        """The columns of these names."""
+        """The columns of these names. Raises UsageError for more than there are parts."""
         words = different(sample[names[0]])
-        return cls(names, len(names) > 1 and bool(matches(words, "year").all()))
+        year = len(names) > 1 and bool(matches(words, "year").all())
+        if len(names) > len(_marks(year)) + 1:
+            raise UsageError(
+                f"the time: {quoted(names)} are too many columns; expected a date, hours, minutes "
+                "and seconds, or a year, months, days and these."
+            )
+        return cls(names, year)
 
     def cells(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
         """The stamps of some rows: 31/01/2020 and 5 become 31/01/2020 05, 2020 and 1 2020-01."""
@@ -81,14 +87,18 @@ class TimeColumns:
         if not others:
             return first
         text = pc.replace_substring_regex(_text(first), _MIDNIGHT, "")
-        marks = ("-", "-", " ", ":", ":") if self.year else (" ", ":", ":")
-        for name, mark, part in zip(self.names[1:], marks, others, strict=False):
+        for name, mark, part in zip(self.names[1:], _marks(self.year), others, strict=False):
             if self.year and name.lower().startswith("q"):
                 mark += "q"
             words = pc.replace_substring_regex(_text(part), r"\.0*$", "")
             width = 1 if mark.endswith("q") else 2
             text = pc.binary_join_element_wise(text, pc.utf8_lpad(words, width, "0"), mark)
         return text
+
+
+def _marks(year: bool) -> tuple[str, ...]:
+    """What joins each further part of a stamp to those before it."""
+    return ("-", "-", " ", ":", ":") if year else (" ", ":", ":")
 
 
 def _text(cells: pa.Array) -> pa.Array:

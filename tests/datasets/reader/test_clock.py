@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.base.errors import DataError
+from forecaster.base.errors import DataError, UsageError
 from forecaster.datasets.calendar import future_times
 from forecaster.datasets.reader import history, read
 from forecaster.datasets.reader.clock import find_clock, time_columns
@@ -271,6 +271,11 @@ class TestSeveralColumns:
     def test_what_is_no_time_together(self, tmp_path, columns, row):
         with pytest.raises(DataError, match=f"row {row}, column"):
             read(put(tmp_path, None, **columns), Reading(time=",".join(columns)))
+
+    def test_a_column_too_many(self, tmp_path):
+        file = put(tmp_path, HOURS.date, column="d", h=HOURS.hour, m=0, s=0, x=1)
+        with pytest.raises(UsageError, match="'d', 'h', 'm', 's', 'x' are too many"):
+            read(file, Reading(time="d,h,m,s,x"))
 
     def test_repeated_stamps_may_be_half_of_the_time(self, tmp_path):
         with pytest.raises(DataError, match="--time Date,Hour"):
