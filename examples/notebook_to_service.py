@@ -23,8 +23,8 @@ from pathlib import Path
 import pandas as pd
 
 from forecaster import Forecaster
-from forecaster.base.errors import UnavailableError
 from forecaster.client import Client
+from forecaster.errors import UnavailableError
 
 raw = pd.read_csv(files("tsdata") / "fpp3" / "vic_elec.csv", parse_dates=["Time"])
 demand = raw.set_index("Time")[["Demand"]].resample("h").mean().tail(8760)
@@ -71,7 +71,7 @@ served.head()
 # A wrong request is answered with a plain explanation:
 
 # %%
-from forecaster.base.errors import ForecasterError
+from forecaster.errors import ForecasterError
 
 try:
     client.predict(history.tail(5))

@@ -21,7 +21,7 @@ import holidays
 import pandas as pd
 
 from forecaster import Forecaster
-from forecaster.base.errors import ForecasterError
+from forecaster.errors import ForecasterError
 
 raw = pd.read_csv(files("tsdata") / "fpp3" / "pedestrian.csv")
 free = holidays.country_holidays("AU", subdiv="VIC", years=(2014, 2015, 2016, 2017))

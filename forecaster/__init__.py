@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from forecaster.base.version import __version__
 
 if TYPE_CHECKING:
+    from forecaster.client import Client
     from forecaster.estimator import Forecaster
 
-__all__ = ["Forecaster", "__version__"]
+__all__ = ["Client", "Forecaster", "__version__"]
 
 # Waiting threads spin for a fraction of a millisecond, then sleep. If they kept spinning, training
 # would be several times slower when another process is busy on the same cores; if they slept at
@@ -24,8 +25,13 @@ if "OMP_WAIT_POLICY" not in os.environ:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Forecaster":  # imported when it is used, so that --help need not wait for torch
+    # imported when they are used: --help need not wait for torch, nor the client have it
+    if name == "Forecaster":
         from forecaster.estimator import Forecaster
 
         return Forecaster
+    if name == "Client":
+        from forecaster.client import Client
+
+        return Client
     raise AttributeError(f"module 'forecaster' has no attribute '{name}'")
