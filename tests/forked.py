@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 PROGRAM = """
 import json, os, signal, sys
 import torch
@@ -23,20 +25,22 @@ import forecaster.train.run
 import matplotlib.pyplot, mlflow.pyfunc, mlflow.store.tracking.sqlalchemy_store
 print("ready", flush=True)
 for line in sys.stdin:
-    job = json.loads(line)
+    asked = json.loads(line)
+    if isinstance(asked, int):
+        _, status = os.waitpid(asked, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+        continue
     child = os.fork()
     if not child:
         for number in (signal.SIGINT, signal.SIGTERM):  # a background job may ignore them
             signal.signal(number, signal.SIG_DFL)
-        os.chdir(job["folder"])
+        os.chdir(asked["folder"])
         for number, name in ((1, "out"), (2, "err")):
-            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+            os.dup2(os.open(f"{name}.{os.getpid()}", os.O_WRONLY | os.O_CREAT), number)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        sys.argv = ["forecaster", *job["arguments"]]
+        sys.argv = ["forecaster", *asked["arguments"]]
         forecaster.cli.main()
     print(child, flush=True)
-    _, status = os.waitpid(child, 0)
-    print(os.waitstatus_to_exitcode(status), flush=True)
 """
 
 
@@ -45,58 +49,53 @@ class Job:
     """A command under way; its output is in files of its working directory."""
 
     id: int
-    folder: Path
-    answers: Any
+    forked: "Forked"
 
     def reach(self, words: str) -> None:
         """Wait until it has printed this, or has ended."""
-        while words not in self.err and Path(f"/proc/{self.id}").exists():
+        process = psutil.Process(self.id)
+        while words not in self.err and process.status() != psutil.STATUS_ZOMBIE:
             time.sleep(0.005)
 
     def wait(self) -> int:
         """Its exit status, or minus the signal that ended it."""
-        return int(self.answers.readline())
+        return self.forked.ask(self.id)
 
     @property
     def err(self) -> str:
-        file = self.folder / "err"
+        file = self.forked.folder / f"err.{self.id}"
         return file.read_text() if file.exists() else ""
 
     @property
     def out(self) -> str:
-        return (self.folder / "out").read_text()
+        return (self.forked.folder / f"out.{self.id}").read_text()
 
 
 class Forked:
-    """Starts one command after another in a folder."""
+    """Starts commands in a folder."""
 
     def __init__(self, process: "subprocess.Popen[str]", folder: Path) -> None:
         self.process, self.folder = process, folder
 
-    def start(self, *arguments: str) -> Job:
+    def ask(self, what: Any) -> int:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        for name in ("out", "err"):  # those of the previous command
-            (self.folder / name).unlink(missing_ok=True)
-        job = {"folder": str(self.folder), "arguments": arguments}
-        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
-        return Job(int(self.process.stdout.readline()), self.folder, self.process.stdout)
+        return int(self.process.stdout.readline())
+
+    def start(self, *arguments: str) -> Job:
+        return Job(self.ask({"folder": str(self.folder), "arguments": arguments}), self)
 
 
 @contextmanager
 def forked(folder: Path) -> Iterator[Forked]:
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("FORECASTER_", "MLFLOW_"))
-    }
-    pipe: Any = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdin=pipe, stdout=pipe, env=environment, text=True
-    ) as process:
-        assert process.stdout is not None
+    ours = ("FORECASTER_", "MLFLOW_")
+    environment = {key: each for key, each in os.environ.items() if not key.startswith(ours)}
+    command, pipe = [sys.executable, "-c", PROGRAM], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, text=True) as process:
         assert process.stdin is not None
+        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         yield Forked(process, folder)
         process.stdin.close()

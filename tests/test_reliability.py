@@ -60,7 +60,7 @@ def whole(start: Forked):
     """The files of an undisturbed training, and the seconds that it takes."""
     job = start.start(*TRAIN, "--force")
     assert job.wait() == 0, job.err
-    reference = contents(bundle_of(job))  # the output of a job is gone when the next one starts
+    reference = contents(bundle_of(job))
     begun = time.monotonic()
     job = start.start(*TRAIN, "--force", "--set", "seed=1")  # the first made the tracker's tables
     assert job.wait() == 0, job.err
@@ -79,7 +79,13 @@ def kill(job: Job) -> None:
 
 def bundle_of(job: Job) -> Path:
     (line,) = [line for line in job.out.splitlines() if line.startswith("bundle ")]
-    return job.folder / line.split()[1]
+    return job.forked.folder / line.split()[1]
+
+
+def run_of(job: Job) -> str:
+    """The id of its run in the tracker."""
+    (line,) = [line for line in job.out.splitlines() if line.startswith("run ")]
+    return line.split()[2]
 
 
 def runs(home: Path) -> dict[str, str]:
@@ -88,9 +94,12 @@ def runs(home: Path) -> dict[str, str]:
     return {run.info.run_id: run.info.status for run in client.search_runs(["1"])}
 
 
-def points(home: Path, id: str, key: str) -> list[int]:
+def check(home: Path, job: Job) -> None:
+    """The tracker has all of the run that a command ended, and each point once."""
+    assert runs(home)[run_of(job)] == "FINISHED"
     client = MlflowClient(f"sqlite:///{home}/mlflow.db")
-    return [point.step for point in client.get_metric_history(id, key)]
+    points = client.get_metric_history(run_of(job), "train_loss")
+    assert [point.step for point in points] == list(range(1, EPOCHS + 1))
 
 
 @pytest.mark.slow
@@ -119,10 +128,23 @@ class TestKilled:
             assert contents(bundle_of(job)) == reference, job.err
             resumed += f"resuming {bundle_of(job).name} at epoch" in job.err
             assert list((home / "runs").glob("*.unfinished")) == []
-            id = next(line for line in job.out.splitlines() if line.startswith("run ")).split()[2]
-            assert runs(home)[id] == "FINISHED"
-            assert points(home, id, "train_loss") == list(range(1, EPOCHS + 1))
+            check(home, job)
         assert resumed > 0, "some were killed in the midst of their training"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's use of SQLAlchemy
+def test_trainings_at_once_in_one_folder_do_not_mix(start, home, whole):
+    reference, _ = whole
+    alike = [start.start(*TRAIN, "--force") for _ in range(2)]
+    other = start.start(*TRAIN, "--force", "--set", "seed=2")
+    jobs = [*alike, other]
+    assert [job.wait() for job in jobs] == [0, 0, 0], [job.err for job in jobs]
+    assert len({*map(bundle_of, jobs)}) == len({*map(run_of, jobs)}) == 3
+    assert [contents(bundle_of(job)) == reference for job in jobs] == [True, True, False]
+    for job in jobs:
+        check(home, job)
+    assert list((home / "runs").glob("*.unfinished")) == []
 
 
 TOGETHER = (*TRAIN, "--set", "model.dropout=0", "--set", "train.batch=32")
@@ -146,7 +168,7 @@ class TestTogether:
     @pytest.mark.timeout(900)
     def test_one_dies_and_the_others_end_and_go_on(self, start, home):
         def curve(job: Job) -> dict[tuple[str, int], float]:
-            id = next(line for line in job.out.splitlines() if line.startswith("run ")).split()[2]
+            id = run_of(job)
             client = MlflowClient(f"sqlite:///{home}/mlflow.db")
             return {
                 (key, point.step): point.value
