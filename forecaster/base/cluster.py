@@ -74,10 +74,9 @@ def joined(address: str, processes: int, gpus: float) -> Iterator[Any]:
     try:
         _reach(address)
         if address == LOCAL:
+            quiet["include_dashboard"] = False
             # by default Ray counts the whole machine; a container may use less
-            ray.init(
-                num_cpus=processes, num_gpus=None if gpus else 0, include_dashboard=False, **quiet
-            )  # fmt: skip
+            ray.init(num_cpus=processes, num_gpus=None if gpus else 0, **quiet)
         else:
             ray.init(address=address, **quiet)
     except Exception as error:  # Ray raises plain Exception on a machine that starts it slowly

@@ -72,12 +72,10 @@ def overall(
 
 
 for command in (
-    train.train, train.evaluate, train.reproduce, train.tune, sync.sync, promote.promote,
-    predict.predict,
-    export.export,
-    serve.serve, reports.compare, reports.report, attentions.advise, attentions.attentions,
-    train.config, doctor.doctor,
-):  # fmt: skip
+    *(train.train, train.evaluate, train.reproduce, train.tune, sync.sync, promote.promote),
+    *(predict.predict, export.export, serve.serve, reports.compare, reports.report),
+    *(attentions.advise, attentions.attentions, train.config, doctor.doctor),
+):
     first = (command.__doc__ or "").partition("\n")[0]
     app.command(short_help=first)(command)  # else click would cut it short
 app.add_typer(data.app, name="data")

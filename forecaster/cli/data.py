@@ -105,11 +105,10 @@ def data_check(
     drawn = picture or Path(f"{dataset.name}-check.png")
     draw(check.figure(dataset, borders), drawn)
     advice = check.advice(found)
-    command = asked.command(
-        "train", data=file, time=dataset.reading.time_columns or dataset.time, id=dataset.id,
-        freq=dataset.freq, season=dataset.seasons, horizon=steps, lookback=past,
-        split=problem.config.data.split,
-    )  # fmt: skip
+    time = dataset.reading.time_columns or dataset.time
+    read = {"time": time, "id": dataset.id, "freq": dataset.freq, "season": dataset.seasons}
+    cut = {"horizon": steps, "lookback": past, "split": problem.config.data.split}
+    command = asked.command("train", data=file, **read, **cut)
     if as_json:
         print_json({**found, "picture": str(drawn), "command": "" if advice else command})
     else:

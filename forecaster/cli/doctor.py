@@ -22,9 +22,7 @@ def doctor(as_json: AsJson = False) -> None:
 
     from forecaster.base import extras, installation, machine
 
-    names = (
-        "torch", "lightning", "mlflow-skinny", "pandas", "numpy", "fastapi", "pydantic",
-    )  # fmt: skip
+    names = ("torch", "lightning", "mlflow-skinny", "pandas", "numpy", "fastapi", "pydantic")
     report: dict[str, Any] = {"forecaster": __version__}
     for name in names:
         try:

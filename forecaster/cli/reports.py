@@ -1,7 +1,7 @@
 """Compare attention types; write about runs and grids."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -81,10 +81,9 @@ def compare(
     cores = machine.cores()
     if jobs is not None and jobs > cores:
         say(f"--jobs {jobs}: this machine has only {cores} cores, so {cores} cells at a time")
-    outcome = comparison.run(
-        comparison.resolve(name, definition), say, jobs=min(jobs or cores, cores),
-        tracked=tracked, command=command(), ray=ray, gpus=gpus,
-    )  # fmt: skip
+    resolved = comparison.resolve(name, definition)
+    where: dict[str, Any] = {"jobs": min(jobs or cores, cores), "ray": ray, "gpus": gpus}
+    outcome = comparison.run(resolved, say, tracked=tracked, command=command(), **where)
     if as_json:
         print_json(outcome.to_dict())
     elif outcome.cells:

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -170,10 +170,10 @@ def tune(
     def load(sets: Sequence[str]) -> "Loaded":
         return replace(asked, sets=[*asked.sets, *sets]).load()
 
-    found = searching.run(
-        load, searching.read_space(space), name or f"{label}-{Path(space).stem}", say,
-        trials=trials, limit=limit, storage=storage, tracked=tracked,
-    )  # fmt: skip
+    name = name or f"{label}-{Path(space).stem}"
+    limits: dict[str, Any] = {"trials": trials, "limit": limit}
+    where: dict[str, Any] = {"storage": storage, "tracked": tracked}
+    found = searching.run(load, searching.read_space(space), name, say, **limits, **where)
     if as_json:
         print_json(found.to_dict())
         return

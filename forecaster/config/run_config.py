@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
+Levels = Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=1)]
 
 LARGEST, LARGEST_FLOAT, MOST_LAYERS = 2**32, 3e38, 1000
 """Upper limits of whole numbers, of other numbers and of layers: anything larger is a typing error,
@@ -115,8 +116,9 @@ class _RuleError(ValueError):
 
 
 _OF_FILES = (
-    "time", "stamps", "decimal", "separator", "id", "panel", "freq", "seasons", "static", "split",
-)  # fmt: skip
+    *("time", "stamps", "decimal", "separator", "id", "panel"),
+    *("freq", "seasons", "static", "split"),
+)
 """Values that describe how to read a file; a data card has its own."""
 
 
@@ -383,9 +385,7 @@ class TrainConfig(ConfigSection):
 
 
 class IntervalsConfig(ConfigSection):
-    levels: Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=1)] = [
-        0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975,
-    ]  # fmt: skip
+    levels: Levels = [0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975]
     """Levels of the quantiles, rising; forecasts can have any level between them."""
     calibrate: bool = True
     """Use the first half of the validation rows to stop training, the second half to calibrate."""
