@@ -4,9 +4,9 @@
 
 A file may name another as its `base`, which may have a base itself; the file then holds only what
 differs. Environment variables name a value inside a section with two underscores,
-FORECASTER_TRAIN__EPOCHS=3; FORECASTER_SEED and FORECASTER_DEVICE belong to no section. `model` and
-`attn` are a name with the options of that class's constructor beside it; naming another class drops
-the options that lower layers gave to the old one.
+FORECASTER_TRAIN__EPOCHS=3; FORECASTER_SEED, FORECASTER_DEVICE and FORECASTER_BLEND belong to no
+section. `model` and `attn` are a name with the options of that class's constructor beside it;
+naming another class drops the options that lower layers gave to the old one.
 
 Everything that needs no class is checked before torch is imported, so that a wrong name is reported
 at once.
@@ -66,7 +66,7 @@ LARGEST, LARGEST_FLOAT, MOST_LAYERS = 2**32, 3e38, 1000
 as no machine could compute it."""
 NAMED = ("model", "attn", "attn.decoder", "attn.cross")
 ROLES = ("decoder", "cross")
-ENVIRONMENT = re.compile(r"FORECASTER_(?:(?:[A-Z0-9]+__)+[A-Z0-9_]+|SEED|DEVICE)")
+ENVIRONMENT = re.compile(r"FORECASTER_(?:(?:[A-Z0-9]+__)+[A-Z0-9_]+|SEED|DEVICE|BLEND)")
 ONE_UNDERSCORE = re.compile(
     r"FORECASTER_(DATA|WINDOW|MODEL|ATTN|TRAIN|INTERVALS|TRACK)_([A-Z0-9_]+)"
 )

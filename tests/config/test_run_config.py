@@ -103,9 +103,8 @@ class TestPrecedence:
             if flag == "data":  # the options of OWN come last
                 continue
             assert resolve(f"{path}={written}", **OWN).config == loaded.config
-            if flag != "blend":  # a value at the top that has no variable
-                environment = {f"FORECASTER_{variable}": written}
-                assert resolve(environment=environment, **OWN).config == loaded.config
+            environment = {f"FORECASTER_{variable}": written}
+            assert resolve(environment=environment, **OWN).config == loaded.config
 
     def test_one_stands_for_a_list_and_a_time_has_units(self):
         pairs = [("target", ["a", "b"], "a,b"), ("season", 24, [24]), ("time_limit", "1.5m", 90.0)]
