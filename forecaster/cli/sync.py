@@ -10,7 +10,7 @@ from forecaster.cli.options import AsJson, described
 from forecaster.cli.output import print_json, say
 
 
-@described(runs="Names, folders or ids of runs; by default all in runs/.")
+@described(runs="Names or folders of runs; by default all in runs/.")
 def sync(
     runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...")] = None,
     as_json: AsJson = False,
@@ -33,7 +33,7 @@ def sync(
         elif each.left:
             say(f"{each.name}: not all uploaded: {each.left}")
         elif not as_json:
-            print(f"{each.name}: uploaded {each.told or 'its end'}")
+            print(f"{each.name}: uploaded{each.told and f'; {each.told}'}")
     if as_json:
         print_json({"runs": [asdict(each) for each in found]})
     elif not found:

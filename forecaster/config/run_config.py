@@ -411,7 +411,7 @@ class TrackConfig(ConfigSection):
     system_metrics: bool = False
     """Record the processor, memory and disk of the machine every few seconds."""
     wait_seconds: float = Field(60.0, ge=0)
-    """How long a run waits at its end for a server that does not listen yet."""
+    """How long a run waits at its end for a server without progress; at least 15 seconds."""
     register_model: bool = True
     """Register the model in MLflow, where it challenges the champion (docs/mlflow.md)."""
 

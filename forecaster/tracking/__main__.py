@@ -15,7 +15,7 @@ from pathlib import Path
 
 from forecaster.base.errors import ForecasterError, UsageError
 from forecaster.tracking.registry import champions, download
-from forecaster.tracking.store import quiet
+from forecaster.tracking.store import SETTINGS
 from forecaster.tracking.watch import watch
 
 
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    for name, value in quiet().items():  # for threads that MLflow starts
+    for name, value in SETTINGS.items():  # for threads that MLflow starts
         os.environ.setdefault(name, str(value))
     logging.getLogger("mlflow").setLevel(logging.CRITICAL)
     sys.exit(main(sys.argv[1:]))

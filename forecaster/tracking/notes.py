@@ -15,11 +15,10 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import Any
 
 from filelock import FileLock
 from pydantic import ConfigDict, Field
@@ -70,7 +69,6 @@ class Noted(Document):
     are its final ones, and those of the model, if it has one. Times are in milliseconds.
     """
 
-    format: Literal[3] = 3
     key: str
     id: str
     name: str
@@ -145,11 +143,11 @@ class Notes:
             raise StorageError(f"{file} could not be written: {error}") from error
         atomic.write(file, content)
 
-    def close_for(self, status: str) -> None:
+    def close(self) -> None:
         """Note the end of a run whose process died before it could."""
         if not self.about.status:
             last = max((self.folder / each).stat().st_mtime for each in (ABOUT, POINTS))
-            self.note(status=status, ended=int(last * 1000))
+            self.note(status="KILLED", ended=int(last * 1000))
 
     def remove(self) -> None:
         """Remove the folder, while it is held; a process that dies meanwhile leaves no run."""
@@ -191,22 +189,16 @@ def take_up(id: str) -> Notes | None:
 
 
 def find(names: list[str]) -> list[Path]:
-    """The folders of the runs with these names or ids, or of all, the oldest first.
-
-    A name is that of the run, which its bundle has, or of the folder itself. Raises UsageError for
-    a name with nothing left, unless it is a folder in `runs`.
-    """
+    """The folders of the runs with these names, which their bundles have, or of all, the oldest
+    first. Raises UsageError for a name with nothing left, unless it is a folder in `runs`."""
     found = sorted(_all(), key=lambda each: each[1].begun if each[1] else 0)
-    called = {
-        folder: {folder.name, folder.stem, *((about.id, about.name) if about else ())}
-        for folder, about in found
-    }
-    wanted = {Path(name).name for name in names}
+    left = {folder.stem: folder for folder, _ in found}
+    wanted = [Path(name).name.removesuffix(SUFFIX) for name in names] or [*left]
     for name in wanted:
-        if not any(name in own for own in called.values()) and not (RUNS / name).is_dir():
-            known = ", ".join(sorted(folder.stem for folder in called)) or "nothing"
+        if name not in left and not (RUNS / name).is_dir():
+            known = ", ".join(sorted(left)) or "nothing"
             raise UsageError(f"no run '{name}' in {RUNS}/; left to upload: {known}")
-    return [folder for folder, own in called.items() if not wanted or wanted & own]
+    return [folder for name, folder in left.items() if name in wanted]
 
 
 def take(folder: Path) -> Notes | None:
@@ -227,13 +219,6 @@ def take(folder: Path) -> Notes | None:
     shutil.rmtree(folder, ignore_errors=True)  # a lock makes its folder
     lock.release()
     return None
-
-
-def files_in(folder: Path) -> Iterator[Path]:
-    """The files in a folder and those below, but for those that are being written."""
-    for file in sorted(folder.rglob("*")):
-        if file.is_file() and not file.name.startswith("."):
-            yield file
 
 
 def waiting() -> int:
@@ -286,11 +271,8 @@ def _all() -> list[tuple[Path, Noted | None]]:
 def _read(folder: Path) -> Noted:
     file = folder / ABOUT
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        if document["format"] != Noted.model_fields["format"].default:
-            raise StorageError(f"{folder} was written by another version of forecaster")
-        return Noted.read(document)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        return Noted.read(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
         raise StorageError(f"{file} cannot be read: {error}") from error
 
 

@@ -8,7 +8,6 @@ run. A run has one value of each metric at a step.
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -59,8 +58,8 @@ class Publisher:
         """Whether MLflow had the run before."""
         self.registered = ""
         """The sentence of `registry.register`."""
-        self.sent: Counter[str] = Counter()
-        """How many points, files and models were sent, and under "" how many files of models."""
+        self.sent = 0
+        """How many parts were sent: it grows while MLflow answers."""
         self._client: MlflowClient | None = None
         self._training = training
         self._files: dict[Path, int] = {}
@@ -82,7 +81,7 @@ class Publisher:
                 points, end = self.own.points(self._read)
                 self._log_points(client, [each for some in points for each in _metrics(some)])
                 self._read = end
-                self._send(self.own.folder / FILES, partial(client.log_artifact, self.run), "file")
+                self._send(self.own.folder / FILES, partial(client.log_artifact, self.run))
                 if about.has_model and not self.model:
                     self._log_model(client, about)
                 if about.figures:
@@ -156,17 +155,17 @@ class Publisher:
         for start in range(0, len(new), AT_ONCE):
             some = new[start : start + AT_ONCE]
             client.log_batch(self.run, metrics=some, synchronous=True)
-            self.sent["point"] += len(some)
+            self.sent += 1
 
-    def _send(self, folder: Path, log: Callable[[str, str | None], None], kind: str) -> None:
-        """Send the files of a folder that are new or have changed."""
-        for file in notes.files_in(folder):
+    def _send(self, folder: Path, log: Callable[[str, str | None], None]) -> None:
+        """Send the files of a folder that are new or have changed, and written completely."""
+        for file in sorted(folder.rglob("[!.]*")):
             changed = file.stat().st_mtime_ns
-            if self._files.get(file) != changed:
+            if file.is_file() and self._files.get(file) != changed:
                 inside = file.parent.relative_to(folder).as_posix()
                 log(str(file), None if inside == "." else inside)
                 self._files[file] = changed
-                self.sent[kind] += 1
+                self.sent += 1
 
     def _log_model(self, client: MlflowClient, about: Noted) -> None:
         """Send the model, which has the name and the tags of the run."""
@@ -184,9 +183,8 @@ class Publisher:
         identity.run_id, identity.artifact_path = self.run, model.artifact_location
         identity.model_id = identity.model_uuid = model.model_id
         atomic.write(folder / MLMODEL_FILE_NAME, identity.to_yaml().encode())
-        self._send(folder, partial(client.log_model_artifact, model.model_id), "")
+        self._send(folder, partial(client.log_model_artifact, model.model_id))
         client.finalize_logged_model(model.model_id, "READY")
-        self.sent["model"] += 1
         self.model = model.model_id
 
 
@@ -200,7 +198,7 @@ def publish(own: Notes) -> Publisher:
     same = without_password(store.absolute(address)) == known
     told = Publisher(own, address if same else known, training=False)
     try:
-        own.close_for("KILLED")
+        own.close()
         told()
         own.remove()
     except StorageError:
@@ -214,7 +212,8 @@ def publish(own: Notes) -> Publisher:
 
 @dataclass(frozen=True)
 class Synced:
-    """The outcome for a run that was incomplete in MLflow; `left` states why it still is, if so."""
+    """The outcome for a run that was incomplete in MLflow: what became of its model, if that was to
+    be registered; `left` states why the run is still incomplete, if so."""
 
     name: str
     told: str
@@ -237,11 +236,7 @@ def sync(names: list[str]) -> Iterator[Synced]:
             yield Synced(name, "", str(error))
             continue
         if told:
-            words = [
-                f"{count} {what}{'s' * (count > 1)}" for what, count in told.sent.items() if what
-            ]
-            outcome = filter(None, [", ".join(words), told.registered])
-            yield Synced(name, "; ".join(outcome), "")
+            yield Synced(name, told.registered, "")
         elif folder.exists():  # else another process has just published it all
             yield Synced(name, "", "", under_way=True)
 

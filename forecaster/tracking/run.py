@@ -63,115 +63,93 @@ SYNC = "forecaster sync"
 SAMPLING_SECONDS = 5
 """The time between two readings of processor, memory and disk."""
 
-FIRST, LAST, CUT_SHORT = range(3)
-Limits = tuple[float, float, int]
-"""How long a run waits: seconds without progress, total seconds, failures."""
-LIMITS: tuple[Limits, ...] = ((5.0, 5.0, 2), (15.0, 60.0, 3), (3.0, 3.0, 2))
-"""The limits for a server at the start of a run, at its end, and when it is stopped."""
-LOCAL_LIMITS: tuple[Limits, ...] = ((inf, inf, 1), (60.0, inf, 3), (3.0, 3.0, 2))
-"""The same limits if MLflow's store is a file."""
-BRIEF: Limits = (1.0, 1.0, 1)
-"""The limits after the store kept an earlier run of this process waiting: a grid has hundreds of
-runs."""
+START, LEAST, STOPPED = 5.0, 15.0, 3.0
+"""Seconds that a run waits for MLflow without progress: at its start, at its end at least, and when
+it is stopped. A store in a file is opened at the start, however long that takes."""
+BRIEF = 1.0
+"""The same after the store kept this process waiting in vain: a grid has hundreds of runs."""
 _silent: set[str] = set()
-LOOKS = 0.2
+LOOKS = 0.1
 """Seconds between two looks for progress or a signal."""
-PAUSES = 1.0, 30.0
-"""Seconds from a failure to the next try: the first and the longest pause; pauses double."""
+PAUSE = 2.0
+"""Seconds from a failure to the next try."""
 
 
-class Background(threading.Thread):
-    """Calls `publish` when there is something new, and again after failures until it succeeds.
+class Background:
+    """Calls `publish` in a thread, one call at a time, so that nobody waits for it.
 
-    `publish` raises when the tracker fails. `progress` grows while it goes on. `ended` is called
-    when the thread ends.
+    `publish` raises when the tracker fails. `progress` grows while it goes on. `release` is called
+    after `close`, when no call is under way.
     """
 
     def __init__(
         self,
         publish: Callable[[], None],
         progress: Callable[[], int] = lambda: 0,
-        ended: Callable[[], None] = lambda: None,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(name="forecaster-tracker", daemon=True)
-        self._publish, self._progress, self._ended = publish, progress, ended
-        self.error: BaseException | None = None
-        self._change = threading.Condition()
+        self._publish, self._progress, self._release = publish, progress, release
+        self.error: Exception | None = None
+        self._thread, self._due = threading.Thread(), 0.0
         self._news, self._told = 1, 0
         """How often there was something new, and how many of these are published."""
         self._failures = 0
-        self._hurry = self._closed = False
-
-    def run(self) -> None:
-        pause, longest = PAUSES
-        rest: float | None
-        while not self._closed:
-            news, self._hurry = self._news, False
-            try:
-                self._publish()
-            except Exception as error:  # a tracker may raise anything
-                self.error, self._failures = error, self._failures + 1
-                rest, pause = pause, min(2 * pause, longest)
-            else:
-                self.error, self._told = None, news
-                rest, pause = None, PAUSES[0]
-            with self._change:
-                self._change.notify_all()
-                self._change.wait_for(self._is_due, rest)
-        self._ended()
-
-    def _is_due(self) -> bool:
-        is_new = self.error is None and self._news > self._told
-        return self._hurry or self._closed or is_new
 
     def wake(self) -> None:
-        """Publish what is new. Returns at once; a failing tracker keeps its pause."""
-        with self._change:
-            self._news += 1
-            self._change.notify_all()
+        """Publish what is new, unless a call is under way or has just failed. Returns at once."""
+        self._news += 1
+        self._try()
 
-    def settle(self, limits: Limits, patience: float = 0.0) -> bool:
+    def _try(self) -> None:
+        if not self._thread.is_alive() and time.monotonic() >= self._due:
+            self._thread = threading.Thread(target=self._call, args=[self._news], daemon=True)
+            self._thread.start()
+
+    def _call(self, news: int) -> None:
+        try:
+            self._publish()
+        except Exception as error:  # a tracker may raise anything
+            self.error, self._due = error, time.monotonic() + PAUSE
+            self._failures += 1
+        else:
+            self.error, self._told = None, news
+
+    def settle(self, seconds: float, once: bool = False) -> bool:
         """Wait until all is published, and return whether it is.
 
-        Gives up at the limits, and when a signal comes. A tracker that is not there yet, since
-        nobody listens, is tried again for `patience` seconds.
+        Gives up after `seconds` without progress, when a signal comes, and when the tracker refuses
+        or, if it is tried only `once`, fails.
         """
-        end = time.monotonic() + patience
-        while not (whole := self._settle(*limits)):
-            is_absent = self.error is not None and store.is_absent(self.error)
-            if not is_absent or time.monotonic() >= end or signals.waiting():
-                break
-            time.sleep(PAUSES[0])
-        return whole
-
-    def _settle(self, still: float, total: float, failures: int) -> bool:
         begun = moved = time.monotonic()
-        with self._change:
-            progress, news = self._progress(), self._news
-            # one failure is enough if the last try failed
-            allowed = self._failures + (1 if self.error else failures)
-            self._hurry = True  # also during the pause after a failure
-            self._change.notify_all()
-            while self._told < news:
-                now = time.monotonic()
-                if self._progress() != progress:
-                    progress, moved = self._progress(), now
-                if (
-                    self._closed
-                    or self._failures >= allowed
-                    or min(moved + still, begun + total) <= now
-                    or 0 < signals.waiting() < now - begun
-                ):
-                    return False
-                self._change.wait(LOOKS)
+        progress, news, before = self._progress(), self._news, self._failures
+        while self._told < news:
+            self._try()
+            if self._thread.is_alive():
+                self._thread.join(LOOKS)
+            else:
+                time.sleep(LOOKS)
+            now, error = time.monotonic(), self.error
+            if self._progress() != progress:
+                progress, moved = self._progress(), now
+            if (
+                now - moved >= seconds
+                or (error and self._failures > before and (once or store.refuses(error)))
+                or 0 < signals.waiting() < now - begun
+            ):
+                return self._told >= news
         return True
 
     def close(self) -> None:
-        """End the thread; one that hangs ends with the process."""
-        with self._change:
-            self._closed = True
-            self._change.notify_all()
-        self.join(1)
+        """Release as soon as no call is under way; one that hangs ends with the process."""
+
+        def wait() -> None:
+            if self._thread.is_alive():
+                self._thread.join()
+            self._release()
+
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        waiting.join(1)
 
 
 class Run:
@@ -180,18 +158,40 @@ class Run:
     Only `register` and `settle` wait for MLflow. Raises StorageError when the disk is full.
     """
 
-    def __init__(
-        self,
-        own: Notes,
-        publisher: Publisher,
-        background: Background,
-        track: "TrackConfig",
-        say: Say,
-    ) -> None:
-        self._own, self._publisher, self._background = own, publisher, background
-        self._patience, self._say, self.uri = track.wait_seconds, say, publisher.uri
-        is_watched = track.system_metrics and own.about.parent is None
-        self._gauges = _Gauges(self, own.about.begun) if is_watched else None
+    def __init__(self, own: Notes, uri: str, track: "TrackConfig", say: Say) -> None:
+        self._own, self.uri, self._say = own, uri, say
+        self._publisher = Publisher(own, uri, training=True)
+        self._background = Background(self._publisher, lambda: self._publisher.sent, own.release)
+        self._wait = BRIEF if uri in _silent else max(LEAST, track.wait_seconds)
+        self._gauges: _Gauges | None = None
+
+    def begin(self, again: bool, watched: bool) -> None:
+        """Find or make the run in MLflow; its system metrics are `watched` from now on.
+
+        Raises UnavailableError for a store that cannot be used at all.
+        """
+        seconds = inf if store.is_local(self.uri) else min(START, self._wait)
+        self._background.settle(seconds, once=True)
+        error = self._background.error
+        if self._publisher.run:
+            if not again or not self._publisher.found:
+                self._own.note(id=self._publisher.run)
+        elif error is not None and not store.is_away(self.uri, error):
+            with store.explained(self.uri):
+                raise error
+        elif not signals.waiting():
+            self._say(
+                f"MLflow at {without_password(self.uri)} does not answer{_because(error)}. "
+                f"The run is kept in {self._own.folder} and uploaded when it does."
+            )
+        if watched:
+            self._gauges = _Gauges(self._own, self.uri)
+
+    def give_up(self, whole: bool) -> None:
+        """End the thread of a run that could not begin; `whole` removes its folder, too."""
+        if whole:
+            self._own.remove()
+        self._background.close()
 
     @property
     def id(self) -> str:
@@ -313,19 +313,19 @@ class Run:
         later = f"{name} will be registered when MLflow has the run: {SYNC}"
         return self._publisher.registered or later
 
-    def settle(self, stage: int = LAST) -> bool:
+    def settle(self, seconds: float = inf) -> bool:
         """Wait until MLflow has everything, while there is progress; returns whether it has.
 
-        The wait for a server that does not listen yet happens once, for `track.wait_seconds`.
+        Without progress it waits for `track.wait_seconds` or these `seconds`, the less of the two,
+        and for a store that refuses not at all. It waits in vain only once.
         """
-        patience = self._patience if stage == LAST and self.uri not in _silent else 0.0
-        error = self._background.error
-        if patience and error is not None and store.is_absent(error):
+        seconds, error = min(seconds, self._wait), self._background.error
+        if error is not None and seconds > STOPPED and not store.refuses(error):
             shown = without_password(self.uri)
-            self._say(f"nothing listens at {shown} yet: waiting up to {patience:g} s for MLflow")
-        whole = self._background.settle(_limits(self.uri, stage), patience)
-        if not whole:
-            self._patience = 0.0
+            self._say(f"MLflow at {shown} does not answer: waiting up to {seconds:g} s for it")
+        whole = self._background.settle(seconds)
+        if not whole and not signals.waiting():
+            self._wait = BRIEF
         return whole
 
     def end(self, status: Literal["FINISHED", "FAILED", "KILLED"]) -> None:
@@ -336,10 +336,10 @@ class Run:
         if self._gauges:
             self._gauges.stop()
         self._note(status=status, ended=store.now())
-        stage = LAST if status == "FINISHED" else CUT_SHORT
-        whole = not signals.waiting() and self.settle(stage)
-        if not whole and signals.waiting():
-            whole = self.settle(CUT_SHORT)
+        seconds = inf if status == "FINISHED" and not signals.waiting() else STOPPED
+        whole = self.settle(seconds)
+        if not whole and seconds > STOPPED and signals.waiting():
+            whole = self.settle(STOPPED)
         if whole:
             self._own.remove()  # while it is held
             _silent.discard(self.uri)
@@ -414,41 +414,25 @@ def start(
 
 def _begin(about: Noted, uri: str, track: "TrackConfig", again: str | None, say: Say) -> Run:
     earlier = notes.take_up(again) if again else None
-    own = earlier or notes.begin(about)
-    publisher = Publisher(own, uri, training=True)
-    background = Background(publisher, publisher.sent.total, own.release)
-    background.start()
+    run = Run(earlier or notes.begin(about), uri, track, say)
     try:
-        background.settle(_limits(uri, FIRST))
-        if publisher.run:
-            if not again or not publisher.found:
-                own.note(id=publisher.run)
-        elif background.error is not None and not store.is_away(uri, background.error):
-            with store.explained(uri):
-                raise background.error
-        elif not signals.waiting():
-            say(
-                f"MLflow at {without_password(uri)} does not answer{_because(background.error)}. "
-                f"The run is kept in {own.folder} and uploaded when it does."
-            )
+        run.begin(again is not None, track.system_metrics and about.parent is None)
     except BaseException:
-        if not earlier:
-            own.remove()
-        background.close()
+        run.give_up(whole=not earlier)
         raise
-    return Run(own, publisher, background, track, say)
+    return run
 
 
 class _Gauges(SystemMetricsMonitor):  # type: ignore[misc]  # MLflow is not type-checked here
     """Records the processor, memory and disk of the machine every few seconds, as MLflow does,
     but in a run that never waits for MLflow. A step is a second since the run began."""
 
-    def __init__(self, run: Run, begun: int) -> None:
+    def __init__(self, own: Notes, uri: str) -> None:
         with store.settings():
-            uri = store.absolute(run.uri)
-            super().__init__(run.id, sampling_interval=SAMPLING_SECONDS, tracking_uri=uri)
-            self._report, self._begun = run.report, begun
-            self.start()
+            seconds, uri = SAMPLING_SECONDS, store.absolute(uri)
+            super().__init__(own.about.id, sampling_interval=seconds, tracking_uri=uri)
+        self._own = own
+        self.start()
 
     def monitor(self) -> None:
         with suppress(ForecasterError, OSError), store.settings():  # training reports a full disk
@@ -456,22 +440,16 @@ class _Gauges(SystemMetricsMonitor):  # type: ignore[misc]  # MLflow is not type
                 self.collect_metrics()
                 if self._shutdown_event.wait(self.sampling_interval):
                     return
-                step = (store.now() - self._begun) // 1000
-                values = self.aggregate_metrics()
-                self._report({f"{self._metrics_prefix}{key}": values[key] for key in values}, step)
+                at, found = store.now(), self.aggregate_metrics()
+                values = {f"{self._metrics_prefix}{key}": found[key] for key in found}
+                step = (at - self._own.about.begun) // 1000
+                self._own.add(Points(at=at, step=step, values=values))
                 for each in self.monitors:
                     each.clear_metrics()
 
     def stop(self) -> None:
         self._shutdown_event.set()
         self._process.join(1)
-
-
-def _limits(uri: str, stage: int) -> Limits:
-    """How long to wait for MLflow, as `Background.settle` takes it."""
-    if store.is_local(uri):
-        return LOCAL_LIMITS[stage]
-    return BRIEF if uri in _silent else LIMITS[stage]
 
 
 def _because(error: BaseException | None) -> str:

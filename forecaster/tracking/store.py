@@ -8,15 +8,13 @@ state does not change, nor does the environment: our settings hold in our calls 
 import json
 import os
 import re
-import socket
 import sqlite3
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from filelock import FileLock
@@ -45,48 +43,39 @@ COLUMNS = {
     "metrics.`windows_per_second`": 160, "metrics.`peak_mib`": 100,
 }  # fmt: skip
 """The columns of that table, and their widths; the first fit into a narrow window."""
-SILENT = {
+SETTINGS: dict[str, int] = {
     TELEMETRY: True,
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": True,
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": False,
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": 0,
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": 30,  # the seconds that a server may keep a request waiting
 }
-SECONDS = "MLFLOW_HTTP_REQUEST_TIMEOUT"
-TIMEOUT = 30
-"""Seconds for which a server may keep a request waiting; at the first contact it is FIRST."""
-FIRST = 5
-_current: ContextVar[Mapping[str, int]] = ContextVar(
-    "settings of MLflow", default=MappingProxyType({})
-)
+"""Our values of variables of MLflow's environment; those that the user has set come first."""
+_ours: ContextVar[bool] = ContextVar("whether SETTINGS hold", default=False)
 
 
 @contextmanager
-def settings(seconds: int | None = None) -> Iterator[None]:
-    """In this block, and in this thread alone, MLflow is silent, tries once and has this patience.
-
-    Variables of the environment, which the user has set, come first.
-    """
-    before = _current.set(quiet(seconds))
+def settings() -> Iterator[None]:
+    """In this block, and in this thread alone, SETTINGS hold."""
+    before = _ours.set(True)
     try:
         with suppress_logs_in_thread():
             yield
     finally:
-        _current.reset(before)
-
-
-def quiet(seconds: int | None = None) -> dict[str, int]:
-    """Our values of MLflow's variables, but for those that the user has set."""
-    own = {**SILENT, SECONDS: seconds or TIMEOUT}
-    return {name: value for name, value in own.items() if name not in os.environ}
+        _ours.reset(before)
 
 
 def _look_here_first(variable: Any) -> None:
-    """Let a variable of MLflow's environment have the value of `settings`, if it has one."""
-    plain = variable.get
-    variable.get = lambda: plain() if (own := _current.get().get(variable.name)) is None else own
+    """Let a variable of MLflow's environment have our value inside `settings`."""
+    name, plain = variable.name, variable.get
+
+    def value() -> Any:
+        return SETTINGS[name] if _ours.get() and name not in os.environ else plain()
+
+    variable.get = value
 
 
-for _name in (*SILENT, SECONDS):
+for _name in SETTINGS:
     _look_here_first(getattr(environment_variables, _name))
 
 
@@ -119,7 +108,7 @@ def client_of(uri: str) -> MlflowClient:
         extras.check("sqlalchemy", f"a store in a file ({without_password(uri)}), {unlike}")
     try:
         # two processes that find no database would both try to create its tables
-        with settings(FIRST), locked(uri):
+        with settings(), locked(uri):
             if database is None:
                 return _answering(uri)
             with warnings.catch_warnings():  # of all threads
@@ -232,30 +221,26 @@ def reason(error: BaseException) -> str:
     return " ".join(str(last).split()).rstrip(".") or type(last).__name__
 
 
-def is_away(uri: str, error: BaseException) -> bool:
-    """Whether a store that failed may work later without changes."""
-    if is_local(uri):
-        return "database is locked" in reason(error)
+def refuses(error: BaseException) -> bool:
+    """Whether the same request would fail again, since it is wrong and the store is not."""
     for cause in _causes(error):
         if isinstance(cause, UsageError | ImportError):
-            return False
+            return True
         if isinstance(cause, MlflowException):
             status = cause.get_http_status_code()
-            return status >= 500 or status in (408, 429)
-    return True
+            return status < 500 and status not in (408, 429)
+    return False
 
 
-def is_absent(error: BaseException) -> bool:
-    """Whether nothing listens at the address of a server, or its name cannot be resolved yet."""
-    kinds = ConnectionRefusedError | socket.gaierror
-    return any(isinstance(cause, kinds) for cause in _causes(error))
+def is_away(uri: str, error: BaseException) -> bool:
+    """Whether a store that failed at the start of a run may work later without changes."""
+    return "database is locked" in reason(error) if is_local(uri) else not refuses(error)
 
 
 def experiment(client: MlflowClient, uri: str, name: str) -> str:
     """The id of the experiment, created if necessary; a local store's artifacts are kept beside it.
 
-    An experiment without the view VIEW gets it. Raises UsageError for one whose files only a server
-    can write.
+    An experiment without the view VIEW gets it.
     """
     database = _database(uri)
     if client.get_experiment_by_name(name) is None:
@@ -266,11 +251,6 @@ def experiment(client: MlflowClient, uri: str, name: str) -> str:
         with accepting("RESOURCE_ALREADY_EXISTS"):
             client.create_experiment(name, location)
     found = client.get_experiment_by_name(name)
-    if database is not None and found.artifact_location.startswith("mlflow-artifacts:"):
-        raise UsageError(
-            f"the experiment '{name}' was made by a server and keeps its files there: set "
-            "MLFLOW_TRACKING_URI to that server, or choose another name with track.experiment"
-        )
     if VIEW_TAG not in found.tags:
         columns = [*COLUMNS]
         state = {"selectedColumns": columns, "columnOrder": columns, "columnWidths": COLUMNS}

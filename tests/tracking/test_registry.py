@@ -9,7 +9,6 @@ import pytest
 
 from forecaster.base.errors import UsageError
 from forecaster.config.run_config import RunConfig
-from forecaster.forecast.predictor import Predictor
 from forecaster.record.challenge import tags_of
 from forecaster.tracking import registry, store
 from forecaster.tracking.notes import NewVersion
@@ -145,15 +144,6 @@ def test_runs_of_a_server_that_end_together(moment, second, contest, client, mon
     assert ("version 3" in first.sentence) is better
 
 
-def test_a_version_whose_contest_was_cut_short_challenges_with_the_next(contest, client):
-    contest("forecaster-cut", 0.5)
-    client.create_model_version("forecaster-cut", "nowhere", tags=tags_of(errors(0.2), TASK))
-    made = contest("forecaster-cut", 0.4)
-    assert not made.champion
-    assert "version 2 has 0.2583" in made.sentence
-    assert aliases(client, "forecaster-cut") == {"champion": "2"}
-
-
 class TestPromote:
     @pytest.mark.parametrize("named", ["{name}/2", "{name}@challenger", "models:/{name}/2"])
     def test_by_hand(self, named, contest, client, logged):
@@ -201,12 +191,6 @@ class TestPromote:
     def test_what_names_no_version(self, named, words, logged):
         with pytest.raises(UsageError, match=re.escape(words)):
             promote(named)
-
-    def test_a_run_without_a_model(self, logged):
-        with start(RunConfig(), "x", {}) as run:
-            pass
-        with pytest.raises(UsageError, match="has registered no model"):
-            promote(run.id)
 
 
 # The way back
@@ -323,8 +307,3 @@ def test_champions_are_ours_and_all_pages_are_read(logged, client, monkeypatch):
 
     monkeypatch.setattr(type(client), "search_registered_models", page_by_page)
     assert champions() == names
-
-
-def test_a_forecaster_is_loaded_by_its_registered_name(logged, uri, forecaster, monkeypatch):
-    loaded = Predictor.load(NAME, "cpu")
-    assert loaded.bundle.digest == forecaster.bundle.digest

@@ -4,15 +4,12 @@ import errno
 import json
 import math
 import os
-import re
 import shutil
 import signal
-import sqlite3
 import time
 from contextlib import nullcontext
 from pathlib import Path
 from textwrap import dedent
-from urllib.request import urlopen
 
 import pandas as pd
 import pytest
@@ -25,14 +22,12 @@ from forecaster.config.run_config import RunConfig, load_dict
 from forecaster.tracking import notes
 from forecaster.tracking import run as tracked
 from forecaster.tracking.publish import sync
-from forecaster.tracking.registry import champions, download
 from forecaster.tracking.run import start, ui_command
 from forecaster.tracking.store import MlflowClient
 from tests.lacking import SKINNY_LACKS, lacking
 from tests.service.toy import HORIZON
 from tests.tracking.toy import (
     NAME,
-    TASK,
     WATCHED,
     Server,
     command,
@@ -58,6 +53,7 @@ def test_run_holds_what_it_is_given(client, forecaster):
         run.text("config.yaml", yaml.safe_dump(config.to_dict()))
         run.figure("error by step", figure)
         run.dataset("ETTh1", f"sha256:{'ab' * 32}", "https://example.org/ETTh1.csv")
+        run.tables({"steps": [{"step": 1, "mse": 0.5}, {"step": 2, "mae": None}], "none": []})
     found = client.get_run(run.id)
     assert (found.info.status, found.info.run_name) == ("FINISHED", "ETTh1-336-prob")
     assert found.data.params == config.flat()
@@ -67,7 +63,8 @@ def test_run_holds_what_it_is_given(client, forecaster):
     assert found.data.metrics["test_mse"] == 0.5
     history = client.get_metric_history(run.id, "train_loss")
     assert [(metric.step, metric.value) for metric in history] == [(1, 2.0), (2, 1.0)]
-    assert {file.path for file in client.list_artifacts(run.id)} == {"config.yaml", "plots"}
+    artifacts = {file.path for file in client.list_artifacts(run.id)}
+    assert artifacts == {"config.yaml", "plots", "tables"}
     assert [file.path for file in client.list_artifacts(run.id, "plots")] == [
         "plots/error by step.png"
     ]
@@ -77,6 +74,12 @@ def test_run_holds_what_it_is_given(client, forecaster):
     assert (used.dataset.name, used.dataset.digest) == ("ETTh1", ("ab" * 32)[:36])
     assert json.loads(used.dataset.source) == {"url": "https://example.org/ETTh1.csv"}
     assert [(tag.key, tag.value) for tag in used.tags] == [("mlflow.data.context", "training")]
+    table = pd.read_json(client.download_artifacts(run.id, "tables/steps.json"), orient="split")
+    assert table.columns.to_list() == ["step", "mse", "mae"]
+    assert json.loads(found.data.tags["mlflow.loggedArtifacts"]) == [
+        {"path": f"tables/{name}.json", "type": "table"} for name in ("steps", "none")
+    ]
+    assert not any(name.startswith("system/") for name in found.data.metrics)
 
 
 def test_final_figures_are_rounded_to_what_a_column_shows(client):
@@ -117,7 +120,12 @@ def test_what_utf_8_cannot_hold_is_replaced(client):
     found = client.get_run(run.id)
     assert found.info.status == "FINISHED"
     assert found.data.params["data.name"] == found.data.tags["data"] == "data ?.csv"
-    assert found.inputs.dataset_inputs[0].dataset.name == found.info.run_name == "data ?.csv"
+    (used,) = found.inputs.dataset_inputs
+    assert used.dataset.name == found.info.run_name == "data ?.csv"
+    assert (used.dataset.source_type, json.loads(used.dataset.source)["uri"]) == (
+        "local",
+        "data ?.csv",
+    )
 
 
 def test_what_was_written_by_hand_stays_though_the_store_fails(client, monkeypatch):
@@ -129,7 +137,7 @@ def test_what_was_written_by_hand_stays_though_the_store_fails(client, monkeypat
             raise OSError("away")
         return log(*arguments, **options)
 
-    monkeypatch.setattr(tracked, "PAUSES", (0.01, 0.02))
+    monkeypatch.setattr(tracked, "PAUSE", 0.01)
     with start(RunConfig(), "x", {}) as run:
         run.describe("ours")
         run.report({"loss": 1.0}, 1)
@@ -141,14 +149,6 @@ def test_what_was_written_by_hand_stays_though_the_store_fails(client, monkeypat
     assert failed
     assert client.get_run(run.id).data.tags["mlflow.note.content"] == "my own words"
     assert points(client, run.id, "loss") == [(1, 1.0), (2, 2.0)]
-
-
-def test_local_data_is_noted_by_its_path(client):
-    with start(RunConfig(), "x", {}) as run:
-        run.dataset("own", "12", "/data/own.csv")
-    (used,) = client.get_run(run.id).inputs.dataset_inputs
-    assert used.dataset.source_type == "local"
-    assert json.loads(used.dataset.source) == {"uri": "/data/own.csv"}
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_store_that_refuses_fails_no_run(client, error, monkeypatch, tmp_path)
     other, synced = sync([])
     assert other.left.startswith(f"{damaged} cannot be read")
     shutil.rmtree(damaged.parent)
-    assert (synced.left, synced.told) == ("", "2 points")
+    assert synced.left == ""
     assert points(client, id, "loss") == [(1, 1.0), (2, 2.0)]
     assert client.get_run(id).info.status == ("FAILED" if error else "FINISHED")
     assert not any(Path("runs").iterdir())
@@ -293,41 +293,6 @@ def test_runs_of_processes_that_are_gone_are_closed(client):
     }
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_system_metrics_are_logged_on_request(asked, client, monkeypatch):
-    monkeypatch.setattr(tracked, "SAMPLING_SECONDS", 0.05)
-    with start(WATCHED if asked else RunConfig(), "x", {}) as run:
-        time.sleep(0.5)
-    found = client.get_run(run.id).data.metrics.get("system/system_memory_usage_percentage")
-    assert found > 0 if asked else found is None
-
-
-def test_tables_are_files_that_the_page_shows_as_tables(client):
-    with start(RunConfig(), "x", {}) as run:
-        run.tables({"steps": [{"step": 1, "mse": 0.5}, {"step": 2, "mae": None}], "none": []})
-    found = pd.read_json(client.download_artifacts(run.id, "tables/steps.json"), orient="split")
-    assert found.columns.to_list() == ["step", "mse", "mae"]
-    assert found["step"].to_list() == [1, 2]
-    assert json.loads(client.get_run(run.id).data.tags["mlflow.loggedArtifacts"]) == [
-        {"path": f"tables/{name}.json", "type": "table"} for name in ("steps", "none")
-    ]
-
-
-def test_a_report_does_not_wait_for_the_store(client, home):
-    with start(RunConfig(), "x", {}) as run:
-        busy = sqlite3.connect(home / "mlflow.db", isolation_level=None)
-        busy.execute("BEGIN EXCLUSIVE")
-        before = time.monotonic()
-        run.report({"loss": 1.0}, 1)
-        waited = time.monotonic() - before
-        time.sleep(0.3)
-        busy.execute("ROLLBACK")
-        busy.close()
-        assert run.settle()
-    assert waited < 0.2
-    assert client.get_run(run.id).data.metrics == {"loss": 1.0}
-
-
 # Where runs go
 
 
@@ -339,25 +304,17 @@ def test_a_full_disk_is_a_storage_error(monkeypatch):
             run.text("a.txt", "a")
 
 
-RUNS = "/#/experiments/3/runs?workflowType=machine_learning&viewStateShareKey=attention"
-
-
 @pytest.mark.parametrize(
-    ("address", "shown"),
+    ("address", "command"),
     [
-        (
-            "sqlite:///mlflow.db",
-            f"mlflow ui --backend-store-uri sqlite:///mlflow.db\nhttp://127.0.0.1:5000{RUNS}",
-        ),
-        (
-            "sqlite:////a b/m.db",
-            f"mlflow ui --backend-store-uri 'sqlite:////a b/m.db'\nhttp://127.0.0.1:5000{RUNS}",
-        ),
-        ("http://u:p@host:5000/", f"http://***@host:5000{RUNS}"),
+        ("sqlite:////a b/m.db", "mlflow ui --backend-store-uri 'sqlite:////a b/m.db'\nhttp://127"),
+        ("http://u:p@host:5000/", "http://***@host:5000/#/experiments/3/runs?"),
     ],
 )
-def test_where_to_look(address, shown):
-    assert ui_command(address, "3") == shown
+def test_where_to_look(address, command):
+    assert ui_command(address, "3").startswith(command)
+    assert ui_command(address, "3").endswith("&viewStateShareKey=attention")
+    assert ui_command(address, "").endswith(" after forecaster sync")
 
 
 def test_a_description_that_is_too_long_ends_with_a_whole_line(client):
@@ -372,11 +329,6 @@ def test_a_description_that_is_too_long_ends_with_a_whole_line(client):
     *_, last, empty, end = text.splitlines()
     assert (len(last), empty, end) == (8, "", "…")
     assert [file.path for file in client.list_artifacts(run.id, "plots")] == ["plots/picture.png"]
-
-
-def test_where_to_look_later():
-    shown = ui_command("http://host:5000", "")
-    assert shown == "http://host:5000 after forecaster sync"
 
 
 # The model
@@ -421,13 +373,6 @@ def test_model_is_logged_without_pickle(logged, client, home):
     }
 
 
-def test_requirements_are_exact_and_not_of_ours(logged, home):
-    (file,) = (home / "mlartifacts").rglob(f"{logged[1]}/artifacts/requirements.txt")
-    lines = file.read_text().split()
-    assert all(line.count("==") == 1 and "+" not in line for line in lines)
-    assert {line.partition("==")[0] for line in lines} == set(tracked.REQUIREMENTS)
-
-
 def test_model_belongs_to_its_run(logged, client):
     run, model = logged
     found = client.get_logged_model(model)
@@ -451,37 +396,6 @@ def server(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_server_keeps_runs_models_and_registrations(
-    server, forecaster, home, tmp_path, monkeypatch
-):
-    address = server.address
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-    example = forecaster.example
-    monkeypatch.setattr(tracked, "LIMITS", ((120, 120, 9),) * 3)  # on a busy machine, too
-    with start(RunConfig(), "toy", {}) as run:
-        run.report({"loss": 1.0}, 1)
-        run.text("config.yaml", "a: 1")
-        run.describe("It wins.", picture=Figure())
-        forecast = forecaster.predict(example)
-        run.log_model(home / "some bundle", example, forecast, HORIZON)
-        run.metrics({"test_mse": 0.5})
-        made = run.register(NAME, [0.5] * 4, TASK)
-    (output,) = MlflowClient(address).get_run(run.id).outputs.model_outputs
-    model = output.model_id
-    assert run.ui_command.startswith(f"{address}/#/experiments/")
-    text = MlflowClient(address).get_run(run.id).data.tags["mlflow.note.content"]
-    (link,) = re.findall(r"!\[forecast\]\((.*)\)", text)
-    with urlopen(f"{address}/{link}") as picture:
-        assert picture.read(8) == b"\x89PNG\r\n\x1a\n"
-    assert "version 1 is the champion" in made
-    assert champions() == [NAME]
-    assert MlflowClient(address).get_run(run.id).info.status == "FINISHED"
-    for number, reference in enumerate((run.id, model, NAME, f"{NAME}/1")):
-        download(reference, tmp_path / str(number))
-        assert contents(tmp_path / str(number)) == contents(home / "some bundle")
-
-
-@pytest.mark.slow
 def test_the_slim_client_does_for_a_server(server, forecaster, home, tmp_path):
     """MLflow with only the packages of its slim client logs, registers and fetches a model."""
     program = """
@@ -490,7 +404,7 @@ def test_the_slim_client_does_for_a_server(server, forecaster, home, tmp_path):
         from forecaster.tracking import run as tracked
         from forecaster.tracking.registry import download
         from forecaster.tracking.run import start
-        tracked.LIMITS = ((120, 120, 9),) * 3
+        tracked.START = 120
         folder, fetched, name = sys.argv[1:]
         ahead = Predictor.load(folder)
         with start(RunConfig(), "toy", {}) as run:

@@ -3,42 +3,25 @@
 import json
 import os
 import socket
-import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from forecaster.base.errors import StorageError, UnavailableError, UsageError
+from forecaster.base.errors import UnavailableError
 from forecaster.config.run_config import RunConfig, load_dict
 from forecaster.tracking import store
 from forecaster.tracking.registry import champions, download
 from forecaster.tracking.run import start
-from forecaster.tracking.store import MlflowClient, client_of, environment_variables
+from forecaster.tracking.store import client_of
 from tests.tracking.toy import (
     ADDRESSES,
     command,
-    tracked_at,
 )
 
 # What a run records
-
-
-def test_global_state_of_mlflow_is_left_alone(logged, home):
-    import mlflow
-
-    assert mlflow.active_run() is None
-    assert mlflow.last_active_run() is None
-    assert {path.name for path in (home / "work").rglob("*")} <= {"runs"}
-
-
-def test_configured_address_comes_before_the_environment(uri, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
-    with start(tracked_at(uri), "x", {}) as run:
-        assert run.uri == uri
 
 
 def test_a_run_is_silent_and_needs_no_setting(tmp_path, monkeypatch):
@@ -65,7 +48,7 @@ def test_settings_of_the_user_stay():
     script = """
 from forecaster.tracking import store
 from mlflow.environment_variables import *
-with store.settings(5):
+with store.settings():
     print(MLFLOW_HTTP_REQUEST_TIMEOUT.get(), MLFLOW_HTTP_REQUEST_MAX_RETRIES.get())
 """
     done = command("-c", script, MLFLOW_HTTP_REQUEST_TIMEOUT="7")
@@ -96,28 +79,6 @@ check()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_another_run_does_not_change_how_long_this_one_waits(client, monkeypatch):
-    begun, on, seen = threading.Event(), threading.Event(), []
-    log = MlflowClient.log_batch
-
-    def slow(*arguments, **options):
-        begun.set()
-        on.wait(60)
-        names = ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT")
-        seen.append([getattr(environment_variables, name).get() for name in names])
-        return log(*arguments, **options)
-
-    monkeypatch.setattr(MlflowClient, "log_batch", slow)
-    with start(RunConfig(), "x", {}) as run:
-        run.report({"loss": 1.0}, 1)
-        assert begun.wait(60)
-        champions()
-        on.set()
-        assert run.settle()
-    assert seen
-    assert all(each == [0, 30] for each in seen)
-
-
 def test_a_server_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")
     before = time.monotonic()
@@ -130,23 +91,8 @@ def test_a_server_that_is_not_there_is_named(monkeypatch):
     assert "secret" not in message
 
 
-@pytest.mark.parametrize(
-    ("error", "absent"),
-    [
-        (ConnectionRefusedError(111, "Connection refused"), True),
-        (socket.gaierror(-2, "Name or service not known"), True),
-        (ConnectionResetError(104, "Connection reset by peer"), False),
-        (TimeoutError("timed out"), False),
-    ],
-)
-def test_nobody_listens_yet_where_the_cause_says_so(error, absent):
-    outer = UnavailableError("MLflow cannot use it")
-    outer.__cause__ = error
-    assert store.is_absent(outer) is store.is_absent(error) is absent
-
-
 def test_a_server_that_never_answers_is_named(monkeypatch):
-    monkeypatch.setattr(store, "FIRST", 1)
+    monkeypatch.setitem(store.SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
@@ -198,13 +144,6 @@ def test_a_database_whose_making_was_killed_is_made_anew(tmp_path):
     assert not list(tmp_path.glob(".mlflow*"))
 
 
-def test_a_full_disk_under_a_new_database(tmp_path, monkeypatch):
-    full = sqlite3.OperationalError("database or disk is full")
-    monkeypatch.setattr(store, "_answering", lambda *uris: (_ for _ in ()).throw(full))
-    with pytest.raises(StorageError, match=r"cannot use .*/mlflow\.db: database or disk is full"):
-        client_of(f"sqlite:///{tmp_path}/mlflow.db")
-
-
 def test_a_database_belongs_to_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     for name in ("first", "second"):
@@ -231,9 +170,6 @@ def test_unusable_experiments_are_explained(client):
     client.delete_experiment(client.create_experiment("gone"))
     with pytest.raises(UnavailableError, match="must be in the 'active' state"):
         begin("gone")
-    client.create_experiment("served", "mlflow-artifacts:/7")
-    with pytest.raises(UsageError, match="'served' was made by a server"):
-        begin("served")
 
 
 def test_the_view_that_opens_is_kept_and_brought_back(client):

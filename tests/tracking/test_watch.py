@@ -61,21 +61,6 @@ def test_it_watches_until_its_input_ends(logged, home, uri, tmp_path):
     assert nice == os.getpriority(os.PRIO_PROCESS, 0) + watch.NICE
 
 
-def test_it_stays_where_it_is_to_ask_once(logged, uri, tmp_path):
-    file = tmp_path / "found.json"
-    with subprocess.Popen(
-        [sys.executable, "-m", "forecaster.tracking", "watch", str(tmp_path), "0", NAME],
-        env=os.environ | {"MLFLOW_TRACKING_URI": uri}, stdin=subprocess.PIPE,
-    ) as child:  # fmt: skip
-        while not file.exists():
-            assert child.poll() is None
-            time.sleep(0.05)
-        time.sleep(0.5)
-        assert child.poll() is None
-        child.stdin.close()
-        assert child.wait(60) == 0
-
-
 class TestLook:
     """What names resolve to, kept in a folder."""
 
