@@ -11,16 +11,19 @@ series with a cycle of 12.
 import json
 import math
 import sys
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import study
 import torch
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from render import results
 from torch import Tensor
 
+from forecaster.attention.base import Family
 from forecaster.study import bench
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +44,9 @@ OPTIONS: dict[str, dict[str, int]] = {
 # The inputs that the pattern differentiates by, where these are not only the values.
 THROUGH = {"fastformer": ("k", "v")}
 
+FAMILIES: tuple[Family, ...] = get_args(Family)
+COLOURS = ("#c2410c", "#0369a1", "#15803d", "#7e22ce", "#84cc16", "#be185d", "#a16207")
+INK, MUTED = "#0f172a", "#cbd5e1"
 NEGATIVE, ZERO, POSITIVE = "#c2410c", "#ffffff", "#1e3a5f"
 
 
@@ -50,12 +56,59 @@ def main() -> None:
         draw(name).savefig(PICTURES / f"{name}.png", dpi=72)
     if not sys.argv[1:]:
         for file in sorted((ROOT / "benchmarks" / "results").glob("curves-*.json")):
-            figure = bench.figure(json.loads(file.read_text()))
+            figure = curves(json.loads(file.read_text()))
             figure.savefig(PICTURES / f"{file.stem}.png", dpi=72)
         documents = results("comparison")
         for name in study.REGIMES:
             if (drawn := study.figure(documents, name)) is not None:
                 drawn.savefig(PICTURES / f"study-{name}.png", dpi=72)
+
+
+def curves(document: dict[str, Any]) -> Figure:
+    """A figure of time (above) and memory (below) against length, a column per family of types.
+
+    The other families are grey, and SDPA is the dashed line. A memory below the resolution of a
+    page, 0, has no point.
+    """
+    result = Figure(figsize=(13, 9), layout="constrained")
+    result.suptitle(
+        f"{bench.display.title(document)}\n{document['hardware']}", x=0.01, ha="left", fontsize=11
+    )
+    axes = result.subplots(2, len(FAMILIES), sharex=True, sharey="row")
+    for row, (key, label) in zip(
+        axes, (("milliseconds", "milliseconds"), ("mib", "extra memory, MiB")), strict=True
+    ):
+        row[0].set_ylabel(label)
+        for axis, family in zip(row, FAMILIES, strict=True):
+            _draw_family(axis, document["rows"], key, family)
+    for axis, family in zip(axes[0], FAMILIES, strict=True):
+        axis.set_title(family, loc="left", fontsize=11, fontweight="bold")
+    for axis in axes[1]:
+        axis.set_xlabel("length L")
+    return result
+
+
+def _draw_family(axis: Axes, rows: list[dict[str, Any]], key: str, family: str) -> None:
+    lengths = sorted({row["length"] for row in rows})
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_xticks(lengths, [str(length) for length in lengths], rotation=45)
+    axis.grid(color="#e2e8f0", lw=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+    colours = cycle(COLOURS)
+    for name in dict.fromkeys(row["attn"] for row in rows):
+        points = [(r["length"], r[key]) for r in rows if r["attn"] == name and r.get(key)]
+        if not points:
+            continue
+        x, y = zip(*points, strict=True)
+        if name == bench.cores.YARDSTICK:
+            axis.plot(x, y, color=INK, lw=1.6, ls=(0, (4, 2)), zorder=3, label=name)
+        elif bench.CORES[name].family == family:
+            colour = next(colours)
+            axis.plot(x, y, color=colour, lw=1.6, marker="o", ms=3, zorder=2, label=name)
+        else:
+            axis.plot(x, y, color=MUTED, lw=0.8, zorder=1)
+    axis.legend(fontsize=8, frameon=False)
 
 
 def draw(name: str) -> Figure:

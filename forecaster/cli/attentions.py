@@ -77,7 +77,7 @@ def attentions(
     threads="Processor threads; by default torch's choice.",
     dtype="Else float32 on a processor and bfloat16 on a GPU.",
     limit="Seconds for one call; what takes longer is left out.",
-    output="Folder for JSON and PNG; else the user's cache.",
+    output="Folder for the JSON; else the user's cache.",
 )
 def bench_attention(
     attn: str = "all",
@@ -120,13 +120,12 @@ def bench_attention(
     shape = measure.Shape(lengths[0], batch, heads, width)
     document = measure.curves(names, lengths, shape, how)
     document = {"command": command(), **document}
-    files = measure.save(document, output or installation.cache() / "bench")
+    file = measure.save(document, output or installation.cache() / "bench")
     if as_json:
         print_json(document)
     else:
         print(measure.tables(document))
-    for file in files:
-        say(f"wrote {file}")
+    say(f"wrote {file}")
 
 
 @configured(*ABOUT_DATA)

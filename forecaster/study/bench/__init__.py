@@ -10,9 +10,9 @@ from forecaster.study.bench.cells import (
     read_lengths,
 )  # fmt: skip
 from forecaster.study.bench.cores import CORES
-from forecaster.study.bench.display import figure, save, tables
+from forecaster.study.bench.display import save, tables
 
 __all__ = [
-    "CORES", "Setup", "Shape", "about", "choose", "curves", "figure", "measure",
+    "CORES", "Setup", "Shape", "about", "choose", "curves", "measure",
     "read_lengths", "save", "tables",
 ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,9 +25,6 @@ def row(
 class TestChoice:
     def test_all_is_the_table(self) -> None:
         assert bench.choose("all") == [name for name in ATTENTIONS if name != "none"]
-
-    def test_a_list_comes_in_the_order_of_the_table(self) -> None:
-        assert bench.choose("mean,PROB,full,prob") == ["full", "prob", "mean"]
 
     @pytest.mark.parametrize(
         ("wanted", "words"),
@@ -75,11 +71,6 @@ class TestMeasure:
         assert sum(done for _, done in reports) == 6
         assert torch.get_num_threads() == threads
 
-    def test_memory_alone(self) -> None:
-        (_, full) = bench.measure(["full"], Shape(8, heads=1, width=8), Setup(), timed=False)
-        assert "mib" in full
-        assert "milliseconds" not in full
-
     def test_what_takes_too_long_is_said_and_not_tried_at_longer_lengths(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -96,22 +87,6 @@ class TestMeasure:
         reasons = [r["skipped"] for r in document["rows"] if r["attn"] == "full"]
         assert reasons == ["took longer than 0.001 s", "at L=2048 it took longer than 0.001 s"]
         assert "not measured: full at L = 2048, 4096: it took longer" in bench.tables(document)
-
-    @pytest.mark.parametrize(
-        ("seconds", "limit", "repetitions"),
-        [(0.001, 20, 49), (0.02, 20, 25), (0.5, 20, 9), (5, 20, 4), (19, 20, 1), (19.9, 9, 1)],
-    )
-    def test_slow_calls_are_repeated_less(
-        self, seconds: float, limit: float, repetitions: int
-    ) -> None:
-        assert cells._repetitions(seconds, limit) == repetitions
-
-    def test_two_threads_are_measured_by_the_clock_on_the_wall(self) -> None:
-        def call() -> None:
-            time.sleep(0.05)
-
-        assert cells._seconds(call, Setup(threads=2)) >= 0.05
-        assert cells._seconds(call, Setup(threads=1)) < 0.04
 
     def test_the_document_says_how_to_measure_it_again(self) -> None:
         shape = Shape(0, heads=1, width=8)

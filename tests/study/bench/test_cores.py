@@ -37,16 +37,3 @@ class TestCores:
         (out * draw(*out.shape)).sum().backward()
         reached = {key for key, x in leaves.items() if x.grad is not None and (x.grad != 0).any()}
         assert reached == (set(leaves) if name != "mean" else {"v"})
-
-    @every
-    def test_values_lie_as_projections_leave_them(self, name: str) -> None:
-        _, tensors = CORES[name].build(*inputs(), draw)
-        shape = (BATCH, 1, LENGTH, HEADS * WIDTH) if name == "single" else inputs()[2].shape
-        assert tensors["v"].shape == shape
-
-    def test_options_can_be_others(self) -> None:
-        few, many = (CORES["prob"].build(*inputs(), draw, factor=factor) for factor in (1, 50))
-        full = CORES["full"].build(*inputs(), draw)
-        few, many, full = (call(**tensors, causal=False) for call, tensors in (few, many, full))
-        assert torch.equal(many, full)
-        assert not torch.equal(few, full)
