@@ -13,7 +13,6 @@ from forecaster.base.machine import hardware
 from forecaster.base.progress import Advance, Bar
 from forecaster.evaluate import SHARES, Evaluation, Verdict, interval_text, percent
 from forecaster.evaluate.display import step_figure
-from forecaster.evaluate.examples import picked
 from forecaster.evaluate.figures import Cost, ErrorMetric, IntervalMetric, shown, whole
 from forecaster.evaluate.inference import TOGETHER, Inference, inference
 from forecaster.evaluate.judge import draw_window, judge
@@ -153,6 +152,14 @@ def _judge(name: str, source: str, bundle: Bundle, device: str, advance: Advance
         for kind, number in picked(errors).items()
     ]
     return Judged(name, source, bundle, problem, found, cost, profile, examples)
+
+
+def picked(errors: np.ndarray) -> dict[str, int]:
+    """The windows with the least, the median and the largest error; `errors` (n,) are of all, nan
+    without observations."""
+    order = np.argsort(errors, kind="stable")[: np.count_nonzero(~np.isnan(errors))]
+    places = {"best": 0, "median": len(order) // 2, "worst": -1}
+    return {name: int(order[place]) for name, place in places.items()}
 
 
 def _table(runs: Sequence[Judged]) -> Table:

@@ -13,7 +13,6 @@ from forecaster.datasets.card import Borders
 from forecaster.evaluate.cutoffs import COVERED, Cutoff, cut, roll, text
 from forecaster.evaluate.judge import find_intervals, judge
 from forecaster.evaluate.problem import Problem, find_data, make_problem
-from forecaster.record import Spread
 from forecaster.run.experiment import make_blend, train_anew
 from tests import small
 from tests.run.test_experiment_traps import TEST, TRAIN, VALIDATION, problem, values
@@ -68,10 +67,6 @@ class TestCut:
             assert (stop.first, stop.last) == (start - length, start - length // 2)
             assert (rest.first, rest.last) == (start - length // 2, start)
             assert at.schema is posed.schema, "one scaling for all"
-
-    def test_the_blocks_make_up_the_test_split(self, posed):
-        ends = [(at.borders.validation, at.borders.test) for at in cut(posed, 3, anew=False)]
-        assert ends == [(320, 346), (346, LAST_OF_3), (LAST_OF_3, 400)]
 
     def test_more_than_fit_are_refused_with_the_arithmetic(self, posed):
         with pytest.raises(
@@ -251,19 +246,3 @@ class TestShown:
             assert f"{floor['mse']['mean']:.4f} ± {floor['mse']['sd']:.4f}" in line
             assert line.endswith(f"{floor['better_in']} of 5")
         assert f"cover {report['coverage']['mean']:.1%} ± " in said
-
-    def test_without_network_and_intervals(self, posed):
-        tried, served = untrained(posed)
-        no = replace(posed, config=posed.config.model_copy(
-            update={"intervals": posed.config.intervals.model_copy(update={"calibrate": False})}
-        ))  # fmt: skip
-        tried = [part for part in tried if part.name != "network"]
-        kept = [i for i, name in enumerate(served.names) if name != "network"]
-        weights = served.weights[kept] / served.weights[kept].sum(dim=0)
-        alone = type(served)(
-            served.task, {served.names[i]: served.members[i] for i in kept}, weights
-        )
-        report = roll(no, 2, lambda at: (tried, alone), "cpu", nothing, anew=False).record
-        assert report.network is None
-        assert report.coverage == Spread(mean=None, sd=None)
-        assert "intervals cover" not in text(report)

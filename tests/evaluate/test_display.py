@@ -56,21 +56,6 @@ def test_a_forecast_follows_its_history(columns: int, shown: int) -> None:
         assert pd.Timestamp(border.get_xdata()[0]) == times[19]
 
 
-def test_what_is_missing_leaves_gaps() -> None:
-    truth, times = np.arange(10.0)[:, None], pd.date_range("2020-01-01", periods=15, freq="h")
-    truth[[0, 4]] = np.nan
-    history = np.full((5, 1), np.nan)
-    figure = display.forecast_figure(times, history, {"truth": truth}, ("a",), "x")
-    draw(figure)
-    np.testing.assert_array_equal(figure.axes[0].lines[1].get_ydata(), truth[:, 0])
-    figure = display.step_figure({"model": (GAP, GAP)}, "", 1)
-    draw(figure)
-    np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), GAP)
-
-
-GAP = np.array([0.5, np.nan, 1.5])
-
-
 def test_error_by_step_shows_each_floor_step_by_step_mse_and_mae_apart() -> None:
     rising = np.array([0.5, 1.0, 1.5])
     curves = {
@@ -94,15 +79,3 @@ def test_error_by_step_shows_each_floor_step_by_step_mse_and_mae_apart() -> None
     wanted = [f"{kind} (scaled, logarithmic)" for kind in ("MSE", "MAE")]
     assert [axis.get_ylabel() for axis in figure.axes] == wanted
     assert "123 test windows" in figure.axes[0].get_title(loc="left")
-
-
-def test_curves_of_error_by_step_are_told_apart_and_the_legend_lies_below() -> None:
-    curves = {f"floor {i}": (np.full(3, 1 + i / 20), np.ones(3)) for i in range(20)}
-    figure = display.step_figure({"model": (np.ones(3), np.ones(3)), **curves}, "floor 0", 9)
-    draw(figure)
-    for axis in figure.axes:
-        looks = {(str(line.get_color()), line.get_linestyle()) for line in axis.lines}
-        assert len(looks) == len(axis.lines)
-        assert (axis.get_yscale(), axis.get_ylim()[0]) == ("linear", 0)
-        (legend,) = figure.legends
-        assert legend.get_window_extent().y1 <= axis.get_window_extent().y0

@@ -1,18 +1,13 @@
 """A metric is one entry of one list, and is shown wherever the entry states."""
 
-import importlib.util
-import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
-import numpy as np
 import pytest
 
 from forecaster import Forecaster, report
 from forecaster.config.run_config import load
 from forecaster.evaluate import figures
-from forecaster.evaluate.figures import METRICS, ErrorMetric, Metric
+from forecaster.evaluate.figures import METRICS, ErrorMetric
 from forecaster.evaluate.inference import Inference
 from forecaster.evaluate.judge import find_intervals, judge
 from forecaster.evaluate.problem import find_data, make_problem
@@ -21,12 +16,10 @@ from forecaster.forecast.predictor import load_bundle
 from forecaster.parts import Blend, Network
 from forecaster.record import Record, Training
 from forecaster.report import runs, tables
-from forecaster.study.compare import GRIDS, cell, finished, grid_page, table
+from forecaster.study.compare import cell
 from forecaster.tracking import pages
 from tests import small
-from tests.study.compare.grids import small_grid, trained
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 LARGEST = ErrorMetric(
     name="largest", label="LARGEST", form="<{:.7f}>", unit="variances of the training rows",
     of=lambda errors, by: errors.mean("squared", by) + 123,
@@ -80,58 +73,3 @@ def test_a_new_metric_of_a_run_is_shown_everywhere() -> None:
     page = report.render(runs.of_runs(["it"], "the command", "cpu"))
     assert "test LARGEST" in page
     assert f"&lt;{mse + 123:.7f}&gt;" in page
-
-
-def test_a_new_metric_of_a_grid_is_shown_everywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = small_grid(attn=[])
-    for each in made.cells:
-        if each.regime == "few" and each.linear:
-            trained(made, each, GRIDS / "toy" / "cells")
-    cells = finished(GRIDS / "toy")
-    printed = [f"<{each.facts['mse'] + 123:.7f}>" for each in cells]
-    shown = table.text(table.rows(cells))
-    page = report.render(grid_page.of_grid("toy", "the command"))
-    assert "LARGEST" in shown
-    assert "LARGEST" in page
-    for text in printed:
-        assert text in shown
-        assert text.replace("<", "&lt;").replace(">", "&gt;") in page
-
-    results = tmp_path / "benchmarks" / "results"
-    results.mkdir(parents=True)
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    monkeypatch.setattr(sys, "argv", ["x", str(GRIDS / "toy"), f"--output={results}"])
-    script("compare").main()
-    assert len(list(results.iterdir())) == len(cells) + 1
-    kept = [json.loads(file.read_text()) for file in results.iterdir()]
-    rows = [row for document in kept for row in document.get("rows", [document])]
-    assert all(row["largest"] == pytest.approx(row["mse"] + 123) for row in rows)
-    documents = script("render")
-    assert documents._labels() == "MSE / MAE / LARGEST"
-    assert documents._metrics(rows[0]).endswith(LARGEST.text(rows[0]["largest"]))
-    assert "`largest` | LARGEST |" in documents.metrics()
-
-
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"{name}_script", BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
-def test_cells_of_an_older_list_are_shown_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.study.compare.grids import finished as made
-
-    rows = table.rows([made(Path("old"), [1.0] * 9, attn="full")])
-    assert "LARGEST" not in table.text(rows)
-    assert rows[0].to_dict()["largest"] is None
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_what_is_not_known_has_a_text(metric: Metric) -> None:
-    assert metric.text(None) == metric.text(np.nan) == metric.missing
-    assert metric.text(1.0) == metric.form.format(1)

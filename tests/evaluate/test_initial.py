@@ -91,9 +91,3 @@ def test_what_is_known_without_training_is_counted():
     wanted = score(forecast_with(model), windows).mse
     assert wanted != pytest.approx(without, rel=1e-4)
     assert untrained_error(own.config, task, windows) == pytest.approx(wanted, rel=1e-5)
-
-
-def test_missing_values_have_no_error():
-    table = shapes.monthly()
-    table.loc[40:45, "value"] = np.nan
-    assert start(table)[1:] == (True, False)

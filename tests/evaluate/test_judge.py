@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -7,7 +5,6 @@ from forecaster.config.run_config import load
 from forecaster.evaluate import score
 from forecaster.evaluate.judge import find_intervals, forecast_with, validate
 from forecaster.evaluate.problem import find_data, make_problem
-from forecaster.train.run import fit
 from tests import small
 
 
@@ -31,25 +28,6 @@ def test_one_window_backs_the_median_alone():
     problem = make_problem(*find_data(resolve("intervals.levels=[0.1, 0.9]", horizon=30), print))
     found, words = find_intervals(problem, problem.build_model().eval(), "cpu")
     assert (found, words) == (None, "none: 1 windows are too few to calibrate any level")
-
-
-def test_the_test_rows_leave_the_calibration_as_it_is():
-    """Every byte of it, and of the weights before it, stays."""
-
-    def calibrated(noise):
-        problem = make_problem(*find_data(resolve(), print))
-        values = problem.series.values.copy()
-        values[small.VALIDATION :] += noise
-        problem = replace(problem, series=replace(problem.series, values=values))
-        model = problem.build_model()
-        fit(
-            model, problem.training("cpu"), problem.stopping("cpu"), problem.config.train,
-            device="cpu", seed=0,
-        )  # fmt: skip
-        found, _ = find_intervals(problem, model, "cpu")
-        return found.offsets.tobytes(), found.scale.tobytes()
-
-    assert calibrated(0.0) == calibrated(1000.0)
 
 
 @pytest.mark.parametrize("loss", ["mse", "pinball"])

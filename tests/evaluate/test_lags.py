@@ -5,11 +5,9 @@ from torch import Tensor
 
 from forecaster.attention import CATALOGUE, AttentionChoice, AttentionPlan
 from forecaster.attention.base import SelfAttention
-from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Batch, Windows
 from forecaster.evaluate.lags import LagProfile, lag_profile
-from forecaster.model import ForecastModel, Task, TokenInformer
-from forecaster.train.run import fit
+from forecaster.model import ForecastModel, TokenInformer
 from tests.train import small
 
 
@@ -64,19 +62,6 @@ def test_the_informer_has_one_too_and_is_left_as_it_was() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_an_untrained_average_of_cycles_looks_at_whole_cycles() -> None:
-    model = small.cycle(normalise="none", linear=False)
-    torch.nn.init.zeros_(model.embed.weight)  # its weights now depend on no input
-    got = lag_profile(model, small.VALIDATION)
-    shares = got.by_lag[[5, 11, 17, 23]]
-    assert shares.sum() == pytest.approx(1), "multiples of the season of 6 and nothing else"
-    assert got.windows == 32
-
-
-def test_fewer_windows_than_asked_for() -> None:
-    assert lag_profile(small.cycle(), small.windows(150, 158), count=32).windows == 3
-
-
 def test_a_model_that_looks_at_nothing() -> None:
     got = lag_profile(small.Constant(1.0), small.VALIDATION)
     assert not got.matrix.any()
@@ -89,38 +74,3 @@ def test_a_lag_counts_where_it_is_within_reach() -> None:
     profile = LagProfile(matrix, 1)
     np.testing.assert_allclose(profile.by_lag, np.array([0.1, 0.2, 0.2, 0.1]) / 0.6)
     assert profile.peak == 2, "lags count from 1"
-
-
-@pytest.mark.parametrize(("past", "horizon"), [(24, 6), (4, 9), (1, 1)])
-def test_equal_interest_in_all_that_is_within_reach_is_flat(past: int, horizon: int) -> None:
-    matrix = np.zeros((horizon, past + horizon - 1))
-    for h in range(horizon):
-        matrix[h, h : h + past] = 1 / (past * horizon)
-    np.testing.assert_allclose(LagProfile(matrix, 1).by_lag, 1 / (past + horizon - 1))
-
-
-def test_training_finds_the_lag_of_a_series() -> None:
-    """y_t = 0.9 y_(t-24) + noise; the forecast is written, so it has no built-in link to cycles."""
-    noise = 0.44 * torch.randn(1500, generator=torch.Generator().manual_seed(0))
-    y = noise.clone()
-    for t in range(24, 1500):
-        y[t] += 0.9 * y[t - 24]
-
-    def rows(first: int, last: int) -> Windows:
-        values = (y / y[:1000].std())[:, None]
-        return Windows(values, torch.zeros(1500, 1), 72, 24, first, last, (0,))
-
-    task = Task(columns=1, targets=(0,), past=72, start=24, horizon=24, calendar=1, season=24)
-    torch.manual_seed(0)
-    model = TokenInformer(
-        task, plan("full"), parts=2, normalise="none", linear=False, output="written",
-        decoder_layers=1, width=32, feed_forward=32, dropout=0.0,
-    )  # fmt: skip
-    cycles = [23, 47, 71]
-    before = lag_profile(model, rows(1200, 1500))
-    assert before.by_lag[cycles].sum() < 0.1
-    config = TrainConfig(epochs=3, lr=1e-2, schedule="cosine")
-    fit(model, rows(0, 1000), rows(1000, 1200), config, device="cpu", seed=0)
-    after = lag_profile(model, rows(1200, 1500))
-    assert after.peak == 24
-    assert after.by_lag[cycles].sum() > 0.3

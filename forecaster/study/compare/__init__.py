@@ -238,7 +238,7 @@ def _conclude(above: "Run", rows: list[Row]) -> None:
     """Log the result of a grid, in the description of its run and in files."""
     above.text("table.txt", table.text(rows))
     above.tables({"verdicts": table.flat(rows)})
-    above.describe(table.summary(rows), table.markdown(rows))
+    above.describe(table.SUMMARY, table.markdown(rows))
 
 
 def _measured(facts: CellRecord) -> dict[str, float]:

@@ -31,7 +31,6 @@ from forecaster.base.machine import hardware, memory_rise
 from forecaster.datasets.seasons import mean_correlation
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate import score, scores
-from forecaster.evaluate.examples import picked
 from forecaster.evaluate.figures import measure
 from forecaster.evaluate.judge import errors_of, forecast_with
 from forecaster.evaluate.problem import Problem, make_problem
@@ -158,7 +157,6 @@ def train(shared: CellWork, cell: Cell) -> dict[str, bytes]:
         **measure(errors),
         "by_step": measure(errors, "step"),
         "floors": _floors(problem, train, test),
-        "examples": picked(scored.by_window),
         **_costs(model, train, test, config.train.batch, device),
         "hardware": hardware(device, 1),
         "commit": shared.commit,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from forecaster.attention import ATTENTIONS, CATALOGUE, CONTROLS, SYNONYMS
 from forecaster.attention.base import Attention, SelfAttention
@@ -53,13 +53,21 @@ class TokenRegime(ConfigSection):
     """One way to cut windows into tokens."""
 
     set: list[str] = Field(default=[])
-    """Values as `--set` takes them, after those of the protocol."""
+    """Values as `--set` takes them, after those of the protocol; none of the data, which all
+    regimes share."""
     linear: list[bool] = Field(default=[True, False], min_length=1)
     """With the linear path from past to future, without it, or both; a model without such a path
     is run without it."""
     swap: list[Literal["encoder", "cross"]] = Field(default=["encoder"], min_length=1)
     """The places of the type; other places keep the configuration's type. The decoder's
     self-attention follows the encoder's. Types without a cross form are not run with `cross`."""
+
+    @field_validator("set")
+    @classmethod
+    def _of_the_model(cls, texts: list[str]) -> list[str]:
+        if any(text.strip().startswith("data") for text in texts):
+            raise ValueError("all regimes read the data once: put data.* into protocol.set")
+        return texts
 
 
 class GridProtocol(ConfigSection):

@@ -16,7 +16,6 @@ from forecaster.base.progress import Bar
 from forecaster.config.run_config import load_dict
 from forecaster.evaluate import interval_text
 from forecaster.evaluate.display import step_figure
-from forecaster.evaluate.judge import draw_window
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.evaluate.problem import Problem, make_problem, open_data
 from forecaster.model import ForecastModel
@@ -68,14 +67,7 @@ def of_grid(name: str, command: str) -> Page:
                 [_table(group) for group in together],
                 [frontier_chart(_short(group), _costs(group)) for group in together],
             ),
-            Section("verdicts", "Verdicts", [table.verdicts(group) for group in together]),
             Section("steps", "Error by horizon step", charts=[_steps(g, cells) for g in together]),
-            Section(
-                "forecasts",
-                "Forecasts against truth",
-                [_EXAMPLES],
-                charts=[chart for g in together for chart in _examples(g, cells, problems)],
-            ),
             Section("lags", "What the forecast looks at", [_LAGS],
                     charts=[*_profiles(looking, cells, problems)]),
             Section("commands", "Commands and hardware", _where(found), code=_code(found, command)),
@@ -83,10 +75,6 @@ def of_grid(name: str, command: str) -> Page:
     )  # fmt: skip
 
 
-_EXAMPLES = (
-    "For each table, the attention with the smallest validation error: its windows with the "
-    "smallest, the median and the largest error, chosen among all test windows."
-)
 _LAGS = f"{LAGS} The charts are of each type's first seed, without the linear path if that was run."
 
 
@@ -146,21 +134,6 @@ def _steps(group: Group, cells: Cells) -> Chart:
         for row in sorted(group, key=lambda row: row["mse"] or 0.0)
     }
     return Chart(step_figure(curves, "", group[0].windows, from_zero=False), _short(group))
-
-
-def _examples(group: Group, cells: Cells, problems: dict[str, Problem]) -> Iterator[Chart]:
-    def validation(row: Row) -> float:
-        return float(np.mean([cell.facts.validation_mse for cell in cells[_key(row)]]))
-
-    cell = cells[_key(min(group, key=validation))][0]
-    problem, facts, errors = problems[str(cell.folder)], cell.facts, cell.by_window()
-    model = _model(cell, problem)
-    for kind, number in facts.examples.items():
-        yield Chart(
-            draw_window(problem, model, None, None, number, "cpu"),
-            f"{_short(group)}: {facts.attn}, seed {facts.seed}, {kind} of {len(errors)} windows: "
-            f"MSE {errors[number]:.4f} over all columns.",
-        )
 
 
 def _model(cell: Finished, problem: Problem) -> ForecastModel:

@@ -32,7 +32,7 @@ SUMMARY = (
     "How the network's error depends on the attention, all else held fixed. Each cell is a run "
     "below this one."
 )
-"""The text above the tables of `markdown`; `summary` puts the verdicts first."""
+"""The text above the tables of `markdown`."""
 
 
 def rows(cells: Sequence[Finished]) -> list[Row]:
@@ -193,51 +193,6 @@ def text(rows: Sequence[Row]) -> str:
 
 def _table(group: Sequence[Row]) -> str:
     return "\n".join([*about(group), *in_text(*_printed(group))])
-
-
-def verdicts(group: Sequence[Row]) -> str:
-    """Sentences on which types of a group differ measurably from the references, and which beat the
-    best floor."""
-    sentences = []
-    for name in AGAINST:
-        found: dict[str, list[str]] = defaultdict(list)
-        clear = True
-        for row in group:
-            if against := row.against.get(name):
-                close = is_borderline(against.low, against.high)
-                clear &= not close
-                found[against.verdict].append(row.attn + " (borderline)" * close)
-        if list(found) == [Verdict.SAME] and clear:
-            sentences.append(f"No type differs measurably from {name}.")
-            continue
-        sentences += [
-            f"{WORDS[verdict].format(name)}: {', '.join(found[verdict])}."
-            for verdict in Verdict
-            if found[verdict]
-        ]
-    if full := [row.attn for row in group if row.is_full]:
-        sentences.append(f"Full attention under another name, no verdict: {', '.join(full)}.")
-    floor, bar = group[0].best_floor, group[0].floor_mse
-    lost = [row.attn for row in group if (row["mse"] or 0.0) > bar]
-    who = "all of them" if len(lost) == len(group) else ", ".join(lost)
-    sentences.append(
-        f"LOSE to the best floor, {floor} ({bar:.4f}), on average: {who}."
-        if lost
-        else f"All are better on average than the best floor, {floor} ({bar:.4f})."
-    )
-    return f"{heading(group[0])}. {' '.join(sentences)}"
-
-
-WORDS = {
-    Verdict.BETTER: "Measurably better than {}",
-    Verdict.SAME: "No measurable difference from {}",
-    Verdict.WORSE: "Measurably worse than {}",
-}
-
-
-def summary(rows: Sequence[Row]) -> str:
-    """The verdicts of each group, and what the tables show."""
-    return "\n\n".join([*map(verdicts, groups(rows)), SUMMARY])
 
 
 def markdown(rows: Sequence[Row]) -> str:

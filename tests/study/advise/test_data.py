@@ -1,4 +1,3 @@
-import json
 import shlex
 from dataclasses import replace
 
@@ -126,15 +125,6 @@ def test_only_generated_samples_are_alike(ask):
         "On series like 'recall': take prob. That is known only of generated samples: compare "
         "before you pay for it."
     )
-
-
-def test_it_is_plain_json(ask):
-    advice = ask(AHEAD, usual=USUAL, known=KNOWN).to_dict()
-    assert json.loads(json.dumps(advice, allow_nan=False)) == json.loads(json.dumps(advice))
-    assert (advice["choice"], advice["regime"]) == ("prob", "known")
-    known = advice["regimes"][0]
-    assert known["choice"]["place"] == {"grid": "known", "regime": "encoder", "linear": True}
-    assert known["choice"]["evidence"] == [{"data": "epf-NP", "mse": 0.4}]
 
 
 def test_facts_in_words():

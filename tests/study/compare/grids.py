@@ -51,7 +51,7 @@ def finished(folder: Path, errors: Any, **facts: Any) -> Finished:
         "windows_per_second": 100.0, "mse": float(np.nanmean(errors)), "mae": 0.5,
         "windows": len(errors), "floors": {"low": {"mse": 0.5}, "high": {"mse": 2.0}},
         "inference_ms": 1.25, "peak_mib": 3.0, "config": {}, "config_digest": "c",
-        "data_digest": "d", "best_step": 6, "validation_mse": 1.0, "by_step": {}, "examples": {},
+        "data_digest": "d", "best_step": 6, "validation_mse": 1.0, "by_step": {},
         "hardware": "one", "commit": "abc", "command": "forecaster compare", "seconds": 1.0,
     }  # fmt: skip
     facts = known | facts

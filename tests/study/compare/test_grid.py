@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from forecaster.attention import ATTENTIONS, Effective
+from forecaster.attention import ATTENTIONS
 from forecaster.base import installation
 from forecaster.base.errors import ConfigError, UsageError
 from forecaster.config.run_config import load
@@ -38,10 +38,6 @@ class TestDefine:
         ]  # fmt: skip
         assert define(values(attn="all"), {}, "").attentions() == list(ATTENTIONS)
 
-    def test_seeds_are_a_number_or_a_list(self):
-        assert define(values(seeds=3), {}, "").each_seed() == [0, 1, 2]
-        assert define(values(seeds=[7, 4]), {}, "").each_seed() == [7, 4]
-
     def test_changes_replace_values_and_add_sets(self):
         given = values()
         changes = {"horizons": [7, 8], "protocol.steps": 9, "protocol.set": ["train.lr=0.5"]}
@@ -63,6 +59,10 @@ class TestDefine:
             (
                 {"protocol.regimes": {"x": {"swap": ["middle"]}}},
                 "swap.0: input should be 'encoder'",
+            ),
+            (
+                {"protocol.regimes": {"x": {"set": ["data.features=S"]}}},
+                "put data.. into protocol.set",
             ),
             ({"protocol.steps": 0}, "protocol.steps: .*greater than or equal to 1, got 0"),
             ({"data": "small"}, "data: .*valid list, got 'small'"),
@@ -175,10 +175,6 @@ class TestResolve:
         assert (first.parameters, first.within_budget) == (3, False), "how far each level falls"
         assert first.digest != second.digest
 
-    def test_a_seed_twice(self):
-        with pytest.raises(UsageError, match="the same cell twice: full-5-few-linear-s3"):
-            small_grid(seeds=[3, 3])
-
     def test_a_type_may_have_options_of_its_own(self, home):
         grid = small_grid(attn=["prob"], options={"prob": {"factor": 2}})
         attention = {cell.attn: cell.config.to_dict()["attn"] for cell in grid.cells}
@@ -188,10 +184,6 @@ class TestResolve:
             small_grid(options={"porb": {"factor": 2}})
         with pytest.raises(UsageError, match="facto"):
             small_grid(attn=["prob"], options={"prob": {"facto": 2}})
-
-    def test_an_unknown_attention(self):
-        with pytest.raises(UsageError, match=r"unknown attention 'porb'\. Did you mean 'prob'"):
-            small_grid(attn=["porb"])
 
     def test_the_digest_depends_on_steps_and_configuration(self):
         cells = [
@@ -215,26 +207,6 @@ def test_what_amounts_to_full(home):
         problem = make_problem(*find_data(config, print))
         found[name] = amounts_to_full(name, problem.build_model())
     assert found == {"full": False, "prob": True, "topk": True, "lsh": True}
-
-
-def test_a_type_in_the_cross_attention_alone_may_amount_to_full(home):
-    sets = ["model.decoder_layers=1", "model.output=both", "attn.cross=prob"]
-    config = load("small.yaml", [*sets, "attn.cross.factor=9"], {"attn": "mean"}, {})
-    assert amounts_to_full("prob", make_problem(*find_data(config, print)).build_model())
-    config = load("small.yaml", sets, {"attn": "mean"}, {})
-    assert not amounts_to_full("lsh", make_problem(*find_data(config, print)).build_model())
-
-
-def test_a_text_decides_nothing(home, monkeypatch):
-    class Gated(ATTENTIONS["mean"]):
-        def amounts_to(self):
-            return Effective("fully gated: sees 8 of 84 keys")
-
-    monkeypatch.setitem(ATTENTIONS, "gated", Gated)
-    config = load("small.yaml", [], {"attn": "gated"}, {})
-    model = make_problem(*find_data(config, print)).build_model()
-    assert "fully gated: sees 8 of 84 keys" in model.effective().values()
-    assert not amounts_to_full("gated", model)
 
 
 @pytest.mark.data

@@ -56,15 +56,6 @@ def test_many_columns_as_strongly_together_as_what_was_measured(measured):
     assert alike(series=50) == set()
 
 
-def test_the_words():
-    assert REGIMES["usual"].see(PLAIN).text == "no visible season"
-    several = replace(PLAIN, known=("a", "b", "c", "d", "e"))
-    assert REGIMES["known"].see(several).text == "a, b, c and 2 more"
-    assert REGIMES["columns"].see(replace(PLAIN, series=50)).text.startswith("50 series of one")
-    once = replace(PLAIN, seasons=(24,), cycles=1)
-    assert REGIMES["usual"].see(once).text == "1 cycle of 24 steps, not 10"
-
-
 def test_what_comes_with_the_package_can_be_read():
     """Every regime is studied by name, and each recipe is a configuration with its tokens."""
     assert regimes.known().keys() == REGIMES.keys()

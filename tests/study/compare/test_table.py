@@ -103,25 +103,6 @@ def test_markdown_has_a_table_for_each_group(cells, tmp_path):
     assert {line.count("|") for line in text.splitlines() if "|" in line} == {12}
 
 
-def test_a_summary_begins_with_the_verdicts_of_each_group(cells, tmp_path):
-    other = [
-        finished(tmp_path / "x", [1.0, 2.0] * 200, attn=attn, regime="many")
-        for attn in ("full", "none")
-    ]
-    few, many, rest = table.summary(table.rows([*cells, *other])).split("\n\n")
-    place = "small, T = 2, {} (9 tokens), without the linear path; 6 steps, {} test windows. "
-    assert few.startswith(
-        place.format("few", WINDOWS)
-        + "Measurably better than none: full. No measurable difference from "
-        "none: prob, mean. Measurably worse than none: lsh. "
-    )
-    assert many.startswith(
-        place.format("many", 400) + "No type differs measurably from none. No type differs "
-        "measurably from full. "
-    )
-    assert rest == table.SUMMARY
-
-
 def test_flat_rows_have_columns_for_verdicts(cells):
     rows = {row["attn"]: row for row in table.flat(table.rows(cells))}
     assert (rows["full"]["none: verdict"], rows["lsh"]["full: verdict"]) == ("better", "worse")
