@@ -72,7 +72,7 @@ def in_units(length: int) -> tuple[int, str]:
     return length // UNITS[unit], unit
 
 
-def _parse(text: str) -> tuple[int, str, str | None]:
+def parse_step(text: str) -> tuple[int, str, str | None]:
     """The count, unit and anchor of a step."""
     match = _STEP.fullmatch(text.strip())
     if match:
@@ -97,13 +97,13 @@ def normalise_freq(text: str) -> str:
     unit (60min -> h, 24h -> D), and anchors are written out (W -> W-SUN). Raises DataError
     naming valid steps.
     """
-    count, unit, anchor = _parse(text)
+    count, unit, anchor = parse_step(text)
     return (str(count) if count > 1 else "") + unit + (f"-{anchor}" if anchor else "")
 
 
 def step_length(freq: str) -> int | None:
     """The length of a step in microseconds, or None if it depends on the calendar."""
-    count, unit, _ = _parse(freq)
+    count, unit, _ = parse_step(freq)
     return count * UNITS[unit] if unit in UNITS else None
 
 
@@ -125,7 +125,7 @@ def future_times(last: "pd.Timestamp", periods: int, freq: str) -> "pd.DatetimeI
 
 def calendar_names(freq: str) -> tuple[str, ...]:
     """The calendar features of a step, in order."""
-    return _FEATURES[_parse(freq)[1]]
+    return _FEATURES[parse_step(freq)[1]]
 
 
 def calendar_features(times: "pd.DatetimeIndex", freq: str) -> "NDArray[np.float32]":
@@ -187,7 +187,7 @@ def phase_weights(freq: str, season: int) -> tuple[float, ...]:
     They exist for seasons of a day, a week or a year whose steps the features distinguish;
     otherwise the result is ().
     """
-    count, unit, _ = _parse(freq)
+    count, unit, _ = parse_step(freq)
     seconds = UNITS.get(unit, 0) // 1_000_000 * count
     parts = {
         (86400, True): {"hour": 3600, "minute": 60, "second": 1},

@@ -1,6 +1,5 @@
 """The cycles of the calendar in a series, and how strongly its columns are related beyond them."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from forecaster.datasets.calendar import DAY, step_length
+from forecaster.datasets.calendar import DAY, parse_step, step_length
 from forecaster.datasets.items import Items
 from forecaster.datasets.series import Series
 
@@ -38,10 +37,8 @@ def candidates(freq: str) -> tuple[int, ...]:
     """
     step = step_length(freq)
     if step is None:
-        parts = re.fullmatch(r"(\d*)([A-Z]+)(-.*)?", freq)
-        assert parts is not None
-        count = int(parts[1] or 1)
-        cycles = _CALENDAR.get(parts[2], ())
+        count, unit, _ = parse_step(freq)
+        cycles = _CALENDAR.get(unit, ())
         return tuple(cycle // count for cycle in cycles if cycle % count == 0 and cycle > count)
     lengths = (_MINUTE, _HOUR, DAY) if step < _MINUTE else (DAY, 7 * DAY)
     if step >= DAY:

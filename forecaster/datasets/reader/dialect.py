@@ -17,8 +17,8 @@ from forecaster.base.errors import DataError
 from forecaster.datasets.reader.cells import LIKE_NUMBER, NO_VALUE
 from forecaster.datasets.reading import NOTHING_SAID, Reading, Text
 
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-"""The possible separators of the fields of a line, with their names."""
+SEPARATORS = (",", ";", "\t", "|")
+"""The possible separators of the fields of a line."""
 
 LINES = 100
 """The lines of the head that are examined."""

@@ -19,7 +19,6 @@ import pyarrow as pa
 from forecaster.base.errors import DataError, UnavailableError
 from forecaster.base.installation import DOCUMENTS, SUFFIXES, TABLES
 from forecaster.datasets.reader.cells import Evidence, Written, is_text, learn
-from forecaster.datasets.reader.dialect import SEPARATORS
 from forecaster.datasets.reader.formats import (
     FileSource,
     Format,
@@ -99,11 +98,10 @@ class RawTable:
                     f"{'are' if differing[1:] else 'is'} in only one of them. Files that are "
                     "read together need the same columns."
                 )
-        separators = sorted({part.separator for part in self.parts} - {""})
-        if len(separators) > 1:
-            names = " and by ".join(SEPARATORS.get(one, one) for one in separators)
+        if len(separators := {part.separator for part in self.parts} - {""}) > 1:
             raise DataError(
-                f"{self.where}: fields are separated by {names}; write all files alike."
+                f"{self.where}: fields are separated by {quoted(sorted(separators))}; write all "
+                "files alike."
             )
         return first
 
@@ -267,8 +265,6 @@ def _forms(text: Text) -> list[str]:
     if text.encoding != "utf-8":
         name = {"cp1252": "Windows-1252"}.get(text.encoding, "UTF-16")
         said.append(f"The text is not in UTF-8 and is read as {name}.")
-    if text.separator != ",":
-        said.append(f"Fields are separated by {SEPARATORS.get(text.separator, text.separator)}.")
     if text.decimal == ",":
         said.append("Numbers have a decimal comma.")
     return said
