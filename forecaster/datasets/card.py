@@ -184,11 +184,10 @@ class Card(_Facts):
     citation: str
 
     def source_of(self, file: PurePath) -> Source:
-        """The form of a file: the one with its name, or else its suffix, or else the first."""
-        for tell in (lambda name: name, lambda name: "".join(PurePath(name).suffixes)):
-            for source in self.sources:
-                if tell(source.file_name) == tell(file.name):
-                    return source
+        """The form of a file: the one whose name ends alike, or else the first."""
+        for source in self.sources:
+            if file.name.endswith("".join(PurePath(source.file_name).suffixes)):
+                return source
         return self.sources[0]
 
 

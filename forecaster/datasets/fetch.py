@@ -46,8 +46,7 @@ def locate(card: Card, path: Path | None = None) -> Path:
 def _given(path: Path) -> Path:
     if path.is_file():
         return path
-    what = "is a folder; name the file in it" if path.is_dir() else "does not exist"
-    raise UnavailableError(f"the data file {path} {what}.")
+    raise UnavailableError(f"the data file {path} does not exist, or is none.")
 
 
 def _folders() -> list[Path]:

@@ -48,7 +48,8 @@ class Attribute:
         A word is known if an item had it in `fit`.
         """
         if self.words:
-            said = [_word(value) for value in values]
+            # as a file writes them: 7 for the number 7.0
+            said = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
             unknown = [word for word in said if word not in self.words]
             if unknown:
                 raise DataError(
@@ -68,11 +69,6 @@ class Attribute:
                 f"static attribute '{self.name}': expected a number that stays finite when scaled"
             )
         return scaled[:, None]
-
-
-def _word(value: Any) -> str:
-    """The word of a value as a file writes it: 7 for the number 7.0."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)

@@ -126,12 +126,8 @@ def _too_few(steps: int, horizon: int, least: int, past: int | None, where: str)
     if longest:
         way_out = f"The longest horizon that fits is {longest}: {spelled('horizon', longest)}."
     else:
-        way_out = f"No horizon fits a look-back of {least}; give more rows"
-        if past:
-            way_out += f", or let the data choose the look-back: {spelled('lookback', 'auto')}"
-        elif least > 1:
-            way_out += f", or a shorter {spelled('season')}"
-        way_out += "."
+        shorter = spelled("lookback", "auto") if past else f"a shorter {spelled('season')}"
+        way_out = f"No horizon fits a look-back of {least}; give more rows, or {shorter}."
     return (
         f"{where}: {steps} steps are too few for a horizon of {horizon}: validation and test leave "
         f"{train} for training, but {FEWEST} windows of {least} + {horizon} steps need "

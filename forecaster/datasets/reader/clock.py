@@ -4,7 +4,6 @@ Stamps with a time zone are converted to UTC; stamps without one stay in the loc
 source.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -254,8 +253,6 @@ def _find_form(
     elif form != "iso":
         meant = moments(words[:1], form)
         stamp = f" is {pd.Timestamp(int(meant.times[0]), unit='us')}" if meant.good[0] else ""
-        if not re.search(r"\d{4}", example):
-            reason = f" Years of two digits are those from 1969 to 2068.{reason}"
         said.append(f"Stamps are written {FORMS[form].words}: '{example}'{stamp}.{reason}")
     return form
 

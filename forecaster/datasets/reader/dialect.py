@@ -81,8 +81,6 @@ def other_letter(where: str, encoding: str) -> str:
 
 def is_utf8(data: bytes) -> bool:
     """Whether bytes are UTF-8; their last letter may be cut."""
-    if data.isascii():  # a fast check that copies nothing
-        return True
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data)
     except UnicodeDecodeError:

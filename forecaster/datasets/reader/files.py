@@ -206,13 +206,19 @@ class RawTable:
 
     def said(self) -> list[str]:
         """Sentences about how the files are written, if that is unusual."""
-        said = [] if self.told or self.text is None else _forms(self.text)
+        said, text = [], None if self.told else self.text
+        if text and text.encoding != "utf-8":
+            said.append(f"The text is not in UTF-8 and is read as {text.encoding.upper()}.")
+        if text and text.decimal == ",":
+            said.append("Numbers have a decimal comma.")
         files = [part for part in self.parts if isinstance(part, TextFile)]
         if lines := [line for file in files for line in file.head.left_out]:
             said.append(f"Lines above the rows, left out: {len(lines)}, such as '{lines[0]:.60}'.")
-        for file in files:
-            if isinstance(file, Workbook) and len(file.sheets) > 1:
-                said.append(f"{file.name} has the sheets {quoted(file.sheets)}: the first is read.")
+        said += [
+            f"{file.name} has the sheets {quoted(file.sheets)}: the first is read."
+            for file in files
+            if isinstance(file, Workbook) and len(file.sheets) > 1
+        ]
         return said if self.told else said + self._cells()
 
     def _cells(self) -> list[str]:
@@ -258,16 +264,6 @@ class RawTable:
         """The decimal sign that the user named, or that of the training file for its separator."""
         text, separator = self.reading.text, max(part.separator for part in self.parts)
         return text.decimal if text and (not self.told or text.separator == separator) else ""
-
-
-def _forms(text: Text) -> list[str]:
-    said = []
-    if text.encoding != "utf-8":
-        name = {"cp1252": "Windows-1252"}.get(text.encoding, "UTF-16")
-        said.append(f"The text is not in UTF-8 and is read as {name}.")
-    if text.decimal == ",":
-        said.append("Numbers have a decimal comma.")
-    return said
 
 
 def open_table(path: str, reading: Reading = NOTHING_SAID) -> RawTable:

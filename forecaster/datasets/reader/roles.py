@@ -49,7 +49,9 @@ class Roles:
 
     @cached_property
     def kinds(self) -> dict[str, Kind]:
-        return kinds(self.table)
+        """The kind of each column, from the first rows; `empty` if they have no value in it."""
+        sample, missing = self.table.sample, self.table.reading.missing
+        return {name: _kind(sample[name].combine_chunks(), missing) for name in self.table.columns}
 
     def find(self, said: Reading, told: bool) -> Reading:
         """`said` with the roles that it leaves open; unchanged if a model has `told` all of them.
@@ -168,14 +170,6 @@ class Roles:
         what = {"number": "numbers", "flag": "true or false", "empty": "no value in the first rows"}
         example = self.table.sample[name].drop_null()[:1].to_pylist()
         return f"'{name}' ({what.get(kind) or f'such as {example[0]!r:.40}'})"
-
-
-def kinds(table: RawTable) -> dict[str, Kind]:
-    """The kind of each column, from the first rows; `empty` if they have no value in it."""
-    return {
-        name: _kind(table.sample[name].combine_chunks(), table.reading.missing)
-        for name in table.columns
-    }
 
 
 def _kind(cells: pa.Array, missing: tuple[str, ...]) -> Kind:

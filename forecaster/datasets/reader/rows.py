@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,7 @@ class Reader:
             "rows": survey.rows,
             "series": 1 if series.items is None else len(series.items),
             "steps": len(series.times),
-            "unsorted": survey.unsorted,
+            "unsorted": survey.unsorted.count,
             **{kind: what.count for kind, what in found.items()},
             "gaps": gaps.count,
             **_columns(series, said),
@@ -194,10 +195,7 @@ class Reader:
         words = [*ids.columns, *met]
         for rows in self.table.rows([*self.clock.columns.names, *words], words):
             codes, stamps = ids.codes(rows, self.table), self.clock.read(rows, self.table)
-            early = survey.add(codes, stamps)
-            if early is not None and not survey.first_unsorted:
-                stamp = pd.Timestamp(int(stamps[early]), unit="us")
-                survey.first_unsorted = f"{self._row(rows, early)}: {stamp}"
+            survey.add(codes, stamps, partial(self._row, rows))
             add_words(met, rows.cells, said.missing, self.where)
         if not survey.rows:
             raise DataError(f"{self.where}: no rows below the header; expected one per time step.")
@@ -332,10 +330,9 @@ class Reader:
         self, survey: Survey, found: dict[str, Occurrences], gaps: Occurrences, grid: Steps
     ) -> None:
         """Raise DataError if the policy does not allow the irregularities."""
-        unsorted = Occurrences(survey.unsorted, survey.first_unsorted)
         duplicates, differing, off = found["duplicates"], found["differing"], found["off"]
         by_sort = [
-            (unsorted, "rows out of order"),
+            (survey.unsorted, "rows out of order"),
             (gaps, f"missing steps of {grid.freq}"),
             (duplicates, "repeated stamps"),
         ]

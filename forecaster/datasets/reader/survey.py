@@ -1,6 +1,6 @@
 """A survey of the stamps of a table, series by series, before any value is read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -60,6 +60,18 @@ class Ids:
 
 
 @dataclass
+class Occurrences:
+    """How often an irregularity was found, and where first."""
+
+    count: int = 0
+    first: str = ""
+
+    def add(self, count: int, first: str) -> None:
+        self.first = self.first or first
+        self.count += count
+
+
+@dataclass
 class Survey:
     """What the stamps of a table show, series by series; with `keep` all of them are kept."""
 
@@ -68,13 +80,14 @@ class Survey:
     last: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     latest: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     rows: int = 0
-    unsorted: int = 0
-    first_unsorted: str = ""
+    unsorted: Occurrences = field(default_factory=Occurrences)
     kept: list[NDArray[np.int64]] = field(default_factory=list)
     sample: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
 
-    def add(self, codes: NDArray[np.int64], stamps: NDArray[np.int64]) -> int | None:
-        """Take in some rows; return the first that is earlier than the row before in its series."""
+    def add(
+        self, codes: NDArray[np.int64], stamps: NDArray[np.int64], named: Callable[[int], str]
+    ) -> None:
+        """Take in some rows; `named` gives the name of one that is earlier than the one before."""
         none, far = np.iinfo(np.int64).min, np.iinfo(np.int64).max
         more = int(codes.max()) + 1 - len(self.first)
         if more > 0:
@@ -90,10 +103,10 @@ class Survey:
         before[starts] = self.latest[codes[starts]]
         self.latest[codes] = stamps
         wrong = stamps < before
-        self.unsorted += int(wrong.sum())
+        if wrong.any():
+            self.unsorted.add(int(wrong.sum()), named(int(wrong.argmax())))
         np.minimum.at(self.first, codes, stamps)
         np.maximum.at(self.last, codes, stamps)
-        return int(wrong.argmax()) if wrong.any() else None
 
     @property
     def stamps(self) -> NDArray[np.int64]:
@@ -113,15 +126,3 @@ class Survey:
             chosen = np.flatnonzero(codes < series)[:room]
             if len(chosen):
                 self.sample.append((codes[chosen], stamps[chosen]))
-
-
-@dataclass
-class Occurrences:
-    """How often an irregularity was found, and where first."""
-
-    count: int = 0
-    first: str = ""
-
-    def add(self, count: int, first: str) -> None:
-        self.first = self.first or first
-        self.count += count

@@ -67,7 +67,7 @@ def test_batches_do_not_matter(tmp_path, monkeypatch, batch):
     own = read(put(tmp_path, data))
     assert own.columns == ("Wärme",)
     assert own.series.values[:, 0].tolist() == [h + 0.5 for _ in range(29) for h in range(24)]
-    assert "The text is not in UTF-8 and is read as Windows-1252." in own.said
+    assert "The text is not in UTF-8 and is read as CP1252." in own.said
 
 
 @pytest.mark.parametrize("name", ["note", "nöte"])

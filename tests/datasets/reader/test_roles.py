@@ -1,7 +1,7 @@
 import pandas as pd
 
 from forecaster.datasets.reader.files import frame_table
-from forecaster.datasets.reader.roles import Roles, kinds
+from forecaster.datasets.reader.roles import Roles
 from forecaster.datasets.reading import Reading
 
 FRAME = pd.DataFrame(
@@ -55,7 +55,7 @@ def test_the_kinds_of_columns():
             "other": [[1], [2], [3]],
         }
     )
-    found = kinds(frame_table(frame, "time", "here"))
+    found = Roles(frame_table(frame, "time", "here"), None, []).kinds
     assert [*found.values()] == [
         "number", "number", "number", "flag", "flag", "stamp", "stamp", "stamp", "stamp", "clock",
         "clock", "text", "empty", "other",
