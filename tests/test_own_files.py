@@ -88,16 +88,6 @@ def test_a_wide_file(name):
     assert ahead["amount"].between(30, 70).all()
 
 
-def test_past_covariates_are_read_and_not_predicted():
-    wide().to_csv("sales.csv", index=False)
-    problem, forecaster = trained("sales.csv", target="amount", past_covariates=["visitors"])
-    assert problem.name == "forecaster-sales-MS-amount-5"
-    other = wide().assign(visitors=wide()["visitors"][::-1].to_numpy())
-    ahead = forecaster.predict(wide())
-    assert list(ahead.columns) == ["when", "amount"]
-    assert not ahead.equals(forecaster.predict(other))
-
-
 @pytest.mark.parametrize("future", ["file", "rows"])
 def test_a_panel_with_covariates_known_ahead_and_attributes(future):
     long().to_csv("shops.csv", index=False)

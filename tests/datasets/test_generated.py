@@ -53,22 +53,6 @@ def test_a_wave_is_a_function_of_the_phase_that_is_told(drift):
         np.testing.assert_allclose(seen[48:] @ fitted, value[64:], atol=1e-3)
 
 
-def test_the_period_stays_or_changes_as_its_name_says():
-    def periods(drift):
-        made = split(Phase(length=512, drift=drift, samples=(300, 1, 1)).dataset("x").series)
-        turned = np.unwrap(np.arctan2(made[:, :512, 3], made[:, :512, 2]), axis=1)
-        return 2 * np.pi / np.diff(turned, axis=1)
-
-    np.testing.assert_allclose(periods("fixed"), 24, rtol=1e-3)
-    for drift in ("chirp", "wander"):
-        found = periods(drift)
-        assert found.min() > 15.9
-        assert found.max() < 48.1
-        assert np.median(found.max(1) / found.min(1)) > 1.3
-    straight = 1 / periods("chirp")
-    np.testing.assert_allclose(np.diff(straight, 2, axis=1), 0, atol=1e-4)
-
-
 @pytest.mark.parametrize("drift", [None, "fixed", "chirp", "wander"])
 def test_chance_is_an_error_of_one(drift):
     if drift is None:

@@ -37,10 +37,8 @@ def changed(rows, to, values=LOAD):
     "values",
     [
         LOAD,
-        changed(slice(100, 400), np.nan),
         LOAD.round(),
         LOAD + HOURS * 0.002,
-        np.full(ROWS, 7.0),
         np.full(ROWS, np.nan),
         np.maximum(0, np.sin(HOURS * np.pi / 12)) * DRAW.uniform(0.2, 1, ROWS),  # dark at night
         np.where(HOURS // 24 % 7 == 6, 0, DRAW.gamma(3, 10, ROWS)),  # closed on one day a week

@@ -19,19 +19,13 @@ WEEKS = pd.date_range("2015-01-05", periods=60, freq="W-MON")
 FORMS = {
     "%Y-%m-%d %H:%M:%S": HOURS,
     "%Y-%m-%dT%H:%M:%SZ": HOURS,
-    "%Y-%m-%d %H:%M UTC": HOURS,
-    "%Y-%m-%d %I:%M %p": HOURS,
     "%-m/%-d/%Y %-H:%M": HOURS,
     "%d.%m.%Y %H:%M": HOURS,
     "%-m/%-d/%y": DAYS,
-    "%d/%m/%y %I:%M %p": HOURS,
     "%y-%m-%d %H:%M": HOURS,
-    "%d-%b-%Y": DAYS,
     "%b %d, %Y": DAYS,
     "%Y %B %-d": DAYS,
     "%d-%b-%y %H:%M": HOURS,
-    "%b %Y": MONTHS,
-    "%b-%y": MONTHS,
     "%Y-%m": MONTHS,
     "%Y%m%d": DAYS,
     "%Y%m%d%H": HOURS,
@@ -39,11 +33,9 @@ FORMS = {
     "%Y": YEARS,
     "%G-W%V": WEEKS,
     "%Y Q": QUARTERS,
-    "%YQ": QUARTERS,
     "Q %Y": QUARTERS,
     "s": HOURS,
     "ms": HOURS,
-    "us": HOURS,
 }
 """How stamps may be written, by a pattern: Q is the quarter, a unit counts since 1970."""
 
