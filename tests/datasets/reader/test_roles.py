@@ -30,6 +30,11 @@ def test_a_model_tells_all_so_nothing_is_looked_for():
     assert find(told, told=True) == (told, [])
 
 
+def test_a_number_of_the_row_is_no_id():
+    table = frame_table(FRAME[:2].assign(id=[1, 2])[["id", "day", "sold"]], "day", "here")
+    assert Roles(table, None, []).find(Reading(), told=False).id == ()
+
+
 def test_blanks_around_a_name_need_not_be_typed():
     table = frame_table(FRAME.rename(columns={"sold": " sold", "shop": "shop "}), "day", "here")
     found = Roles(table, None, []).find(Reading(id=("shop",), targets=("sold",)), told=False)
