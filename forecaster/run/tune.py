@@ -15,10 +15,9 @@ from contextlib import ExitStack, redirect_stderr
 from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from forecaster.base import atomic, installation
 from forecaster.base.errors import (
@@ -31,7 +30,6 @@ from forecaster.base.extras import needed
 from forecaster.base.progress import Bar, Say
 from forecaster.base.workers import FailedError, Worker
 from forecaster.config.run_config import (
-    ConfigSection,
     Loaded,
     RunConfig,
     differences,
@@ -46,34 +44,17 @@ from forecaster.tracking import pages
 
 if TYPE_CHECKING:
     import optuna
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     from forecaster.tracking.run import Run
+
+    Space = dict[str, CategoricalDistribution | FloatDistribution | IntDistribution]
+    """The candidates for values of the configuration, by dotted name."""
 
 TUNES = Path("runs/tunes")
 """The folder of searches, below the working directory."""
 BASE = "base"
 """What a search keeps beside its trials: the facts that all of them share."""
-
-
-class Range(ConfigSection):
-    """Numbers from `low` to `high`, both included; whole numbers if both ends are."""
-
-    low: int | float
-    high: int | float
-    log: bool = False
-    """Whether equal factors, not equal differences, are equally likely."""
-    step: int | float | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> "Range":
-        if self.low >= self.high or (self.log and (self.low <= 0 or self.step is not None)):
-            raise ValueError("low must be below high, and with log above 0 and without a step")
-        return self
-
-
-Choices = Annotated[list[bool | int | float | str | None], Field(min_length=2)]
-Space = dict[str, Choices | Range]
-"""The candidates for values of the configuration, by dotted name."""
 
 
 @dataclass(frozen=True)
@@ -121,18 +102,25 @@ class SearchResult:
         return "\n".join(map(str, self.trials[:most]))
 
 
-def read_space(wanted: str) -> Space:
+def read_space(wanted: str) -> "Space":
     """Read a space: a name in configs/spaces or a YAML file. Raises ConfigError if invalid."""
+    with needed("tune"):
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
     path = find_file(wanted, "space", installation.configs() / "spaces")
-    values = read_yaml(path)
-    try:
-        space: Space = TypeAdapter(Space).validate_python(values)
-    except ValidationError as error:
-        key = str(error.errors(include_url=False)[0]["loc"][0])
-        raise ConfigError(
-            f"{path}: {key}: expected a list of two values or more, or low below high, with a step "
-            f"or (above 0) with log: true, got {values[key]!r}"
-        ) from None
+    space: Space = {}
+    for key, value in read_yaml(path).items():
+        try:
+            if isinstance(value, dict):
+                whole = isinstance(value["low"], int) and isinstance(value["high"], int)
+                space[key] = (IntDistribution if whole else FloatDistribution)(**value)
+            else:
+                space[key] = CategoricalDistribution(value if isinstance(value, list) else [])
+        except (ArithmeticError, KeyError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{path}: {key}: expected a list of values, or low and high with log or step, got "
+                f"{value!r}: {error}"
+            ) from None
     if not space:
         raise ConfigError(f"{path}: expected values to search, got none")
     return space
@@ -140,7 +128,7 @@ def read_space(wanted: str) -> Space:
 
 def run(
     load: Callable[[Sequence[str]], Loaded],
-    space: Space,
+    space: "Space",
     name: str,
     say: Say,
     *,
@@ -155,16 +143,15 @@ def run(
     reported and stops no other; a trial still running when the time is over is abandoned. Raises
     UsageError if the folder holds another search, ForecasterError if every trial failed.
     """
+    from optuna.distributions import distribution_to_json
+
     begun = time.monotonic()
     loaded = _check(space, load)
     config, dataset = find_data(loaded, say)
     folder = TUNES / name
     base = {
         "config": {key: value for key, value in config.to_dict().items() if key != "track"},
-        "space": {
-            key: each.model_dump() if isinstance(each, Range) else each
-            for key, each in space.items()
-        },
+        "space": {key: distribution_to_json(each) for key, each in space.items()},
         "data": dataset.digest,
     }
     study = _open(folder, name, storage, base, config.seed)
@@ -180,10 +167,9 @@ def run(
             left = None if limit is None else limit - (time.monotonic() - begun)
             if left is not None and left <= 0:
                 break
-            trial = study.ask()
-            values = {key: _suggest(trial, key, each) for key, each in space.items()}
+            trial = study.ask({**space})
             try:
-                own = load(_sets(values)).config.model_copy(update={"data": config.data})
+                own = load(_sets(trial.params)).config.model_copy(update={"data": config.data})
                 facts = _apart(dataset, own.to_dict(), left)
             except (FailedError, ForecasterError) as error:
                 facts = {"failed": str(error)}
@@ -241,14 +227,13 @@ def _track(above: "Run", name: str, config: RunConfig, trial: Trial, say: Say) -
         run.metrics({"validation_mse": trial.rank[1], "seconds": trial.seconds})
 
 
-def _check(space: Space, load: Callable[[Sequence[str]], Loaded]) -> Loaded:
+def _check(space: "Space", load: Callable[[Sequence[str]], Loaded]) -> Loaded:
     """The configuration without the space. Raises UsageError if the two conflict."""
     loaded = load([])
     for key, each in space.items():
         if (origin := loaded.origins.get(key, "")).startswith("--"):
             raise UsageError(f"{key} is searched, but {origin} sets it: remove one of them")
-        first = each.low if isinstance(each, Range) else each[0]
-        load([f"{key}={json.dumps(first)}"])
+        load(_sets({key: each.choices[0] if hasattr(each, "choices") else each.low}))
     return loaded
 
 
@@ -256,8 +241,8 @@ def _open(
     folder: Path, name: str, storage: str | None, base: dict[str, Any], seed: int
 ) -> "optuna.Study":
     """The study of the search, new or existing."""
-    with needed("tune"):
-        import optuna
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     make_folder(folder)
     try:
@@ -280,14 +265,6 @@ def _open(
         )
     study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
     return study
-
-
-def _suggest(trial: "optuna.Trial", key: str, each: list[Any] | Range) -> Any:
-    if not isinstance(each, Range):
-        return trial.suggest_categorical(key, each)
-    if isinstance(each.low, int) and isinstance(each.high, int):
-        return trial.suggest_int(key, each.low, each.high, step=int(each.step or 1), log=each.log)
-    return trial.suggest_float(key, each.low, each.high, step=each.step, log=each.log)
 
 
 def _tell(study: "optuna.Study", trial: "optuna.Trial", facts: dict[str, Any]) -> Trial:
