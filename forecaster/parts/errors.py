@@ -8,7 +8,6 @@ from torch import Tensor
 
 from forecaster.base.errors import DivergedError
 from forecaster.datasets.windows import Batch, Windows
-from forecaster.parts.base import filled
 
 Forecast = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 MOST = 2_000
@@ -57,37 +56,6 @@ def mse(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) -> Te
                 sums[place] += _off(forecast, batch).square_().sum(dtype=torch.float64).cpu()
             count += float(_counted(batch).sum())
     _check(forecasts, sums)
-    return sums / max(count, 1)
-
-
-def of_maps(maps: Tensor, windows: Windows, season: int, most: int = MOST) -> Tensor:
-    """The mean squared error, (n,), of linear maps (n, T, P) of a target's newest P values.
-
-    It is the `mse` of forecasts from values that are `filled` by the season. If no target value is
-    missing, the products of all windows give it for every map at once.
-    """
-    newest, of = maps.shape[2], list(windows.targets)
-    sums, count = torch.zeros(len(maps), dtype=torch.float64), 0.0
-    whole: Tensor | float = 0.0
-    with torch.inference_mode():
-        for batch in _batches(windows, most):
-            count += float(_counted(batch).sum())
-            past = batch.past[:, -newest:, of].transpose(1, 2)
-            target = batch.target.transpose(1, 2)
-            if batch.target_observed is None:
-                rows = torch.cat([past, target], dim=2).flatten(0, 1).double()
-                whole = whole + (rows.T @ rows).cpu()
-                continue
-            if batch.observed is not None:
-                past = filled(past, batch.observed[:, -newest:, of].transpose(1, 2), season)
-            for place, each in enumerate(maps.to(past)):
-                off = (past @ each.T - target)[batch.target_observed.transpose(1, 2)]
-                sums[place] += off.square().sum(dtype=torch.float64).cpu()
-    if isinstance(whole, Tensor):
-        inputs, across = whole[:newest, :newest], whole[:newest, newest:]
-        squares = whole.diagonal()[newest:].sum()
-        for place, each in enumerate(maps):
-            sums[place] = squares + (each.T * (inputs @ each.T - 2 * across)).sum()
     return sums / max(count, 1)
 
 

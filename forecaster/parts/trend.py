@@ -9,7 +9,7 @@ from torch import Tensor
 
 from forecaster.model import Task
 from forecaster.parts.base import Fold, Part, filled
-from forecaster.parts.errors import mse, of_maps
+from forecaster.parts.errors import mse
 from forecaster.parts.naive import REPEATS
 
 CYCLES = 6
@@ -118,9 +118,10 @@ class DampedTrend(_Map):
         if not all(0 <= rate <= 1 for rate in rates.values()):
             raise ValueError(f"{name}: rates lie between 0 and 1, got {rates}")
         self.rates = rates
-        states, ahead = _smoothed(past, task.horizon, season, torch.tensor([list(rates.values())]))
-        self.states.copy_(states[0])
-        self.ahead.copy_(ahead[0])
+        given = torch.tensor(list(rates.values()))
+        states, ahead = _smoothed(past, task.horizon, season, given)
+        self.states.copy_(states)
+        self.ahead.copy_(ahead)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -136,35 +137,31 @@ class DampedTrend(_Map):
         if past < 2:
             return []
         seasonals = SEASONALS if season > 1 else (0.0,)
-        tried = list(product(LEVELS, TRENDS, seasonals, DAMPINGS))
-        states, ahead = _smoothed(past, task.horizon, season, torch.tensor(tried))
-        found = of_maps(ahead @ states, fold.choose, season, MOST)
-        level, trend, seasonal, damping = tried[int(found.argmin())]
-        part = cls(
-            task, "damped trend", past,
-            f"{_words(past, season)}, level {level:g}, trend {trend:g}, damping {damping:g}"
-            + (f", seasonal {seasonal:g}" if season > 1 else ""),
-            season=season, level=level, trend=trend, seasonal=seasonal, damping=damping,
-        )  # fmt: skip
-        return [part.to(fold.choose.values.device)]
+        candidates = []
+        for level, trend, seasonal, damping in product(LEVELS, TRENDS, seasonals, DAMPINGS):
+            words = f"{_words(past, season)}, level {level:g}, trend {trend:g}"
+            words += f", damping {damping:g}"
+            words += f", seasonal {seasonal:g}" if season > 1 else ""
+            rates = {"level": level, "trend": trend, "seasonal": seasonal, "damping": damping}
+            candidates.append(cls(task, "damped trend", past, words, season=season, **rates))
+        return _best(candidates, fold)
 
 
 def _smoothed(past: int, horizon: int, season: int, rates: Tensor) -> tuple[Tensor, Tensor]:
-    """The maps (n, S, P) from a window to its level, slope and shape, and on to the forecast.
+    """The map (S, P) from a window to its level, slope and shape, and (T, S) on to the forecast.
 
-    The latter are (n, T, S); both are float64. `rates` (n, 4) holds those of level, trend, seasonal
-    and damping.
+    Both are float64. `rates` (4,) holds those of level, trend, seasonal and damping.
     """
-    level, trend, seasonal, damping = rates.double().T[..., None]
+    level, trend, seasonal, damping = rates.double()
 
     def less(of: Tensor, step: int) -> Tensor:
-        """The value of a step minus `of`, (n, P)."""
+        """The value of a step minus `of`, (P,)."""
         found = -of
-        found[:, step] += 1
+        found[step] += 1
         return found
 
-    now = torch.zeros(len(rates), past, dtype=torch.float64)
-    now[:, :season] = 1 / season
+    now = torch.zeros(past, dtype=torch.float64)
+    now[:season] = 1 / season
     shape = [less(now, step) if season > 1 else torch.zeros_like(now) for step in range(season)]
     slope = torch.zeros_like(now)
     for step in range(season, past):
@@ -175,11 +172,11 @@ def _smoothed(past: int, horizon: int, season: int, rates: Tensor) -> tuple[Tens
         if season > 1:
             shape[place] = seasonal * less(now, step) + (1 - seasonal) * shape[place]
     steps = torch.arange(horizon)
-    forecast = torch.zeros(len(rates), horizon, season + 2, dtype=torch.float64)
-    forecast[..., 0] = 1
-    forecast[..., 1] = (damping ** (steps + 1)).cumsum(dim=1)
-    forecast[:, steps, 2 + (past + steps) % season] = 1
-    return torch.stack([now, slope, *shape], dim=1), forecast
+    forecast = torch.zeros(horizon, season + 2, dtype=torch.float64)
+    forecast[:, 0] = 1
+    forecast[:, 1] = (damping ** (steps + 1)).cumsum(dim=0)
+    forecast[steps, 2 + (past + steps) % season] = 1
+    return torch.stack([now, slope, *shape]), forecast
 
 
 def _words(past: int, season: int) -> str:

@@ -6,49 +6,29 @@ from torch import Tensor
 
 from forecaster.base.errors import DivergedError
 from forecaster.datasets.windows import Windows
-from forecaster.parts import DampedTrend, LastValue, TrainingMean
-from forecaster.parts.errors import chosen, mse, of_maps, products
+from forecaster.parts import LastValue, TrainingMean
+from forecaster.parts.errors import chosen, mse, products
 from tests.parts import folds
-from tests.parts.folds import HORIZON, SEASON
+from tests.parts.folds import HORIZON
 
 DATA = {"whole": folds.rest(folds.series()), "missing": folds.rest(folds.holed(folds.series())),
         "panel": folds.panel()}  # fmt: skip
 
 
 @pytest.mark.parametrize("data", DATA.values(), ids=DATA)
-def test_products_equal_the_loop(data: Windows) -> None:
+def test_products_are_those_of_all_errors(data: Windows) -> None:
     task = folds.task_of(data)
     parts = [TrainingMean(task, "a", 1), LastValue(task, "b", data.past)]
     found, counts = products(parts, data)
-    sums = torch.zeros(HORIZON, 2, 2, dtype=torch.float64)
-    seen = torch.zeros(HORIZON)
-    for number in range(len(data)):
-        batch = data.batch(torch.tensor([number]))
-        for t in range(HORIZON):
-            for k in range(2):
-                if batch.target_observed is not None and not batch.target_observed[0, t, k]:
-                    continue
-                off = [
-                    (part(*batch.inputs)[0, t, k] - batch.target[0, t, k]).double()
-                    for part in parts
-                ]
-                sums[t] += torch.outer(torch.stack(off), torch.stack(off))
-                seen[t] += 1
-    torch.testing.assert_close(counts, seen.double())
-    torch.testing.assert_close(found, sums / seen[:, None, None], rtol=1e-6, atol=1e-9)
+    batch = data.batch(torch.arange(len(data)))
+    seen = torch.ones_like(batch.target, dtype=torch.bool)
+    seen = seen if batch.target_observed is None else batch.target_observed
+    off = torch.stack([folds.forecast(part, data) - batch.target for part in parts]).double()
+    off = off.where(seen, 0.0)
+    torch.testing.assert_close(counts, seen.sum(dim=(0, 2)).double())
+    wanted = torch.einsum("ibtk,jbtk->tij", off, off) / counts[:, None, None]
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-9)
     assert mse(parts, data).tolist() == pytest.approx([folds.error(part, data) for part in parts])
-
-
-@pytest.mark.parametrize("data", DATA.values(), ids=DATA)
-def test_the_errors_of_maps_are_those_of_their_forecasts(data: Windows) -> None:
-    task = folds.task_of(data)
-    rates = {"trend": 0.1, "seasonal": 0.05, "damping": 0.9}
-    parts = [DampedTrend(task, "x", 12, season=SEASON, level=level, **rates)
-             for level in (0.1, 0.5)]  # fmt: skip
-    maps = torch.stack([part.ahead.double() @ part.states.double() for part in parts])
-    for most in (7, 10**6):
-        found = of_maps(maps, data, SEASON, most)
-        torch.testing.assert_close(found, mse(parts, data, most), rtol=1e-5, atol=0)
 
 
 def test_of_many_windows_some_stand_for_all() -> None:
