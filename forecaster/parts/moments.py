@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
 from operator import add
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -69,6 +70,13 @@ class Layout:
             tuple(season for season, _ in known),
             tuple(weights for _, weights in known),
         )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The fields in plain JSON types."""
+        phases = [list(each) for each in self.phases]
+        lists = {"others": list(self.others), "seasons": list(self.seasons), "phases": phases}
+        return {**vars(self), **lists}
 
     @property
     def waves(self) -> int:

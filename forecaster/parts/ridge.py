@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Self
 
 import torch
@@ -100,7 +99,6 @@ class Ridge(Part):
 
     @property
     def settings(self) -> dict[str, Any]:
-        layout = self.layout
         return {
             **super().settings,
             "season": self.season,
@@ -108,11 +106,7 @@ class Ridge(Part):
             "inputs": self.inputs,
             "maps": self.maps,
             "penalties": list(self.penalties),
-            "moving": layout.moving,
-            "others": list(layout.others),
-            "before": layout.before,
-            "seasons": list(layout.seasons),
-            "phases": [list(each) for each in layout.phases],
+            **self.layout.settings,
         }
 
     @property
@@ -139,8 +133,7 @@ class Ridge(Part):
                 part = cls(
                     task, f"{title}, {past}", past, best.described,
                     season=season, centre=best.centre, inputs=inputs, maps=len(best.weights),
-                    penalties=best.penalties, moving=layout.moving, others=layout.others,
-                    before=layout.before, seasons=layout.seasons, phases=layout.phases,
+                    penalties=best.penalties, **layout.settings,
                 )  # fmt: skip
                 part.weights.copy_(best.weights)
                 parts.append(part.to(fold.train.values.device))
@@ -224,8 +217,7 @@ def merged(parts: Sequence[Part], shares: Tensor) -> Ridge | None:
     weights[:, -1] = weights[:, :past].sum(dim=1) - 1
     found = Ridge(
         task, "merged", past,
-        season=1, centre="last", inputs="level", maps=maps, penalties=(), moving=layout.moving,
-        others=layout.others, before=layout.before, seasons=layout.seasons, phases=layout.phases,
+        season=1, centre="last", inputs="level", maps=maps, penalties=(), **layout.settings,
     )  # fmt: skip
     found.weights.copy_(weights)
     return found.to(first.weights.device)
@@ -279,36 +271,17 @@ class _Normal:
         """The map (inputs, T) of each of `kinds`, and the sum of its squared errors on `judge`.
 
         `penalty` is relative to the mean square of each group; a kind has the groups of the one
-        before it and more. New inputs are added by block elimination: `found` is the inverse of the
-        products of the inputs so far times [products with the inputs to come, missing], and `seen`
-        holds the products of `judge` times that.
+        before it and more.
         """
         means = (part.mean().clamp(min=1e-9) for part in self.gram.diagonal().split(self.groups))
         scale = torch.cat([m.expand(n) for m, n in zip(means, self.groups, strict=True)])
-        inputs, horizon = self.missing.shape
-        found, seen = self.missing, judge.missing  # of no inputs yet
-        for begin, end in pairwise([0, *map(sum, kinds)]):
-            own = self.gram[begin:end, begin:end].clone()
-            own.diagonal().add_(scale[begin:end], alpha=penalty)
-            right = torch.cat([self.gram[begin:end, end:], self.missing[begin:end]], dim=1)
-            across = judge.gram[:, begin:end]
-            if not begin:
-                step = torch.cholesky_solve(right, torch.linalg.cholesky(own))
-                seen = across @ step
-                found = step.new_empty(inputs, step.shape[1])
-            else:
-                joins = end - begin
-                before, found = found[:begin, :joins], found[:, joins:]
-                known = self.gram[begin:end, :begin]
-                factor = torch.linalg.cholesky(own.addmm_(known, before, alpha=-1))
-                step = torch.cholesky_solve(right.addmm_(known, found[:begin], alpha=-1), factor)
-                found[:begin].addmm_(before, step, alpha=-1)
-                across, seen = across - seen[:, :joins], seen[:, joins:]
-                seen.addmm_(across, step)
-            found[begin:end] = step
-            change = found[:end, -horizon:]
-            off = torch.sub(seen[:end, -horizon:], judge.missing[:end], alpha=2).mul_(change)
-            yield self.start[:end] + change, judge.squares + float(off.sum())
+        for size in map(sum, kinds):
+            own = self.gram[:size, :size].clone()
+            own.diagonal().add_(scale[:size], alpha=penalty)
+            change = torch.cholesky_solve(self.missing[:size], torch.linalg.cholesky(own))
+            seen = judge.gram[:size, :size]
+            off = torch.addmm(judge.missing[:size], seen, change, beta=-2)
+            yield self.start[:size] + change, judge.squares + float((off * change).sum())
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from forecaster.datasets.windows import Windows
 from forecaster.parts import Fold, moments
-from forecaster.parts.moments import Layout, Moments
+from forecaster.parts.moments import Layout
 from tests.parts import folds
 from tests.parts.folds import HORIZON, PAST, SEASON
 
@@ -90,7 +90,6 @@ def test_wide_windows_with_gaps_are_summed_some_columns_at_a_time(
 @pytest.mark.parametrize("reach", [1, SEASON])
 def test_centred_products_are_those_of_centred_windows(past: int, reach: int) -> None:
     fold = FOLDS["with covariates"]
-    layout = Layout.of(fold)
     data = replace(fold.train, targets=(0,))
     task = folds.task_of(data)
     fold = replace(fold, train=data, task=task)
@@ -111,13 +110,6 @@ def test_centred_products_are_those_of_centred_windows(past: int, reach: int) ->
     torch.testing.assert_close(gram, x.T @ x, rtol=1e-4, atol=1e-3)
     torch.testing.assert_close(cross, x.T @ y, rtol=1e-4, atol=1e-3)
     assert squares == pytest.approx(float(y.square().sum()), rel=1e-6)
-
-
-def test_sums_add_up() -> None:
-    one = Moments(torch.eye(3, dtype=torch.float64), 2, 1, 10)
-    both = one + replace(one, sums=2 * one.sums, values=5)
-    assert torch.equal(both.sums, 3 * one.sums)
-    assert both.values == 15
 
 
 class TestLayout:
