@@ -11,7 +11,6 @@ import copy
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -66,58 +65,15 @@ def _again(
 ) -> Tensor:
     if not torch.is_grad_enabled():
         return forward(*arguments, **named)
-    drawing = [module for module in layer.modules() if isinstance(module, DrawingAttention)]
-    before = [module.draws for module in drawing]
+    drawing = {m: m.draws for m in layer.modules() if isinstance(m, DrawingAttention)}
 
-    @contextmanager
-    def as_before() -> Iterator[None]:
-        after = [module.draws for module in drawing]
-        for module, draws in zip(drawing, before, strict=True):
+    def compute(*arguments: Any, **named: Any) -> Tensor:
+        for module, draws in drawing.items():  # the second time, it draws what it drew before
             module.draws = draws
-        try:
-            yield
-        finally:
-            for module, draws in zip(drawing, after, strict=True):
-                module.draws = draws
+        return forward(*arguments, **named)
 
-    found: Tensor = checkpoint(
-        forward,
-        *arguments,
-        use_reentrant=False,
-        context_fn=lambda: (nullcontext(), as_before()),
-        **named,
-    )
+    found: Tensor = checkpoint(compute, *arguments, use_reentrant=False, **named)
     return found
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The bytes that a process takes at the peak of a training: `first` with one window in a step,
-    or in a part of it, and `more` for each further window."""
-
-    first: int
-    more: int
-
-    def bytes(self, windows: int) -> int:
-        return self.first + (windows - 1) * self.more
-
-
-def estimate(
-    model: ForecastModel, train: Windows, config: TrainConfig, device: str, *, bf16: bool = False
-) -> Estimate:
-    """Estimate the training of `model` on the windows of `train`, with checkpointing by `config`.
-
-    It takes the time of three windows, and changes nothing that the training draws or counts.
-    """
-    one, two = (HEAP[device] * _peak(model, train, config, n, bf16) for n in (1, 2))
-    weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    started = STARTED if device == "cpu" else weights
-    return Estimate(_held(device) + started + COPIES * weights + int(one), int(max(two - one, 0.0)))
-
-
-def _held(device: str) -> int:
-    """The bytes that this process holds on a device."""
-    return machine.resident() if device == "cpu" else torch.cuda.memory_allocated()
 
 
 def ensure_it_fits(
@@ -132,33 +88,42 @@ def ensure_it_fits(
 ) -> int:
     """Report and return the memory that one process of a training will take, in bytes.
 
+    It takes the time of three windows, and changes nothing that the training draws or counts.
     Raises UnavailableError, naming an option that makes it fit, if less memory is available. The
     processes of a `team` share the batch and, on a CPU, the memory.
     """
-    found = estimate(model, train, config, device, bf16=bf16)
-    batch, left = -(-config.batch // team.count), machine.memory_left(device)
-    need = found.bytes(-(-batch // config.accumulate))
+    one, two = (HEAP[device] * _peak(model, train, config, n, bf16) for n in (1, 2))
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    held, loaded = machine.resident(), STARTED
+    if device != "cpu":
+        held, loaded = torch.cuda.memory_allocated(), weights
+    batch = -(-config.batch // team.count)
+
+    def needed(parts: int) -> int:
+        """The bytes at the peak of a training with so many parts to a step."""
+        more = (-(-batch // parts) - 1) * max(two - one, 0.0)
+        return held + loaded + COPIES * weights + int(one + more)
+
+    expected, left = needed(config.accumulate), machine.memory_left(device)
     if left is None:
-        say(f"memory: about {gib(need)}")
-        return need
-    room = _held(device) + (left // team.here if device == "cpu" else left)
-    say(f"memory: about {gib(need)} of {gib(room)}")
-    if need > room:
-        by_parts = {k: found.bytes(-(-batch // k)) for k in PARTS if config.accumulate < k <= batch}
-        fitting = [k for k, size in by_parts.items() if size <= room]
-        raise UnavailableError(
-            f"this training takes about {gib(need)} at its peak, but only {gib(room)} are "
-            "available: "
-            + (
-                f"{spelled('train.accumulate', fitting[0])} takes about "
-                f"{gib(by_parts[fitting[0]])}, with the same gradient"
-                if fitting
-                else f"one window alone takes about {gib(found.first)}. Set "
-                "train.checkpointing=true, a shorter window.past, a smaller model.width, or longer "
-                "tokens"
-            )
+        say(f"memory: about {gib(expected)}")
+        return expected
+    room = held + (left // team.here if device == "cpu" else left)
+    say(f"memory: about {gib(expected)} of {gib(room)}")
+    if expected > room:
+        fitting = (k for k in PARTS if config.accumulate < k <= batch and needed(k) <= room)
+        parts = next(fitting, None)
+        advice = (
+            "set train.checkpointing=true, a shorter window.past, a smaller model.width, or longer "
+            "tokens"
+            if parts is None
+            else f"{spelled('train.accumulate', parts)} fits, with the same gradient"
         )
-    return need
+        raise UnavailableError(
+            f"this training takes about {gib(expected)} at its peak, but only {gib(room)} are "
+            f"available: {advice}"
+        )
+    return expected
 
 
 def gib(size: float) -> str:

@@ -15,13 +15,14 @@ from forecaster.train.ranks import ALONE, Team
 from forecaster.train.run import Fit, fit
 
 TASK = Task(columns=2, targets=(0, 1), past=24, start=6, horizon=6, calendar=1, season=6)
+FULL = AttentionPlan(AttentionChoice("full"), AttentionChoice("full"))
 PROB = AttentionPlan(AttentionChoice("prob", {"factor": 1}), AttentionChoice("prob"))
 
 
-def windows(first: int, last: int, seed: int = 0) -> Windows:
+def windows(first: int, last: int) -> Windows:
     """A noisy cycle of six steps and, for training to find, one of eight; 24 rows give 6."""
     steps = torch.arange(400.0)
-    noise = torch.randn(400, 2, generator=torch.Generator().manual_seed(seed))
+    noise = torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
     cycles = torch.sin(steps * torch.pi / 3) + torch.sin(steps * torch.pi / 4)
     values = cycles[:, None] * torch.tensor([1.0, 2.0]) + 0.3 * noise
     return Windows(values, torch.zeros(400, 1), 24, 6, first, last, (0, 1))
@@ -30,14 +31,14 @@ def windows(first: int, last: int, seed: int = 0) -> Windows:
 TRAIN, VALIDATION = windows(0, 150), windows(150, 200)  # 121 and 45 windows
 
 
-def cycle(**options: Any) -> TokenInformer:
+def cycle(plan: AttentionPlan = PROB, **options: Any) -> TokenInformer:
     torch.manual_seed(0)
-    return TokenInformer(TASK, PROB, **{"parts": 3, "width": 4, "feed_forward": 4, **options})
+    return TokenInformer(TASK, plan, **{"parts": 3, "width": 4, "feed_forward": 4, **options})
 
 
-def informer() -> Informer:
+def informer(plan: AttentionPlan = PROB, dropout: float = 0.1) -> Informer:
     torch.manual_seed(0)
-    return Informer(TASK, PROB, width=8, heads=2, feed_forward=8, dropout=0.1)
+    return Informer(TASK, plan, width=8, heads=2, feed_forward=8, dropout=dropout)
 
 
 class Constant(ForecastModel):
@@ -48,9 +49,7 @@ class Constant(ForecastModel):
         self.number = nn.Parameter(torch.tensor(start))
         self.unused = nn.Parameter(torch.zeros(2))
 
-    def forward(
-        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, past: Tensor, *known: Tensor | None) -> Tensor:
         forecast = self.number + 0 * self.unused.sum()
         return forecast.expand(len(past), TASK.horizon, 2)
 
@@ -58,15 +57,8 @@ class Constant(ForecastModel):
 def level(value: float, count: int) -> Windows:
     """`count` windows of a constant series of this value."""
     rows = count + TASK.past + TASK.horizon - 1
-    return Windows(
-        torch.full((rows, 2), float(value)),
-        torch.zeros(rows, 1),
-        TASK.past,
-        TASK.horizon,
-        0,
-        rows,
-        (0, 1),
-    )
+    values = torch.full((rows, 2), float(value))
+    return Windows(values, torch.zeros(rows, 1), TASK.past, TASK.horizon, 0, rows, (0, 1))
 
 
 def train(
@@ -75,16 +67,22 @@ def train(
     validation: Windows | None = VALIDATION,
     *,
     seed: int = 0,
-    epochs: float | None = None,
+    until: float | None = None,
     device: str = "cpu",
     report: Callable[[dict[str, float], int], None] = lambda figures, epoch: None,
     checkpoints: Checkpoints | None = None,
     team: Team = ALONE,
     **config: Any,
 ) -> Fit:
+    """Train with a configuration, or, without validation, for `until` epochs of it."""
     config = {"epochs": 2, "batch": 16, "lr": 1e-2, "schedule": "constant", **config}
     return fit(
         model, on, validation, TrainConfig(**config),
-        device=device, seed=seed, report=report, epochs=epochs, checkpoints=checkpoints,
-        team=team,
+        device=device, seed=seed, report=report, epochs=until, checkpoints=checkpoints, team=team,
     )  # fmt: skip
+
+
+def same(one: ForecastModel, other: ForecastModel) -> bool:
+    """Whether two models have the same weights, bit for bit."""
+    pairs = zip(one.state_dict().items(), other.state_dict().items(), strict=True)
+    return all(a == b and torch.equal(x, y) for (a, x), (b, y) in pairs)
