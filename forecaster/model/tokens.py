@@ -124,84 +124,49 @@ class TokenInformer(ForecastModel):
         self.cut, self.changes = cut, bool(changes)
         self.register_buffer("columns", torch.tensor(cut.columns), persistent=False)
         self.register_buffer("own", torch.tensor(cut.targets), persistent=False)
-        if output == "last" and (decoder_layers or cut.series or cut.future > cut.past):
-            raise ValueError(
-                "the last tokens of the past write the horizon: model.output=last needs "
-                "model.decoder_layers=0, model.tokens=point, patch or cycle, and a look-back as "
-                f"long as the horizon, got {decoder_layers}, {tokens}, {cut.past} and {cut.future} "
-                "tokens"
-            )
-        if output in ("written", "both") and decoder_layers < 1 and tokens != "series":
-            raise ValueError(
-                f"a written output is read from the decoder's state: model.output={output} needs "
-                f"model.decoder_layers >= 1, got {decoder_layers}"
-            )
-        if changes and (normalise == "none" or centre == "window" or not averages):
-            raise ValueError(
-                "changes from cycle to cycle are averaged about a centre: model.changes=true needs "
-                "model.normalise=window, centre=cycle or last and output=average or both, got "
-                f"{normalise}, {centre}, {output}"
-            )
-        if calendar and tokens == "series":
-            raise ValueError(
-                "a token that is a whole series has no place in the calendar: model.calendar=true "
-                "needs model.tokens=point, patch or cycle"
-            )
-        if known and (tokens == "series" or not task.covariates):
-            raise ValueError(
-                "tokens of steps carry the covariates of those steps: model.known=true needs "
-                "model.tokens=point, patch or cycle and covariates known ahead, got "
-                f"{tokens} and {task.covariates}"
-            )
 
+        def wrong(option: str, needs: str) -> ValueError:
+            """The error for an option that needs other ones."""
+            given = f"{tokens=}, {output=}, {decoder_layers=}, {normalise=}, {centre=}, {linear=}"
+            given += f", past={task.past}, horizon={task.horizon}"
+            return ValueError(f"model.{option} needs {needs}, got {given}")
+
+        if output == "last" and (decoder_layers or cut.series or cut.future > cut.past):
+            raise wrong("output=last", "decoder_layers=0, tokens of steps, and past >= horizon")
+        if output in ("written", "both") and decoder_layers < 1 and not cut.series:
+            raise wrong(f"output={output}", "decoder_layers >= 1, whose state it is read from")
+        if changes and (normalise == "none" or centre == "window" or not averages):
+            raise wrong("changes=true", "normalise=window, centre=cycle or last, and an average")
+        if cut.series and (calendar or known or causal):
+            raise wrong("calendar, known or causal", "tokens of steps, not whole series")
+        if known and not task.covariates:
+            raise wrong("known=true", "covariates known ahead")
         if alone and not linear:
-            raise ValueError(
-                "model.alone=true uses only the linear path and needs model.linear=true, got "
-                "model.alone=true, model.linear=false"
-            )
+            raise wrong("alone=true", "linear=true, the only path that it leaves")
         if queries == "temporal" and (not cut.series or decoder_layers):
-            raise ValueError(
-                "queries learned for each column look at whole series: model.queries=temporal "
-                "needs model.tokens=series and model.decoder_layers=0, got "
-                f"{tokens} and {decoder_layers}"
-            )
-        if causal and cut.series:
-            raise ValueError(
-                "columns have no order: model.causal=true needs model.tokens=point, patch or "
-                "cycle, got series"
-            )
+            raise wrong("queries=temporal", "tokens=series and decoder_layers=0")
         self.embed: nn.Module = nn.Linear(cut.values, width)
         # columns, unlike steps, have no order
         placed = positions and not cut.series
         self.positions = None if not placed else nn.Parameter(torch.randn(cut.past, width) * 0.02)
-        self.temporal = (
-            TemporalQueries(task.season, cut.past, width, task.phase)
-            if queries == "temporal"
-            else None
-        )
+        self.temporal = None
         roles: list[Role] = ["encoder"] * encoder_layers
-        if self.temporal is not None:
+        if queries == "temporal":
+            self.temporal = TemporalQueries(task.season, cut.past, width, task.phase)
             roles[0] = "cross"
-        self.encoder = nn.ModuleList(
-            EncoderLayer(
-                getattr(attention, role).build(
-                    Place(width, heads, cut.past, cut.past, depth, role, masked=causal)
-                ),
-                feed_forward,
-                dropout,
-                norm="pre",
-            )
-            for depth, role in enumerate(roles)
-        )
+        self.encoder = nn.ModuleList()
+        for depth, role in enumerate(roles):
+            place = Place(width, heads, cut.past, cut.past, depth, role, masked=causal)
+            own = getattr(attention, role).build(place)
+            self.encoder.append(EncoderLayer(own, feed_forward, dropout, norm="pre"))
         # no biases from here to the weights: equal for all cycles, they would cancel in the softmax
         self.norm: nn.Module = nn.LayerNorm(width, bias=output != "average" or decoder_layers > 0)
         self.reads_last = output == "last"
         stateful = calendar or known or decoder_layers > 0
-        self.average = (
-            CycleAverage(cut.cycles, cut.parts, cut.future // cut.parts, width, heads, stateful)
-            if averages
-            else None
-        )
+        self.average = None
+        if averages:
+            ahead = cut.future // cut.parts
+            self.average = CycleAverage(cut.cycles, cut.parts, ahead, width, heads, stateful)
         self.linear = nn.Linear(cut.used, task.horizon, bias=False) if linear else None
         if self.linear is not None:
             nn.init.zeros_(self.linear.weight)
@@ -219,18 +184,12 @@ class TokenInformer(ForecastModel):
         decoded = cut.opening + cut.future
         queried = decoder_layers > 0 and not cut.series
         self.queries = nn.Parameter(torch.randn(decoded, width) * 0.02) if queried else None
-        self.decoder = nn.ModuleList(
-            DecoderLayer(
-                attention.decoder.build(
-                    Place(width, heads, decoded, decoded, depth, "decoder", masked=not cut.series)
-                ),
-                attention.cross.build(Place(width, heads, decoded, cut.past, depth, "cross")),
-                feed_forward,
-                dropout,
-                norm="pre",
-            )
-            for depth in range(decoder_layers)
-        )
+        self.decoder = nn.ModuleList()
+        for depth in range(decoder_layers):
+            place = Place(width, heads, decoded, decoded, depth, "decoder", masked=not cut.series)
+            across = Place(width, heads, decoded, cut.past, depth, "cross")
+            both = attention.decoder.build(place), attention.cross.build(across)
+            self.decoder.append(DecoderLayer(*both, feed_forward, dropout, norm="pre"))
         self.norm_decoder = nn.LayerNorm(width) if decoder_layers else None
         self.write = nn.Linear(width, cut.written) if output != "average" else None
         if self.write is not None and output == "both":
@@ -412,29 +371,22 @@ class Cut:
             parts = max(part for part in (1, 2, 3, 4) if season % part == 0)
         if channels is None:
             channels = "mixed" if kind == "series" or targets < task.columns else "separate"
-        if kind == "series" and channels == "separate":
+        if kind == "series" and (channels == "separate" or average):
             raise ValueError(
-                "if a token is a whole series, columns attend to columns: model.tokens=series "
-                "needs model.channels=mixed"
-            )
-        if kind == "series" and average:
-            raise ValueError(
-                "a token that is a whole series holds no cycles to average: model.tokens=series "
-                "needs model.output=written"
+                "model.tokens=series needs model.channels=mixed and model.output=written: columns "
+                "attend to columns, and a whole series holds no cycles to average"
             )
         at_least_one(parts=parts, patch=patch)
         if kind == "cycle" and season % parts:
             raise ValueError(
                 f"model.parts must divide the season, got parts={parts}, season={season}"
             )
-        self.steps = {"point": 1, "patch": patch, "cycle": season // parts, "series": task.past}[
-            kind
-        ]
+        lengths = {"point": 1, "patch": patch, "cycle": season // parts, "series": task.past}
+        self.steps = lengths[kind]
         if average and season % self.steps:
             raise ValueError(
-                f"past cycles can be averaged if a cycle is a number of whole tokens: model.patch "
-                f"must divide the season, got patch={patch}, season={season}; or set "
-                "model.output=written"
+                f"model.patch must divide the season, whose cycles are averaged, got "
+                f"patch={patch}, season={season}; or set model.output=written"
             )
         whole = season if average or kind == "cycle" else self.steps
         if task.past < whole:

@@ -81,34 +81,3 @@ def test_the_calendar_that_tokens_know_is_the_calendar_alone(calendar: bool) -> 
     without = build("tokens", replace(task, covariates=0), calendar=calendar, prior=True)
     without.load_state_dict(model.state_dict(), strict=False)  # all except the effect, which is 0
     assert torch.equal(model(past, *known), without(past, *(x[..., :1] for x in known)))
-
-
-@pytest.mark.parametrize("skeleton", SMALL)
-def test_a_covariate_that_decides_the_value_is_learned(skeleton: str) -> None:
-    """y is a parabola of the covariate, which is noise, plus small noise."""
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(600, 2, generator=generator)
-    values = (rows[:, :1] ** 2 - 1) / 2 + 0.1 * torch.randn(600, 1, generator=generator)
-    task = replace(TASK, columns=1, targets=(0,), covariates=1)
-
-    def error(covariates: int) -> float:
-        model = build(skeleton, replace(task, covariates=covariates))
-        known = torch.stack([rows[:, 1] * 0, rows[:, 0]], dim=1)[:, : 1 + covariates]
-        optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
-
-        def loss(first: Tensor) -> Tensor:
-            steps = first[:, None] + torch.arange(36)
-            target = values[steps[:, 24:]]
-            ahead = model(values[steps[:, :24]], known[steps[:, :24]], known[steps[:, 24:]])
-            return (ahead - target).square().mean()
-
-        for _ in range(150):
-            optimiser.zero_grad()
-            loss(torch.randint(400, (16,), generator=generator)).backward()
-            optimiser.step()
-        with torch.no_grad():
-            return float(loss(torch.arange(440, 560)))
-
-    with_it, without = error(1), error(0)
-    assert with_it < 0.1
-    assert without > 0.4

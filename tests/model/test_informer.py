@@ -77,35 +77,6 @@ def test_equals_the_loops(task: dict[str, Any], options: dict[str, Any], whole: 
         torch.testing.assert_close(forecast[b], wanted, atol=1e-10, rtol=1e-10)
 
 
-def test_the_decoder_is_given_known_steps_then_zeros_and_the_true_calendar() -> None:
-    model, (past, past_known, future_known) = build(), draw()
-    given: list[Tensor] = []
-    model.decoder_embedding.register_forward_pre_hook(lambda module, args: given.extend(args))
-    model(past, past_known, future_known)
-    values, calendar = given  # of the only call
-    assert torch.equal(values[:, :4], past[:, -4:])
-    assert not values[:, 4:].any()
-    assert torch.equal(calendar, torch.cat([past_known[:, -4:], future_known], dim=1))
-
-
-@pytest.mark.parametrize("mix", [False, True])
-def test_a_step_sees_no_later_calendar_unless_mixed(mix: bool) -> None:
-    model, (past, past_known, future_known) = build(mix=mix), draw()
-    later = future_known.clone()
-    later[:, -1] += 10
-    moved = (model(past, past_known, later) - model(past, past_known, future_known)).abs()
-    assert moved[:, -1].max() > 1e-2
-    assert (moved[:, :-1].max() > 1e-3) if mix else (moved[:, :-1].max() < 1e-6)
-
-
-@pytest.mark.parametrize("drop", range(3))
-def test_every_encoder_of_a_stack_reaches_the_forecast(drop: int) -> None:
-    model, inputs = build(encoder_layers=(1, 1, 1)), draw()
-    before = model(*inputs)
-    nn.init.zeros_(model.encoders[drop].norm.weight)
-    assert not torch.allclose(model(*inputs), before, atol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [

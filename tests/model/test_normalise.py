@@ -64,21 +64,6 @@ def days(length: int) -> Tensor:
     return torch.stack([hour / 3 - 0.5, torch.randn(length)], dim=1)
 
 
-def test_the_prior_has_the_mean_of_each_phase() -> None:
-    prior = CyclePrior(4, 2, (3.0, 0.0))
-    values, calendar = torch.randn(42, 2), days(42)
-    prior.fit([(values, calendar)])
-    for phase in range(4):
-        torch.testing.assert_close(prior.table[phase], values[phase::4].mean(dim=0))
-    assert torch.equal(prior(calendar[None, 3:9])[0], prior.table[[3, 0, 1, 2, 3, 0]])
-
-
-def test_a_phase_that_was_never_seen_has_no_prior() -> None:
-    prior = CyclePrior(4, 1, (3.0, 0.0))
-    prior.fit([(torch.ones(3, 1), days(3))])
-    assert prior.table.flatten().tolist() == [1, 1, 1, 0]
-
-
 def test_the_prior_knows_the_observed_rows_alone_in_any_portions() -> None:
     whole, gaps = CyclePrior(4, 2, (3.0, 0.0)), CyclePrior(4, 2, (3.0, 0.0))
     values, calendar = torch.randn(42, 2), days(42)
@@ -89,6 +74,7 @@ def test_the_prior_knows_the_observed_rows_alone_in_any_portions() -> None:
     torch.testing.assert_close(gaps.table, whole.table)
     wanted = torch.stack([values[phase::4].nanmean(dim=0) for phase in range(4)]).nan_to_num()
     torch.testing.assert_close(whole.table, wanted)
+    assert torch.equal(whole(calendar[None, 3:9])[0], whole.table[[3, 0, 1, 2, 3, 0]])
 
 
 def test_a_season_without_a_phase_is_refused() -> None:
