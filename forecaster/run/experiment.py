@@ -37,13 +37,13 @@ from forecaster.record import Backtest, Record, Training, Weighed
 from forecaster.run import resuming, reuse
 from forecaster.run.resuming import Unfinished
 from forecaster.tracking import pages
+from forecaster.train.checkpoint import Checkpoints
 from forecaster.train.ranks import ALONE, Team
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from forecaster.tracking.run import Run
-    from forecaster.train.checkpoint import Checkpoints
     from forecaster.train.run import Fit, Report
 
 
@@ -103,11 +103,12 @@ def run(
     elif not force:
         if (done := reuse.newest(problem.config, problem.digest, cutoffs)) is not None:
             return _show_again(*done, say, show)
-        if resume is None and (other := resuming.has(problem.config, problem.digest)):
-            say(
-                f"{other} is the same run, unfinished: --resume auto would continue it; "
-                "this is a new one"
-            )
+        if resume is None and (other := resuming.newest(problem.config, problem.digest)):
+            with other:
+                say(
+                    f"{other.folder} is the same run, unfinished: --resume auto would continue "
+                    "it; this is a new one"
+                )
     if problem.config.data.is_file:  # a card's file has known oddities
         for sentence in sentences(problem.oddities):
             say(sentence)
@@ -117,7 +118,8 @@ def run(
     ready = prepare(problem, say, team)
     tags = _tags(loaded, ready)
     with _under_way(loaded, ready, tags, begun, cutoffs, data is not None, say) as (own, tracked):
-        keeper = partial(_checkpoints, own, problem.config, say, begun is not None)
+        minutes = problem.config.train.checkpoint_minutes
+        keeper = partial(Checkpoints, own.folder, minutes=minutes, say=say)
         try:
             made = make(ready, say, show, cutoffs, tracked.report, keeper, team)
         except DivergedError:
@@ -184,7 +186,7 @@ def make(
     show: Callable[[Backtest], None],
     cutoffs: int | None = None,
     report: "Report" = lambda figures, epoch: None,
-    checkpoints: "Callable[[str], Checkpoints | None]" = lambda stage: None,
+    checkpoints: Callable[[str], Checkpoints | None] = lambda stage: None,
     team: Team = ALONE,
 ) -> Made:
     """Train, blend, calibrate, judge, and refit if requested; nothing is written.
@@ -300,18 +302,6 @@ def _under_way(
             finally:
                 if given:
                     own.remove()
-
-
-def _checkpoints(
-    own: Unfinished, config: RunConfig, say: Say, again: bool, stage: str = "fit"
-) -> "Checkpoints":
-    from forecaster.train.checkpoint import Checkpoints
-
-    def resumed(where: str) -> None:
-        if again:
-            say(f"resuming {own.name} at {where}")
-
-    return Checkpoints(own.folder, stage, config.train.checkpoint_minutes, say, resumed)
 
 
 def _announce(name: str, problem: Problem, model: ForecastModel, device: str, say: Say) -> None:
@@ -496,7 +486,7 @@ def settle(
     fitted: "Fit",
     device: str,
     say: Say,
-    checkpoints: "Checkpoints | None" = None,
+    checkpoints: Checkpoints | None = None,
     team: Team = ALONE,
 ) -> tuple[Problem, Blend, Intervals | None]:
     """The model to keep after the evaluation: the judged one, or one that is refitted.

@@ -10,7 +10,7 @@ The folder is removed when the run has ended with a complete bundle in `runs/NAM
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,15 +125,11 @@ def take_up(which: str, config: "RunConfig", digest: str) -> Unfinished:
 
 def newest(config: "RunConfig", digest: str) -> Unfinished | None:
     """The newest run with this configuration and these data that no process is training."""
-    for folder, facts in _alike(config, digest):
-        if (held := hold(folder / "lock")) is not None:
+    for folder, facts in _all():
+        same = facts["data_digest"] == digest and not differing(facts["config"], config)
+        if same and (held := hold(folder / "lock")) is not None:
             return Unfinished(folder, facts, held)
     return None
-
-
-def has(config: "RunConfig", digest: str) -> Path | None:
-    """The folder of an unfinished run of this configuration and these data, if there is one."""
-    return next((folder for folder, _ in _alike(config, digest)), None)
 
 
 def folder_of(bundle: Path) -> Path:
@@ -145,10 +141,8 @@ def find(which: str) -> Path:
     """The folder of an unfinished run by its name or path. Raises UsageError."""
     plain = which.rstrip("/").removesuffix(SUFFIX)
     for base in (Path(plain), RUNS / plain):
-        folder = folder_of(base)
-        if (folder / FACTS).is_file():
-            return folder
-    for base in (Path(plain), RUNS / plain):
+        if (folder_of(base) / FACTS).is_file():
+            return folder_of(base)
         if is_bundle(base):
             raise UsageError(
                 f"{base} is finished; there is nothing to resume: forecaster predict --model {base}"
@@ -183,13 +177,6 @@ def _all() -> list[tuple[Path, dict[str, Any]]]:
         with suppress(StorageError, UsageError):
             found.append((folder, _read(folder)))
     return sorted(found, key=lambda each: -float(each[1]["begun"]))
-
-
-def _alike(config: "RunConfig", digest: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The unfinished runs of this configuration and these data, the newest first."""
-    for folder, facts in _all():
-        if facts["data_digest"] == digest and not differing(facts["config"], config):
-            yield folder, facts
 
 
 def hold(file: Path) -> FileLock | None:

@@ -5,7 +5,6 @@ Its last 32 bytes are the SHA-256 of those before them, which reveals a damaged 
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -37,19 +36,21 @@ class State:
 class Checkpoints:
     """The folder of the checkpoints of one training; `stage` tells apart the trainings of a run.
 
-    Checkpoints are at most `minutes` apart. `resumed` is called with the place at which a training
-    begins or continues.
+    Checkpoints are at most `minutes` apart.
     """
 
     folder: Path
     stage: str = "fit"
     minutes: float = 1.0
     say: Say = lambda sentence: None
-    resumed: Callable[[str], None] = lambda where: None
 
     @property
     def file(self) -> Path:
         return self.folder / f"{self.stage}.safetensors"
+
+    def tell(self, where: str) -> None:
+        """Say at which place the run continues."""
+        self.say(f"resuming {self.folder.stem} at {where}")
 
     def write(self, state: State) -> None:
         """Write a state in place of the one before. Raises StorageError."""

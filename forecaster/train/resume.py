@@ -31,18 +31,14 @@ class Checkpointing(Callback):
     After a signal it writes one more and raises Stopped. Without `checkpoints`, as on any rank but
     the first, it only continues from `state`.
 
-    A checkpoint holds the state of every callback; `facts` go into each, too.
+    A checkpoint holds the state of every callback.
     """
 
     def __init__(
-        self,
-        checkpoints: Checkpoints | None,
-        state: State | None,
-        order: EpochOrder,
-        facts: dict[str, Any],
+        self, checkpoints: Checkpoints | None, state: State | None, order: EpochOrder
     ) -> None:
         self.checkpoints, self.state, self.order = checkpoints, state, order
-        self.facts, self.begun = facts, time.monotonic()
+        self.begun = time.monotonic()
         if state is not None:
             self.begun -= state.facts["seconds"]
         self.last, self.cost = time.monotonic(), 0.0
@@ -117,7 +113,6 @@ class Checkpointing(Callback):
         assert self.checkpoints is not None
         now = time.monotonic()
         facts = {
-            **self.facts,
             "epoch": trainer.current_epoch,
             "batch": index,
             "seconds": now - self.begun,

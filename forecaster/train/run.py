@@ -5,7 +5,7 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -44,7 +44,6 @@ HINTS = (
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning 2.6 and torch 2.13
 )
 """Warnings of Lightning that are of no use to a user."""
-
 
 WIDE = 128
 """The smallest width of a network at which products in bf16 are taken to be faster on a GPU."""
@@ -119,7 +118,7 @@ def fit(
         set_random(state)
         model.to(device).eval()
         if checkpoints:
-            checkpoints.resumed("the end of its training")
+            checkpoints.tell("the end of its training")
         return Fit(**state.facts["fit"])
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     pl.seed_everything(seed, verbose=False)
@@ -151,18 +150,14 @@ def fit(
     begun = time.monotonic()
     checkpointing = None
     if checkpoints is not None or state is not None:
-        about = {"threads": torch.get_num_threads(), "processes": team.count}
-        checkpointing = Checkpointing(checkpoints, state, order, about)
+        checkpointing = Checkpointing(checkpoints, state, order)
         callbacks.append(checkpointing)
         begun = checkpointing.begun
-        where = "its start"
         if state is not None:
             load_weights(model, state)
             late.end -= state.facts["seconds"]
-            where = f"epoch {state.facts['epoch'] + 1}, step {state.step} of {steps}"
-            where += _otherwise(state.facts, about)
-        if checkpoints is not None:
-            checkpoints.resumed(where)
+        if state is not None and checkpoints is not None:
+            checkpoints.tell(f"epoch {state.facts['epoch'] + 1}, step {state.step} of {steps}")
     team.gather()
     with warnings.catch_warnings(), talking():
         for hint in HINTS:
@@ -234,16 +229,6 @@ def _together(model: ForecastModel, config: TrainConfig, train: Windows) -> DDPS
     ForecastModule(own, config).loss(train.batch(torch.arange(2) % len(train))).backward()
     idle = any(weight.grad is None for weight in own.parameters() if weight.requires_grad)
     return DDPStrategy(find_unused_parameters=idle, broadcast_buffers=False)
-
-
-def _otherwise(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """A remark if the number of threads or processes differs from before."""
-    differing = [
-        f"on {now[what]} {what}, {before[what]} before"
-        for what in ("threads", "processes")
-        if before.get(what, now[what]) != now[what]
-    ]
-    return f" ({'; '.join(differing)}: the last digits may differ)" if differing else ""
 
 
 def takes_bf16(config: TrainConfig, model: ForecastModel, device: str) -> bool:

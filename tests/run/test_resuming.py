@@ -1,7 +1,5 @@
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,117 +24,93 @@ def begin(name="small-5", digest="sha256:1", *sets, **facts):
     return begun
 
 
-class TestTakeUp:
-    @pytest.mark.parametrize(
-        "which", ["small-5", "small-5.unfinished", "runs/small-5", "runs/small-5.unfinished/"]
-    )
-    def test_a_run_is_found_by_its_name_or_folder(self, which):
-        begin(cutoffs=3)
-        found = resuming.take_up(which, config(), "sha256:1")
-        assert (found.name, found.bundle) == ("small-5", Path("runs/small-5"))
-        assert (found.facts["run_id"], found.facts["cutoffs"]) == ("r", 3)
+def take_up(which="small-5", *sets, digest="sha256:1"):
+    with resuming.take_up(which, config(*sets), digest) as found:
+        assert found.lock.is_locked
+    return found
 
-    def test_what_does_not_exist_is_told_with_what_does(self):
-        with pytest.raises(UsageError, match=r"--resume x: there is no such run .*: none"):
-            resuming.take_up("x", config(), "sha256:1")
-        begin("a")
-        begin("b")
-        with pytest.raises(UsageError, match=r"unfinished: a, b"):
-            resuming.begun_with("x")
 
-    def test_a_finished_run_has_nothing_to_resume(self):
-        Path("runs/small-5").mkdir(parents=True)
-        Path("runs/small-5/MANIFEST.sha256").touch()
-        for which in ("small-5", "runs/small-5"):
-            with pytest.raises(UsageError, match=r"runs/small-5 is finished; .* predict --model"):
-                resuming.take_up(which, config(), "sha256:1")
+@pytest.mark.parametrize(
+    "which", ["small-5", "small-5.unfinished", "runs/small-5", "runs/small-5.unfinished/"]
+)
+def test_a_run_is_found_by_its_name_or_folder(which):
+    begin(cutoffs=3)
+    found = take_up(which)
+    assert (found.name, found.bundle) == ("small-5", Path("runs/small-5"))
+    assert (found.facts["run_id"], found.facts["cutoffs"]) == ("r", 3)
 
-    def test_another_configuration_is_told_value_by_value(self):
-        begin("small-5", "sha256:1", "train.lr=0.1", "train.lr_of={linear: 0.5}")
-        with pytest.raises(UsageError) as caught:
-            resuming.take_up("small-5", config("seed=4", "train.lr_of={}"), "sha256:1")
-        said = str(caught.value)
-        assert "runs/small-5.unfinished was begun with another configuration: " in said
-        assert "train.lr was 0.1 and is 0.001; " in said
-        assert "train.lr_of.linear was 0.5 and is absent" in said
-        assert "seed was 0 and is 4" in said
-        assert "Use --resume small-5 without other options" in said
 
-    def test_how_often_checkpoints_are_made_is_no_difference(self):
-        begin()
-        resuming.take_up("small-5", config("train.checkpoint_minutes=7"), "sha256:1")
+def test_what_does_not_exist_is_told_with_what_does():
+    with pytest.raises(UsageError, match=r"--resume x: .*: none"):
+        take_up("x")
+    begin("a")
+    begin("b")
+    with pytest.raises(UsageError, match=r"unfinished: a, b"):
+        resuming.begun_with("x")
+    Path("runs/c").mkdir()
+    Path("runs/c/MANIFEST.sha256").touch()
+    for which in ("c", "runs/c"):
+        with pytest.raises(UsageError, match=r"runs/c is finished; .* predict --model"):
+            take_up(which)
 
-    def test_other_data_are_told_with_both_digests(self):
-        begin()
-        with pytest.raises(DataError, match="of digest sha256:1, but these have sha256:2"):
-            resuming.take_up("small-5", config(), "sha256:2")
 
-    def test_a_run_under_way_is_left_alone(self):
-        begin()
-        program = """
-            import sys
-            from filelock import FileLock
-            lock = FileLock("runs/small-5.unfinished/lock")
-            lock.acquire()
-            print("held", flush=True)
-            sys.stdin.read()
-        """
-        pipe = subprocess.PIPE
-        command = [sys.executable, "-c", "\n".join(map(str.strip, program.splitlines()))]
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
-            assert other.stdout.readline() == "held\n"
-            with pytest.raises(UsageError, match="is in progress in another process"):
-                resuming.take_up("small-5", config(), "sha256:1")
-            assert resuming.newest(config(), "sha256:1") is None
-            other.kill()
-        with resuming.take_up("small-5", config(), "sha256:1") as found:
-            assert found.lock.is_locked
+def test_another_configuration_or_other_data_are_told_value_by_value():
+    begin("small-5", "sha256:1", "train.lr=0.1", "train.lr_of={linear: 0.5}")
+    with pytest.raises(UsageError) as caught:
+        take_up("small-5", "seed=4", "train.lr_of={}")
+    for words in ("runs/small-5.unfinished", "train.lr was 0.1 and is 0.001", "seed was 0 and is 4",
+                  "train.lr_of.linear was 0.5 and is absent", "--resume small-5"):  # fmt: skip
+        assert words in str(caught.value)
+    begin("b")
+    take_up("b", "train.checkpoint_minutes=7")  # decides nothing
+    with pytest.raises(DataError, match="sha256:1, but these have sha256:2"):
+        take_up("b", digest="sha256:2")
 
-    @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 9}'])
-    def test_a_damaged_note_is_named(self, text):
-        begin()
-        Path("runs/small-5.unfinished/run.json").write_text(text)
-        with pytest.raises((StorageError, UsageError), match=r"run\.json"):
-            resuming.take_up("small-5", config(), "sha256:1")
+
+def test_a_run_under_way_is_left_alone():
+    with resuming.begin("small-5", config(), "sha256:1", run_id="r"):
+        with pytest.raises(UsageError, match="in progress"):
+            take_up()
         assert resuming.newest(config(), "sha256:1") is None
+    take_up()
 
 
-class TestNewest:
-    def test_it_is_the_last_of_the_same_configuration_and_data(self):
-        for name, digest, sets in (
-            ("one", "sha256:1", ()),
-            ("two", "sha256:1", ()),
-            ("other-seed", "sha256:1", ("seed=1",)),
-            ("other-data", "sha256:2", ()),
-        ):
-            begin(name, digest, *sets)
-        begun = resuming.take_up("one", config(), "sha256:1")
-        begun.note(begun=begun.facts["begun"] + 1000)
-        begun.lock.release()
-        assert resuming.newest(config(), "sha256:1").name == "one"
-        assert resuming.newest(config("seed=1"), "sha256:1").name == "other-seed"
-        assert resuming.newest(config("seed=2"), "sha256:1") is None
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 9}'])
+def test_a_damaged_note_is_named(text):
+    begin()
+    Path("runs/small-5.unfinished/run.json").write_text(text)
+    with pytest.raises((StorageError, UsageError), match=r"run\.json"):
+        take_up()
+    assert resuming.newest(config(), "sha256:1") is None
 
 
-class TestLife:
-    def test_what_is_begun_is_there_until_it_is_removed(self):
-        with resuming.begin("x", config(), "sha256:1", run_id="r") as begun:
-            assert begun.lock.is_locked
-            begun.note(run_id="s")
-        assert not begun.lock.is_locked
-        facts = json.loads(Path("runs/x.unfinished/run.json").read_text())
-        assert (facts["run_id"], facts["data_digest"]) == ("s", "sha256:1")
-        begun.remove()
-        assert list(Path("runs").iterdir()) == []
+def test_the_newest_is_the_last_of_the_same_configuration_and_data():
+    for name, digest, sets in (("one", "sha256:1", ()), ("two", "sha256:1", ()),
+                               ("other-seed", "sha256:1", ("seed=1",)),
+                               ("other-data", "sha256:2", ())):  # fmt: skip
+        begin(name, digest, *sets)
+    begun = resuming.take_up("one", config(), "sha256:1")
+    begun.note(begun=begun.facts["begun"] + 1000)
+    begun.lock.release()
+    assert resuming.newest(config(), "sha256:1").name == "one"
+    assert resuming.newest(config("seed=1"), "sha256:1").name == "other-seed"
+    assert resuming.newest(config("seed=2"), "sha256:1") is None
 
-    def test_the_configuration_comes_back(self):
-        begin("x", "sha256:1", "seed=7", "data.name=ETTh2")
-        loaded = resuming.begun_with("x")
-        assert loaded.config == config("seed=7", "data.name=ETTh2")
-        assert loaded.named("data.name"), "so that no other data take their place"
 
-    def test_a_file_in_the_way(self):
-        Path("runs").touch()
-        for call in (resuming.make_folder, begin):
-            with pytest.raises(StorageError, match=f"cannot create {os.getcwd()}/runs"):
-                call()
+def test_what_is_begun_is_there_until_it_is_removed():
+    with resuming.begin("x", config("seed=7", "data.name=ETTh2"), "sha256:1", run_id="r") as begun:
+        begun.note(run_id="s")
+    facts = json.loads(Path("runs/x.unfinished/run.json").read_text())
+    assert (facts["run_id"], facts["data_digest"]) == ("s", "sha256:1")
+    loaded = resuming.begun_with("x")
+    assert loaded.config == config("seed=7", "data.name=ETTh2")
+    assert loaded.named("data.name"), "so that no other data take their place"
+    begun.remove()
+    assert list(Path("runs").iterdir()) == []
+
+
+def test_a_file_in_the_way():
+    Path("runs").touch()
+    for call in (resuming.make_folder, begin):
+        with pytest.raises(StorageError, match=f"{os.getcwd()}/runs"):
+            call()

@@ -1,16 +1,19 @@
+from itertools import chain
+
 import pytest
 import torch
 
 from forecaster.train.loaders import EpochOrder, InOrder, loader
+from forecaster.train.ranks import Team
 from tests.train.small import TRAIN
 
 SIZES = [(1, 1, 1), (2, 32, 1), (33, 32, 1), (63, 32, 1), (64, 32, 1), (65, 32, 1), (100, 8, 3),
          (101, 8, 7), (10, 4, 16), (3, 2, 2), (7801, 64, 2)]  # fmt: skip
 
 
-def epoch(order: EpochOrder, number: int) -> list[torch.Tensor]:
+def epoch(order: EpochOrder, number: int) -> list[list[int]]:
     order.set_epoch(number)
-    return list(order)
+    return [batch.tolist() for batch in order]
 
 
 @pytest.mark.parametrize(("windows", "batch", "stride"), SIZES)
@@ -20,9 +23,9 @@ def test_an_epoch_uses_each_chosen_window_once(windows: int, batch: int, stride:
     for number in range(5):
         batches = epoch(order, number)
         assert len(batches) == len(order)
-        used = torch.cat(batches).sort().values
-        offsets.add(int(used[0]))
-        assert torch.equal(used, torch.arange(int(used[0]), windows, order.stride))
+        used = sorted(chain(*batches))
+        offsets.add(used[0])
+        assert used == [*range(used[0], windows, order.stride)]
         sizes = [len(x) for x in batches]
         assert max(sizes) - min(sizes) <= 1
         if windows > 1:
@@ -41,24 +44,21 @@ def test_the_order_is_a_function_of_seed_and_epoch_alone() -> None:
     for number in (0, 1, 4):
         epoch(late, number)
     torch.manual_seed(2)
-    for again in (epoch(late, 2), list(late)):
-        assert all(torch.equal(x, y) for x, y in zip(again, first, strict=True))
-    for other in (epoch(late, 3), epoch(EpochOrder(100, 8, 3, seed=6), 2)):
-        assert not torch.equal(torch.cat(other)[:20], torch.cat(first)[:20])
+    assert epoch(late, 2) == first
+    assert epoch(late, 3) != first
+    assert epoch(EpochOrder(100, 8, 3, seed=6), 2) != first
 
 
 def test_the_order_stays_what_it_was() -> None:
     """Otherwise a bundle would be reproduced differently, and a training resumed differently."""
-    batches = epoch(EpochOrder(8, 4, 1, seed=5), 2)
-    assert [batch.tolist() for batch in batches] == [[5, 2, 3, 6], [1, 0, 7, 4]]
+    assert epoch(EpochOrder(8, 4, 1, seed=5), 2) == [[5, 2, 3, 6], [1, 0, 7, 4]]
 
 
 @pytest.mark.parametrize(("stride", "count"), [(1, 121), (4, 31), (500, 1)])
 def test_checks_take_windows_in_order(stride: int, count: int) -> None:
     order = InOrder(121, 16, stride)
-    batches = list(order)
-    assert len(batches) == len(order)
-    assert torch.equal(torch.cat(batches), torch.arange(count) * stride)
+    assert len([*order]) == len(order)
+    assert torch.equal(torch.cat([*order]), torch.arange(count) * stride)
 
 
 @pytest.mark.parametrize(
@@ -67,22 +67,17 @@ def test_checks_take_windows_in_order(stride: int, count: int) -> None:
 def test_so_many_windows_at_most(windows: int, most: int) -> None:
     order = EpochOrder(windows, 8, 1, seed=3, most=most)
     used = []
-    for number in range(3):
+    for number in range(2):
         batches = epoch(order, number)
         assert len(batches) == len(order)
-        chosen = torch.cat(batches).sort().values
-        assert min(len(batch) for batch in batches) >= min(2, windows)
-        assert len(chosen) <= max(most, 3)  # batch norm needs two, whatever was asked for
-        assert len(chosen) >= min(windows, most) // 2
-        assert chosen[0] >= 0
-        assert chosen[-1] < windows
-        runs = chosen // order.stride
-        assert torch.equal(runs, torch.arange(len(runs)))  # one of each
+        chosen = torch.tensor(sorted(chain(*batches)))
+        assert min(map(len, batches)) >= min(2, windows)
+        assert min(windows, most) // 2 <= len(chosen) <= max(most, 3)  # batch norm needs two
+        assert 0 <= chosen[0] <= chosen[-1] < windows
+        assert torch.equal(chosen // order.stride, torch.arange(len(chosen)))  # one of each
         used.append(chosen)
-    if windows > 10:
-        assert not torch.equal(used[0], used[1])
-        assert len((used[0] % 24).unique()) > 1 or len(used[0]) < 3
-    checks = [torch.cat(list(InOrder(windows, 16, 1, most))) for _ in range(2)]
+    assert windows < 10 or not torch.equal(*used)
+    checks = [torch.cat([*InOrder(windows, 16, 1, most)]) for _ in range(2)]
     assert torch.equal(*checks)
     assert 0 < len(checks[0]) <= most
     assert (checks[0].diff() > 0).all()
@@ -91,12 +86,21 @@ def test_so_many_windows_at_most(windows: int, most: int) -> None:
 
 @pytest.mark.parametrize(("stride", "most"), [(1, 121), (4, 1000), (4, 31), (7, None)])
 def test_enough_leave_the_order_as_it_was(stride: int, most: int | None) -> None:
-    for number in range(2):
-        usual = epoch(EpochOrder(121, 8, stride, seed=5), number)
-        same = epoch(EpochOrder(121, 8, stride, seed=5, most=most), number)
-        assert all(torch.equal(x, y) for x, y in zip(usual, same, strict=True))
-    usual, same = list(InOrder(121, 16, stride)), list(InOrder(121, 16, stride, most))
-    assert all(torch.equal(x, y) for x, y in zip(usual, same, strict=True))
+    usual, same = (EpochOrder(121, 8, stride, seed=5, most=each) for each in (None, most))
+    assert [epoch(usual, n) for n in range(2)] == [epoch(same, n) for n in range(2)]
+    checks = (torch.cat([*InOrder(121, 16, stride, each)]) for each in (None, most))
+    assert torch.equal(*checks)
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_ranks_share_windows_without_loss_or_repetition(count: int) -> None:
+    whole = EpochOrder(1001, 16, 3, seed=5)
+    shares = [EpochOrder(1001, 16, 3, seed=5, team=Team(rank, count)) for rank in range(count)]
+    for number in range(3):
+        batches = zip(epoch(whole, number), *(epoch(each, number) for each in shares), strict=True)
+        for batch, *parts in batches:
+            assert [*chain(*parts)] == batch
+            assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
 def test_the_loader_gives_whole_batches_and_draws_nothing() -> None:

@@ -10,16 +10,22 @@ from typing import Any
 import pytest
 import torch
 
-from forecaster.attention import AttentionChoice, AttentionPlan
 from forecaster.base.errors import DivergedError, UnavailableError
 from forecaster.base.workers import each
 from forecaster.datasets.windows import Windows
-from forecaster.model import TokenInformer
 from forecaster.train import ranks
 from forecaster.train.launch import MEETING
-from forecaster.train.loaders import EpochOrder
 from forecaster.train.ranks import ALONE, Team
-from tests.train.small import TASK, TRAIN, VALIDATION, Constant, cycle, informer, level, train
+from tests.train.small import (
+    FULL,
+    TRAIN,
+    VALIDATION,
+    Constant,
+    cycle,
+    informer,
+    level,
+    train,
+)
 
 COUNT = 2
 
@@ -54,10 +60,7 @@ def missing(windows: Windows) -> Windows:
 
 def plain() -> Any:
     """Without dropout, and without the draws of prob, which each part of a step repeats."""
-    torch.manual_seed(0)
-    full = AttentionChoice("full")
-    plan = AttentionPlan(full, full)
-    return TokenInformer(TASK, plan, parts=3, width=4, feed_forward=4, dropout=0.0)
+    return cycle(FULL, dropout=0.0)
 
 
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -66,7 +69,6 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "checks": (plain, {"checks": 3, "tolerance": 0.1, "clip": 0.5, "schedule": "halve"}),
     "parts": (plain, {"accumulate": 3}),
     "missing values": (plain, {"on": missing(TRAIN), "accumulate": 2}),
-    "computed again": (plain, {"checkpointing": True}),
     "without a gradient": (lambda: Constant(0.0), {}),
     "few checks": (plain, {"validation": level(1.0, 1)}),
     "without validation": (plain, {"validation": None}),
@@ -77,7 +79,7 @@ def curve(build: Any, options: dict[str, Any], team: Team = ALONE) -> tuple[Any,
     """The metrics of each epoch of a training, and its weights."""
     model, told = build(), []
     train(
-        model, team=team, epochs=options.pop("epochs", 2), **options,
+        model, team=team, **options,
         report=lambda figures, epoch: told.append(
             [figures.get("train_loss"), figures.get("validation_mse")]
         ),
@@ -102,27 +104,6 @@ def test_the_loss_curve_is_that_of_one_process(tmp_path: Path) -> None:
         figures, _ = curve(build, dict(options))
         assert figures[-1][0] is not None
         assert close(figures, found[0][name][0]), name
-
-
-def used(team: Team) -> list[list[list[int]]]:
-    order = EpochOrder(1001, 16, 3, seed=5, team=team)
-    epochs = []
-    for epoch in range(3):
-        order.set_epoch(epoch)
-        epochs.append([batch.tolist() for batch in order])
-    return epochs
-
-
-@pytest.mark.parametrize("count", [2, 3, 8])
-def test_windows_are_shared_without_loss_or_repetition(count: int) -> None:
-    whole = used(ALONE)
-    shares = [used(Team(rank, count)) for rank in range(count)]
-    for epoch, batches in enumerate(whole):
-        for place, batch in enumerate(batches):
-            parts = [share[epoch][place] for share in shares]
-            assert [number for part in parts for number in part] == batch
-            assert max(map(len, parts)) - min(map(len, parts)) <= 1
-        assert len({number for batch in batches for number in batch}) in (333, 334)
 
 
 def counted(team: Team) -> tuple[list[int], list[int]]:
@@ -151,23 +132,10 @@ def test_a_training_reads_each_window_once_in_an_epoch(tmp_path: Path) -> None:
     assert sorted(checks + checked) == sorted([*range(len(VALIDATION))] * 3)
 
 
-def drawn(team: Team) -> list[Any]:
-    return [curve(informer, {"epochs": 1}, team)[0], torch.rand(1).tolist()]
-
-
-def test_each_rank_drops_out_other_values(tmp_path: Path) -> None:
-    one, other = together(drawn, tmp_path).values()
-    assert one[0] == other[0]
-    assert one[1] != other[1]
-
-
 @pytest.mark.parametrize("how", ["dies", "hangs"])
 def test_the_others_notice_within_the_timeout(tmp_path: Path, how: str) -> None:
     found = together(lost, tmp_path, how, seconds=2.0)
-    assert (
-        "raised LostError: another process of this training has ended, or has not answered"
-        in str(found[0])
-    )
+    assert str(found[0]).startswith("raised LostError")
 
 
 def lost(team: Team, how: str) -> None:
@@ -184,20 +152,24 @@ def lost(team: Team, how: str) -> None:
         assert time.monotonic() - begun < 20
 
 
-def diverging(team: Team) -> str:
+def diverging(team: Team) -> tuple[list[float], str]:
+    """What a rank draws after a training, and the error of one that only some windows break."""
+    train(informer(), team=team, epochs=1)
+    drawn = torch.rand(1).tolist()
     try:
         values = TRAIN.values.clone()
         values[5] = 3e38  # of the first windows only
         train(cycle(), replace(TRAIN, values=values), team=team, epochs=3, batch=60)
     except DivergedError as error:
-        return str(error)
-    return "went on"
+        return drawn, str(error)
+    return drawn, "went on"
 
 
 def test_what_diverges_on_one_rank_ends_all_of_them(tmp_path: Path) -> None:
-    one, other = together(diverging, tmp_path).values()
-    assert "the training loss is not finite at step" in one
+    (drawn, one), (others, other) = together(diverging, tmp_path).values()
+    assert "training loss" in one
     assert one == other
+    assert drawn != others, "each rank drops out other values"
 
 
 def test_a_gpu_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +178,7 @@ def test_a_gpu_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         monkeypatch.setenv(name, "99")
     with (
-        pytest.raises(UnavailableError, match=r"99 processes on a machine that shows \d+ GPUs"),
+        pytest.raises(UnavailableError, match=r"99 processes .* --devices"),
         ranks.joined("cuda"),
     ):
         pass
