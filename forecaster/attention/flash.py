@@ -19,24 +19,16 @@ The paper's formula shows no λ; `linear_scale` sets a different one.
 """
 
 import math
-from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Unpack
+from itertools import pairwise
+from typing import Unpack
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
 from forecaster.attention.common.definitions import positions, visible
-from forecaster.attention.common.gated import (
-    GammaInit,
-    GatedUnit,
-    add_bias_gradient,
-    relu_scores,
-    saturate,
-    stacks,
-)
+from forecaster.attention.common.gated import GammaInit, GatedUnit, saturate
 from forecaster.attention.common.kernels import (
     accumulator,
     at_least_one,
@@ -44,6 +36,7 @@ from forecaster.attention.common.kernels import (
     refuse_mix,
     visible_count,
 )
+from forecaster.attention.gau import relu_squared
 from forecaster.base.shapes import Bool, Float
 
 
@@ -95,7 +88,7 @@ def mixed_chunk_attention(
     check_inputs(quad_q, quad_k, v, causal, key_mask)
     check_inputs(lin_q, lin_k, v, causal, key_mask)
     at_least_one(chunk_size=chunk_size)
-    B, H, L, _ = quad_q.shape
+    H, L = quad_q.shape[1:3]
     if v.shape[2] != L:
         raise ValueError(
             f"mixed-chunk attention needs as many keys as queries, got {L} queries, "
@@ -107,20 +100,53 @@ def mixed_chunk_attention(
             f"bias must be (C, C) = {square} or (H, C, C) = {(H, *square)}, got {tuple(bias.shape)}"
         )
     given = v.dtype
-    tensors = [x.to(accumulator(given)) for x in (quad_q, quad_k, lin_q, lin_k, v)]
-    scale = 1 / visible_count(tensors[4], False, key_mask)
-    if linear_scale is not None:
-        scale = torch.full_like(scale, linear_scale)
+    scale = 1 / visible_count(v, False, key_mask) if linear_scale is None else linear_scale
+    quad_q, quad_k, lin_q, lin_k, v = (
+        x.to(accumulator(given)) for x in (quad_q, quad_k, lin_q, lin_k, v)
+    )
     if key_mask is not None:  # mask keys too, because their scores might overflow
         hidden = ~key_mask[:, None, :, None]
-        for i in (1, 3, 4):
-            tensors[i] = tensors[i].masked_fill(hidden, 0.0)
+        quad_k, lin_k, v = (x.masked_fill(hidden, 0.0) for x in (quad_k, lin_k, v))
     if bias is not None:
-        bias = bias.to(scale.dtype).view(-1, *square)
-    out: Tensor = _MixedChunk.apply(  # type: ignore[no-untyped-call]
-        *tensors, bias, scale.expand(B, H, 1, 1), chunk_size, causal
-    )
+        bias = bias.to(v.dtype).view(-1, *square)
+    with torch.autocast(v.device.type, enabled=False):
+        out = _within_chunks(quad_q, quad_k, v, bias, chunk_size, causal)
+        if not causal:
+            out = out + lin_q @ (scale * (lin_k.mT @ v))
+        elif chunk_size < L:
+            out = _add_earlier_chunks(out, lin_q, lin_k, v, scale, chunk_size)
     return saturate(out.to(given))
+
+
+def _within_chunks(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, chunk_size: int, causal: bool
+) -> Tensor:
+    """The first sum: squared ReLU of every chunk with itself, the chunks side by side as series."""
+    scale = q.new_full((1, 1, 1, 1), 1 / chunk_size)
+    outs, L = [], q.shape[2]
+    for start, stop in pairwise(sorted({0, L - L % chunk_size, L})):
+        chunks = math.ceil((stop - start) / chunk_size)
+        q_some, k_some, v_some = (
+            x[:, :, start:stop].unflatten(2, (chunks, -1)).transpose(1, 2).flatten(0, 1)
+            for x in (q, k, v)
+        )
+        B, H, C = q_some.shape[:3]
+        own = None if bias is None else bias[:, :C, :C]
+        out = relu_squared(q_some, k_some, v_some, own, scale.expand(B, H, 1, 1), causal)
+        outs.append(out.unflatten(0, (-1, chunks)).transpose(1, 2).flatten(2, 3))
+    return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
+
+
+def _add_earlier_chunks(
+    out: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: Tensor | float, chunk_size: int
+) -> Tensor:
+    """`out` plus the second sum when causal, with the running sum of kᵀ v over the chunks."""
+    outs, queries, keys, values = (list(x.split(chunk_size, dim=2)) for x in (out, q, k, v))
+    total = scale * (keys[0].mT @ values[0])
+    for n in range(1, len(outs)):
+        outs[n] = outs[n] + queries[n] @ total
+        total = total + scale * (keys[n].mT @ values[n])
+    return torch.cat(outs, dim=2)
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, chunk_size: int = 256) -> Call:
@@ -184,93 +210,3 @@ class MixedChunkAttention(GatedUnit):
             return Effective(f"flash: 1 chunk of {length} steps")
         chunks = math.ceil(length / self.chunk_size)
         return Effective(f"flash: {chunks} chunks of at most {self.chunk_size} steps")
-
-
-class _MixedChunk(torch.autograd.Function):
-    """out = R² v + lin_q Z with R = relu(quad_q quad_kᵀ / C + b), chunk by chunk.
-
-    Z is λ times the sum of lin_kᵀ v over the chunks that a chunk sees. The gradient uses g = ∂out,
-    R computed again, T = 2/C R ⊙ (g vᵀ), and Y, λ times the sum of lin_qᵀ g over the chunks that
-    see a chunk:
-
-        ∂v = (R²)ᵀ g + lin_k Y      ∂quad_q = T quad_k      ∂quad_k = Tᵀ quad_q
-        ∂b = C · T                  ∂lin_q = g Zᵀ           ∂lin_k = v Yᵀ
-
-    `bias` is (1 or H, C, C); `scale` is λ, (B, H, 1, 1), and gets no gradient.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        quad_q: Tensor,
-        quad_k: Tensor,
-        lin_q: Tensor,
-        lin_k: Tensor,
-        v: Tensor,
-        bias: Tensor | None,
-        scale: Tensor,
-        chunk_size: int,
-        causal: bool,
-    ) -> Tensor:
-        ctx.chunk_size, ctx.causal = chunk_size, causal
-        inputs = quad_q, quad_k, lin_q, lin_k, v
-        out = v.new_empty(v.shape)
-        count = math.ceil(v.shape[2] / chunk_size)
-        seen = v.new_empty(*v.shape[:2], count if causal else 1, lin_k.shape[3], v.shape[3])
-        with torch.autocast(v.device.type, enabled=False):
-            for heads, (factor, sums, *stack) in _stacks(chunk_size, scale, seen, *inputs, out):
-                place = heads, 0, 0
-                chunks = [x.split(chunk_size, dim=1) for x in stack]
-                sums.copy_(_sums(chunks[3], chunks[4], causal)).mul_(factor[:, None])
-                zs = sums.expand(-1, count, -1, -1).unbind(1)
-                for q, k, q_lin, _, value, total, z in zip(*chunks, zs, strict=True):
-                    weights = relu_scores(q / chunk_size, k, bias, place, causal)
-                    total.baddbmm_(weights.mul_(weights), value, beta=0).baddbmm_(q_lin, z)
-        ctx.save_for_backward(*inputs, bias, scale, seen)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, bias, scale, seen = ctx.saved_tensors
-        grads = [torch.empty_like(x) for x in inputs]
-        grad_bias = torch.zeros_like(bias) if ctx.needs_input_grad[5] else None
-        with torch.autocast(grad.device.type, enabled=False):
-            for heads, (factor, sums, *stack) in _stacks(
-                ctx.chunk_size, scale, seen, *inputs, grad, *grads
-            ):
-                place = heads, 0, 0
-                stack[5] = stack[5].contiguous()  # a gradient of ones is one number, expanded
-                chunks = [x.split(ctx.chunk_size, dim=1) for x in stack]
-                count = len(chunks[0])
-                zs = sums.expand(-1, count, -1, -1).unbind(1)
-                sums = _sums(chunks[2][::-1], chunks[5][::-1], ctx.causal).mul_(factor[:, None])
-                ys = sums.flip(1).expand(-1, count, -1, -1).unbind(1)
-                for q, k, _, k_lin, value, g, *into, z, y in zip(*chunks, zs, ys, strict=True):
-                    weights = relu_scores(q / ctx.chunk_size, k, bias, place, ctx.causal)
-                    t = torch.bmm(g, value.mT).mul_(weights).mul_(2 / ctx.chunk_size)
-                    weights.mul_(weights)
-                    into[0].copy_(torch.bmm(t, k))
-                    into[1].copy_(torch.bmm(t.mT, q))
-                    into[2].copy_(torch.bmm(g, z.mT))
-                    into[3].copy_(torch.bmm(value, y.mT))
-                    into[4].copy_(torch.bmm(weights.mT, g).baddbmm_(k_lin, y))
-                    if grad_bias is not None:
-                        add_bias_gradient(grad_bias, t, place)
-        if grad_bias is not None:
-            grad_bias *= ctx.chunk_size
-        return *grads, grad_bias, None, None, None
-
-
-def _stacks(chunk_size: int, *tensors: Tensor) -> Iterator[tuple[slice, list[Tensor]]]:
-    """`stacks` for the scores of one chunk; the last tensor has the full length."""
-    return stacks(min(chunk_size, tensors[-1].shape[2]) ** 2, *tensors)
-
-
-def _sums(k: Sequence[Tensor], v: Sequence[Tensor], causal: bool) -> Tensor:
-    """kᵀ v summed over the chunks before each, (pairs, chunks, s, e); or over all, with 1 chunk."""
-    products = [torch.bmm(x.mT, y) for x, y in zip(k, v, strict=True)]
-    if not causal:
-        return torch.stack(products, dim=1).sum(1, keepdim=True)
-    # Never subtract the last term from a sum: large future values would leave rounding errors.
-    return torch.stack([torch.zeros_like(products[0]), *products[:-1]], dim=1).cumsum(1)

@@ -105,10 +105,22 @@ def relu_squared_attention(
         if max(L, S) <= _largest_tile(q):  # expand once for all series; otherwise tile by tile
             first = (bias.shape[1] + 1) // 2 - L
             bias = bias[:, first : first + L + S - 1].unfold(1, S, 1).flip(1)
-    out: Tensor = _ReluSquared.apply(  # type: ignore[no-untyped-call]
-        q, k, v, bias, scale.expand(*q.shape[:2], 1, 1), causal
-    )
+    out = relu_squared(q, k, v, bias, scale.expand(*q.shape[:2], 1, 1), causal)
     return saturate(out.to(given))
+
+
+def relu_squared(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: Tensor, causal: bool
+) -> Tensor:
+    """relu(scale · q kᵀ + b)² v, for tensors of one type, float32 at least.
+
+    `bias` is (1 or H, L, S), or (1 or H, 2M - 1) when relative; `scale` is (B, H, 1, 1) and gets
+    no gradient.
+    """
+    out: Tensor = _ReluSquared.apply(  # type: ignore[no-untyped-call]
+        q, k, v, bias, scale, causal
+    )
+    return out
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
@@ -172,8 +184,7 @@ class _ReluSquared(torch.autograd.Function):
 
         ∂v = (R²)ᵀ g        ∂q = 2 scale · T k        ∂k = 2 scale · Tᵀ q        ∂b = 2 T
 
-    `bias` is (1 or H, L, S), or (1 or H, 2M - 1) when relative; `scale` is (B, H, 1, 1) and gets
-    no gradient. The first tile of a row or column overwrites the sum; the others add to it (beta).
+    The first tile of a row or column overwrites the sum; the others add to it (beta).
     """
 
     @staticmethod
