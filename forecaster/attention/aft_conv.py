@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from forecaster.attention import aft_full
-from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
+from forecaster.attention.base import About, Call, Core, Draw, Place, Seen, SelfAttention
 from forecaster.attention.common.aft import gated
 from forecaster.attention.common.banded import banded_mean
 from forecaster.attention.common.definitions import positions
@@ -45,20 +45,14 @@ def aft_conv_kernel(
 
 
 def definition(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H L Ek"],
-    v: Float[Tensor, "B H L E"],
-    kernel: Float[Tensor, "H window"],
-    *,
-    causal: bool = False,
-    key_mask: Bool[Tensor, "B L"] | None = None,
-) -> Float[Tensor, "B H L E"]:
+    q: Tensor, k: Tensor, v: Tensor, kernel: Tensor, *, seen: Tensor, causal: bool = False
+) -> Tensor:
     """AFT-full with w_ts = kernel[s − t − the first offset] where the kernel has it, else 0."""
     window = kernel.shape[1]
     t, s = positions(q.shape[2], k.shape[2], q.device)
     tap = s - t + (window - 1 if causal else window // 2)
     w = kernel[:, tap.clamp(0, window - 1)].masked_fill((tap < 0) | (tap >= window), 0.0)
-    return aft_full.definition(q, k, v, w, causal=causal, key_mask=key_mask)
+    return aft_full.definition(q, k, v, w, seen=seen)
 
 
 def aft_conv_attention(
@@ -125,12 +119,6 @@ class AFTConvAttention(SelfAttention, MultiHeadAttention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         kernel = aft_conv_kernel(self.raw_kernel, self.kernel_gain, self.kernel_offset)
         return aft_conv_attention(q, k, v, kernel, **seen)
-
-    def amounts_to(self) -> Effective:
-        heads, window = self.raw_kernel.shape
-        return Effective(
-            f"aft-conv: {heads} kernels of {window} taps over {self.place.query_length} steps"
-        )
 
 
 def _check_odd(window: int) -> None:

@@ -27,16 +27,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
+from forecaster.attention.base import About, Call, Core, Draw, Place, Seen
 from forecaster.attention.common.aft import (
-    RANK,
     check_features,
     gated,
     mean_by_queries,
     position_factors,
 )
-from forecaster.attention.common.definitions import biased_mean, visible
-from forecaster.attention.common.kernels import accumulator, outside_graphs, refuse_mix
+from forecaster.attention.common.definitions import biased_mean
+from forecaster.attention.common.kernels import accumulator, outside_graphs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.prefix import STEEP, softmax_weights
 from forecaster.base.shapes import Bool, Float
@@ -51,20 +50,13 @@ _BIASES = 1 << 20  # e^w held at a time: enough for quick matmuls
 
 
 def definition(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H S Ek"],
-    v: Float[Tensor, "B H S E"],
-    position_bias: PositionBias,
-    *,
-    causal: bool = False,
-    key_mask: Bool[Tensor, "B S"] | None = None,
-) -> Float[Tensor, "B H L E"]:
+    q: Tensor, k: Tensor, v: Tensor, position_bias: PositionBias, *, seen: Tensor
+) -> Tensor:
     """y_t = σ(q_t) ⊙ Σ_s softmax_s(k_s + w_ts) ⊙ v_s, with all L x S x E weights at once."""
     w = position_bias
     if isinstance(w, tuple):
         w = w[0] @ w[1].mT
-    w = w if w.ndim == 3 else w[None]
-    return q.sigmoid() * biased_mean(k, v, w, visible(q, k, causal, key_mask))
+    return q.sigmoid() * biased_mean(k, v, w if w.ndim == 3 else w[None], seen)
 
 
 def aft_attention(
@@ -109,10 +101,10 @@ class AFTFullAttention(MultiHeadAttention):
         weights="content", stalls=True, no_export="it chooses its next operation by values",
     )  # fmt: skip
     core = Core("every pair of steps", _call)
+    mixes = False
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        refuse_mix(place.mix, "attention 'aft-full'")
         self.query_positions = position_factors(place.query_length)
         self.key_positions = position_factors(place.key_length)
 
@@ -121,10 +113,6 @@ class AFTFullAttention(MultiHeadAttention):
         self.place.hold(L, S, "aft-full has biases")
         factors = self.query_positions[:L], self.key_positions[:S]
         return aft_attention(q, k, v, factors, **seen)
-
-    def amounts_to(self) -> Effective:
-        L, S = self.place.query_length, self.place.key_length
-        return Effective(f"aft-full: {L} x {S} position biases of rank {min(L, S, RANK)}")
 
 
 def check_bias(biases: tuple[Tensor, ...], H: int, L: int, S: int) -> None:

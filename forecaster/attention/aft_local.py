@@ -27,26 +27,19 @@ from forecaster.attention.base import About, Call, Core, Draw, Effective, Place,
 from forecaster.attention.common.aft import check_features, gated, position_factors
 from forecaster.attention.common.banded import banded_mean, diagonals
 from forecaster.attention.common.definitions import positions
-from forecaster.attention.common.kernels import at_least_one, refuse_mix
+from forecaster.attention.common.kernels import at_least_one, check_self_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.base.shapes import Bool, Float
 
 
 def definition(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H S E"],
-    v: Float[Tensor, "B H S E"],
-    band_bias: Float[Tensor, "L taps"] | Float[Tensor, "H L taps"],
-    *,
-    window: int,
-    causal: bool = False,
-    key_mask: Bool[Tensor, "B S"] | None = None,
-) -> Float[Tensor, "B H L E"]:
+    q: Tensor, k: Tensor, v: Tensor, band_bias: Tensor, *, seen: Tensor, window: int
+) -> Tensor:
     """AFT-full with w_ts = band_bias[t, s − t + window − 1] where |t − s| < window, else 0."""
     t, s = positions(q.shape[2], k.shape[2], q.device)
     w = band_bias[..., t, (s - t + window - 1).clamp(0, 2 * window - 2)]
     w = w.masked_fill((t - s).abs() >= window, 0.0)
-    return aft_full.definition(q, k, v, w, causal=causal, key_mask=key_mask)
+    return aft_full.definition(q, k, v, w, seen=seen)
 
 
 def aft_local_attention(
@@ -67,9 +60,8 @@ def aft_local_attention(
     """
     at_least_one(window=window)
     check_features(q, k, v, causal, key_mask)
+    check_self_inputs(q, k, v, causal, key_mask)
     H, L = q.shape[1:3]
-    if k.shape[2] != L:
-        raise ValueError(f"AFT-local needs as many keys as queries, got {L} and {k.shape[2]}")
     taps = 2 * window - 1
     if tuple(band_bias.shape) not in {(L, taps), (H, L, taps)}:
         raise ValueError(
@@ -101,10 +93,10 @@ class AFTLocalAttention(SelfAttention, MultiHeadAttention):
         weights="content", stalls=True, no_export="it chooses its next operation by values",
     )  # fmt: skip
     core = Core("summaries of many steps", _call)
+    mixes = False
 
     def __init__(self, place: Place, *, window: int = 32) -> None:
         super().__init__(place)
-        refuse_mix(place.mix, "attention 'aft-local'")
         at_least_one(window=window)
         self.window = window
         self.query_factors = position_factors(place.query_length)
@@ -120,11 +112,7 @@ class AFTLocalAttention(SelfAttention, MultiHeadAttention):
         Each block of `window` rows is multiplied with the three blocks that its band can reach.
         Raises ValueError when there are more steps than rows.
         """
-        if length > len(self.query_factors):
-            raise ValueError(
-                f"aft-local has position biases for {len(self.query_factors)} steps, got a series "
-                f"of {length}; build it for the longer length"
-            )
+        self.place.hold(length, length, "aft-local has biases")
         window, blocks = self.window, math.ceil(length / self.window)
         rest = blocks * window - length
         a = F.pad(self.query_factors[:length], (0, 0, 0, rest)).unflatten(0, (blocks, window))

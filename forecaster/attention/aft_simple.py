@@ -18,25 +18,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention import aft_full
-from forecaster.attention.base import About, Core, Effective, Place, Seen
+from forecaster.attention.base import About, Core, Seen
 from forecaster.attention.common.aft import check_features, gated
-from forecaster.attention.common.kernels import accumulator, refuse_mix
+from forecaster.attention.common.kernels import accumulator
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.prefix import parts, prefix_softmax_mean, softmax_weights
 from forecaster.base.shapes import Bool, Float
 
 
-def definition(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H S E"],
-    v: Float[Tensor, "B H S E"],
-    *,
-    causal: bool = False,
-    key_mask: Bool[Tensor, "B S"] | None = None,
-) -> Float[Tensor, "B H L E"]:
+def definition(q: Tensor, k: Tensor, v: Tensor, *, seen: Tensor) -> Tensor:
     """AFT-full with w = 0."""
-    w = q.new_zeros(q.shape[2], k.shape[2])
-    return aft_full.definition(q, k, v, w, causal=causal, key_mask=key_mask)
+    return aft_full.definition(q, k, v, q.new_zeros(q.shape[2], k.shape[2]), seen=seen)
 
 
 def aft_simple_attention(
@@ -78,18 +70,10 @@ class AFTSimpleAttention(MultiHeadAttention):
         no_export="on a CPU, its causal form chooses its next operation by values",
     )  # fmt: skip
     core = Core.plain("summaries of many steps", aft_simple_attention)
-
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        refuse_mix(place.mix, "attention 'aft-simple'")
+    mixes = False
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         return aft_simple_attention(q, k, v, **seen)
-
-    def amounts_to(self) -> Effective:
-        return Effective(
-            "aft-simple: one mean of the visible values per feature, gated by the query"
-        )
 
 
 class _SoftmaxMean(torch.autograd.Function):

@@ -4,6 +4,7 @@ An attention is a pure function on (B, H, L, E) tensors and a thin module around
 projections, gates, biases and seeds. The keyword-only arguments of its constructor are its options.
 """
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -139,6 +140,8 @@ class Attention(nn.Module, ABC):
     about: ClassVar[About] = About()
     core: ClassVar[Core | None] = None
     """None when there is no function to measure."""
+    mixes: ClassVar[bool] = True
+    """Whether it has the heads of the model, which alone can be mixed with time."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Reset inherited promises: a subclass may break what its base class declares."""
@@ -148,6 +151,11 @@ class Attention(nn.Module, ABC):
 
     def __init__(self, place: Place) -> None:
         super().__init__()
+        if place.mix and not self.mixes:
+            raise ValueError(
+                f"{type(self).__name__} does not use the model's heads and cannot mix them with "
+                "time: set model.mix=false"
+            )
         self.place = place
 
     def forward(
@@ -183,9 +191,10 @@ class Attention(nn.Module, ABC):
     def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
         """Compute what `forward` returns; the arguments are already checked."""
 
-    @abstractmethod
     def amounts_to(self) -> Effective:
-        """What the mechanism amounts to at the lengths of its place."""
+        """What the mechanism amounts to at the lengths of its place: by default, its headline."""
+        documented = sys.modules[type(self).__module__].__doc__ or type(self).__name__
+        return Effective(documented.partition("\n")[0].removesuffix("."))
 
     def effective(self) -> Effective:
         """`amounts_to`, checked. Raises UsageError when it returns anything but an `Effective`."""

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
-from forecaster.attention.common.definitions import attend, visible
+from forecaster.attention.base import About, Call, Core, Draw, Place, Seen
+from forecaster.attention.common.definitions import attend
 from forecaster.attention.common.kernels import accumulator, check_inputs, outside_graphs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.tiles import HIDDEN
@@ -45,19 +45,17 @@ def lambda_init(depth: int) -> float:
 
 
 def definition(
-    q1: Float[Tensor, "B H L d"],
-    k1: Float[Tensor, "B H S d"],
-    q2: Float[Tensor, "B H L d2"],
-    k2: Float[Tensor, "B H S d2"],
-    v: Float[Tensor, "B H S Ev"],
+    q1: Tensor,
+    k1: Tensor,
+    q2: Tensor,
+    k2: Tensor,
+    v: Tensor,
     *,
-    lam: float | Float[Tensor, "..."],
-    causal: bool = False,
-    key_mask: Bool[Tensor, "B S"] | None = None,
+    seen: Tensor,
+    lam: float | Tensor,
     scale: float | None = None,
-) -> Float[Tensor, "B H L Ev"]:
+) -> Tensor:
     """(softmax(q1 k1ᵀ / √d) − λ softmax(q2 k2ᵀ / √d)) v, each map with all its L x S weights."""
-    seen = visible(q1, k1, causal, key_mask)
     lam = torch.as_tensor(lam, dtype=v.dtype, device=v.device).view(-1, 1, 1)
     return attend(q1, k1, v, seen, scale) - lam * attend(q2, k2, v, seen, scale)
 
@@ -150,12 +148,6 @@ class DifferentialAttention(MultiHeadAttention):
         out = differential_attention(q1, k1, q2, k2, v, lam=self._lambda() + start, **seen)
         normed: Tensor = (1 - start) * self.norm(out.to(self.norm.weight.dtype))
         return normed
-
-    def amounts_to(self) -> Effective:
-        start = lambda_init(self.place.depth)
-        return Effective(
-            f"diff: each head is one softmax map less lambda times another, from {start:.2f}"
-        )
 
     def _lambda(self) -> Tensor:
         """The learned part of λ, in float32 at least."""

@@ -27,8 +27,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
-from forecaster.attention.common.definitions import softmax, visible
+from forecaster.attention.base import About, Call, Core, Draw, Place, Seen, SelfAttention
+from forecaster.attention.common.definitions import softmax
 from forecaster.attention.common.kernels import accumulator, check_inputs, check_probability
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.prefix import prefix_softmax_mean
@@ -36,20 +36,18 @@ from forecaster.base.shapes import Bool, Float
 
 
 def definition(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H S E"],
-    v: Float[Tensor, "B H S Ev"],
-    query_weight: Float[Tensor, "H W"],
-    key_weight: Float[Tensor, "H W"],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    query_weight: Tensor,
+    key_weight: Tensor,
     *,
-    query_bias: Float[Tensor, " H"] | None = None,
-    key_bias: Float[Tensor, " H"] | None = None,
-    causal: bool = False,
-    key_mask: Bool[Tensor, "B S"] | None = None,
-) -> Float[Tensor, "B H L E"]:
+    seen: Tensor,
+    query_bias: Tensor | None = None,
+    key_bias: Tensor | None = None,
+) -> Tensor:
     """u_i = κ_i ⊙ v_i, with a row of softmax weights for every step, causal or not."""
     E = q.shape[3]
-    seen = visible(q, k, causal, key_mask)
 
     def pool(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """For each step, Σ_i softmax_i((w·x_i + b) / √E) x_i over the steps i that it sees."""
@@ -156,11 +154,6 @@ class FastformerAttention(SelfAttention):
         )
         out = self.out_projection(merge_heads(u, self.place.mix))
         return F.dropout(out, self.dropout, self.training) + projected
-
-    def amounts_to(self) -> Effective:
-        return Effective(
-            f"fastformer: one global query and key for each of {self.place.heads} heads"
-        )
 
 
 def scorer(

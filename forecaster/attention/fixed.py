@@ -27,15 +27,14 @@ import torch
 from torch import Tensor
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
-from forecaster.attention.common.definitions import attend, positions, visible
+from forecaster.attention.common.definitions import attend, positions
 from forecaster.attention.common.flex import flex_pattern, suits_flex
-from forecaster.attention.common.kernels import at_least_one
+from forecaster.attention.common.kernels import at_least_one, check_self_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.patterns import (
     KeyTiles,
     SelfTiles,
     Strip,
-    check_self_inputs,
     masked_attention,
     pattern_mask,
     tiled_attention,
@@ -76,23 +75,22 @@ class FixedPattern:
 
 
 def definition(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H S E"],
-    v: Float[Tensor, "B H S Ev"],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     *,
+    seen: Tensor,
     stride: int,
     summary: int,
-    causal: bool = True,
     distinct_heads: bool = False,
-    key_mask: Bool[Tensor, "B S"] | None = None,
     scale: float | None = None,
-) -> Float[Tensor, "B H L Ev"]:
+) -> Tensor:
     """Full attention over the j with ⌊j/l⌋ = ⌊i/l⌋ or in the summary of their block."""
     i, j = positions(q.shape[2], k.shape[2], q.device)
     heads = range(q.shape[1] if distinct_heads else 1)
-    patterns = (FixedPattern(stride, summary, causal, h % (stride // summary)) for h in heads)
-    seen = torch.stack([pattern(i, j) for pattern in patterns])
-    return attend(q, k, v, seen & visible(q, k, causal, key_mask), scale)
+    patterns = (FixedPattern(stride, summary, False, h % (stride // summary)) for h in heads)
+    shown = torch.stack([pattern(i, j) for pattern in patterns])
+    return attend(q, k, v, seen & shown, scale)
 
 
 def fixed_attention(
@@ -177,15 +175,8 @@ class FixedAttention(SelfAttention, MultiHeadAttention):
         self.distinct_heads = distinct_heads
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
-        return fixed_attention(
-            q,
-            k,
-            v,
-            stride=self.stride,
-            summary=self.summary,
-            distinct_heads=self.distinct_heads,
-            **seen,
-        )
+        sizes = {"stride": self.stride, "summary": self.summary}
+        return fixed_attention(q, k, v, **sizes, distinct_heads=self.distinct_heads, **seen)
 
     def amounts_to(self) -> Effective:
         L, stride, summary = self.place.query_length, self.stride, self.summary

@@ -27,13 +27,12 @@ import torch
 from torch import Tensor
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
-from forecaster.attention.common.definitions import positions, visible
+from forecaster.attention.common.definitions import positions, real_keys
 from forecaster.attention.common.gated import GammaInit, GatedUnit, saturate
 from forecaster.attention.common.kernels import (
     accumulator,
     at_least_one,
-    check_inputs,
-    refuse_mix,
+    check_self_inputs,
     visible_count,
 )
 from forecaster.attention.gau import relu_squared
@@ -41,29 +40,28 @@ from forecaster.base.shapes import Bool, Float
 
 
 def definition(
-    quad_q: Float[Tensor, "B H L E"],
-    quad_k: Float[Tensor, "B H S E"],
-    lin_q: Float[Tensor, "B H L F"],
-    lin_k: Float[Tensor, "B H S F"],
-    v: Float[Tensor, "B H S Ev"],
+    quad_q: Tensor,
+    quad_k: Tensor,
+    lin_q: Tensor,
+    lin_k: Tensor,
+    v: Tensor,
     *,
-    chunk_size: int = 256,
+    seen: Tensor,
     causal: bool = False,
-    bias: Float[Tensor, "..."] | None = None,
+    chunk_size: int = 256,
+    bias: Tensor | None = None,
     linear_scale: float | None = None,
-    key_mask: Bool[Tensor, "B S"] | None = None,
-) -> Float[Tensor, "B H L Ev"]:
+) -> Tensor:
     """Both sums of the formula, with all L x S weights of each at once."""
     i, j = positions(v.shape[2], v.shape[2], v.device)
-    real = visible(quad_q, quad_k, False, key_mask)
     scores = quad_q @ quad_k.mT / chunk_size
     if bias is not None:
         scores = scores + bias[..., i % chunk_size, j % chunk_size]
-    own = (i // chunk_size == j // chunk_size) & visible(quad_q, quad_k, causal, key_mask)
+    own, real = (i // chunk_size == j // chunk_size) & seen, real_keys(seen)
     n = real.sum(3, keepdim=True).clamp(min=1).to(v.dtype)
     scale = 1 / n if linear_scale is None else linear_scale
-    earlier = real & (j // chunk_size < i // chunk_size) if causal else real
-    return (scores.relu() ** 2 * own + scale * (lin_q @ lin_k.mT) * earlier) @ v
+    summed = real & (j // chunk_size < i // chunk_size) if causal else real
+    return (scores.relu() ** 2 * own + scale * (lin_q @ lin_k.mT) * summed) @ v
 
 
 def mixed_chunk_attention(
@@ -85,15 +83,10 @@ def mixed_chunk_attention(
     `key_mask` True is a real key; a query that sees none gives 0. Results that overflow float16
     become its largest number. Raises ValueError when sizes or options do not fit.
     """
-    check_inputs(quad_q, quad_k, v, causal, key_mask)
-    check_inputs(lin_q, lin_k, v, causal, key_mask)
+    check_self_inputs(quad_q, quad_k, v, causal, key_mask)
+    check_self_inputs(lin_q, lin_k, v, causal, key_mask)
     at_least_one(chunk_size=chunk_size)
     H, L = quad_q.shape[1:3]
-    if v.shape[2] != L:
-        raise ValueError(
-            f"mixed-chunk attention needs as many keys as queries, got {L} queries, "
-            f"{v.shape[2]} keys"
-        )
     square = chunk_size, chunk_size
     if bias is not None and bias.shape not in (square, (H, *square)):
         raise ValueError(
@@ -181,7 +174,6 @@ class MixedChunkAttention(GatedUnit):
         linear_scale: float | None = None,
         gau_replaces_ffn: bool = False,
     ) -> None:
-        refuse_mix(place.mix, "attention 'flash'")
         at_least_one(chunk_size=chunk_size)
         super().__init__(
             place, copies=4, bias_length=chunk_size, key_width=key_width,

@@ -14,7 +14,7 @@ from typing import Unpack
 from torch import Tensor
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen
-from forecaster.attention.common.definitions import attend, visible
+from forecaster.attention.common.definitions import attend
 from forecaster.attention.common.kernels import (
     check_inputs,
     check_probability,
@@ -26,16 +26,10 @@ from forecaster.base.shapes import Bool, Float
 
 
 def definition(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H S E"],
-    v: Float[Tensor, "B H S Ev"],
-    *,
-    causal: bool = False,
-    key_mask: Bool[Tensor, "B S"] | None = None,
-    scale: float | None = None,
-) -> Float[Tensor, "B H L Ev"]:
+    q: Tensor, k: Tensor, v: Tensor, *, seen: Tensor, scale: float | None = None
+) -> Tensor:
     """out_i = Σ_j softmax_j(q_i·k_j / √E) v_j, with all L x S weights at once."""
-    return attend(q, k, v, visible(q, k, causal, key_mask), scale)
+    return attend(q, k, v, seen, scale)
 
 
 def full_attention(

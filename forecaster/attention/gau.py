@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
-from forecaster.attention.common.definitions import positions, visible
+from forecaster.attention.base import About, Call, Core, Draw, Place, Seen
+from forecaster.attention.common.definitions import positions, real_keys
 from forecaster.attention.common.gated import (
     GammaInit,
     GatedUnit,
@@ -36,7 +36,6 @@ from forecaster.attention.common.kernels import (
     accumulator,
     check_inputs,
     check_one_of,
-    refuse_mix,
     visible_count,
 )
 from forecaster.base.shapes import Bool, Float
@@ -45,25 +44,23 @@ Normalizer = Literal["n", "ns"]
 
 
 def definition(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H S E"],
-    v: Float[Tensor, "B H S Ev"],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     *,
-    causal: bool = False,
-    bias: Float[Tensor, "..."] | None = None,
-    relative_bias: Float[Tensor, "..."] | None = None,
+    seen: Tensor,
+    bias: Tensor | None = None,
+    relative_bias: Tensor | None = None,
     normalizer: Normalizer = "n",
-    key_mask: Bool[Tensor, "B S"] | None = None,
-) -> Float[Tensor, "B H L Ev"]:
+) -> Tensor:
     """out_i = Σ_j relu(q_i·k_j / n + b_ij)² v_j, with all L x S weights at once."""
-    n = visible(q, k, False, key_mask).sum(3, keepdim=True).clamp(min=1).to(v.dtype)
+    n = real_keys(seen).sum(3, keepdim=True).clamp(min=1).to(v.dtype)
     if relative_bias is not None:
         i, j = positions(q.shape[2], k.shape[2], q.device)
         bias = relative_bias[..., j - i + (relative_bias.shape[-1] - 1) // 2]
     scores = q @ k.mT / (n if normalizer == "n" else q.shape[3] ** 0.5)
     weights = (scores if bias is None else scores + bias).relu() ** 2
-    weights = weights if normalizer == "n" else weights / n
-    return (weights * visible(q, k, causal, key_mask)) @ v
+    return (weights if normalizer == "n" else weights / n) * seen @ v
 
 
 def relu_squared_attention(
@@ -153,7 +150,6 @@ class GatedAttentionUnit(GatedUnit):
         rotary: bool = True,
         gau_replaces_ffn: bool = False,
     ) -> None:
-        refuse_mix(place.mix, "attention 'gau'")
         super().__init__(
             place, copies=2, bias_length=place.key_length, key_width=key_width,
             expansion=expansion, gamma_init=gamma_init, rotary=rotary,
@@ -163,18 +159,11 @@ class GatedAttentionUnit(GatedUnit):
         check_one_of(Normalizer, normalizer=normalizer)
 
     def attend(self, copies: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
-        if copies.shape[2] > self.relative_bias.length:
-            raise ValueError(
-                f"the relative bias of {type(self).__name__} was built for at most "
-                f"{self.relative_bias.length} steps, got {copies.shape[2]}; build it for more"
-            )
+        self.place.hold(copies.shape[2], copies.shape[2], "gau has a relative bias")
         q, k = copies.split(1, dim=1)
         return relu_squared_attention(
             q, k, v, relative_bias=self.relative_bias(), normalizer=self.normalizer, **seen
         )
-
-    def amounts_to(self) -> Effective:
-        return Effective(f"gau: squared ReLU over all {self.place.key_length} keys")
 
 
 class _ReluSquared(torch.autograd.Function):

@@ -32,16 +32,17 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen, SelfAttention
-from forecaster.attention.common.definitions import attend, positions, visible
+from forecaster.attention.common.definitions import attend, positions
 from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import (
     accumulator,
     at_least_one,
+    check_self_inputs,
     outside_graphs,
     visible_keys,
 )
 from forecaster.attention.common.multihead import merge_heads, split_heads
-from forecaster.attention.common.patterns import check_self_inputs, masked_attention, pattern_mask
+from forecaster.attention.common.patterns import masked_attention, pattern_mask
 from forecaster.attention.common.tiles import HIDDEN, softmax_part, softmax_part_backward
 from forecaster.base.shapes import Bool, Float
 
@@ -97,21 +98,20 @@ def log_sparse_offsets(
 
 
 def definition(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H S E"],
-    v: Float[Tensor, "B H S Ev"],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     *,
+    seen: Tensor,
     sub_len: int | None = None,
     local_len: int | None = None,
     dense_prefix: int = 0,
-    causal: bool = True,
-    key_mask: Bool[Tensor, "B S"] | None = None,
     scale: float | None = None,
-) -> Float[Tensor, "B H L Ev"]:
+) -> Tensor:
     """Full attention over the j with r < W or r − (W−1) a power of two, and over the prefix."""
-    pattern = log_sparse_pattern(q.shape[2], sub_len, local_len, dense_prefix, causal)
-    seen = pattern(*positions(q.shape[2], k.shape[2], q.device))
-    return attend(q, k, v, seen & visible(q, k, causal, key_mask), scale)
+    pattern = log_sparse_pattern(q.shape[2], sub_len, local_len, dense_prefix, causal=False)
+    shown = pattern(*positions(q.shape[2], k.shape[2], q.device))
+    return attend(q, k, v, seen & shown, scale)
 
 
 def log_sparse_attention(

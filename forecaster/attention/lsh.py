@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
-from forecaster.attention.common.definitions import positions, visible
+from forecaster.attention.common.definitions import positions, real_keys
 from forecaster.attention.common.draws import DrawingAttention
 from forecaster.attention.common.kernels import (
     accumulator,
@@ -60,21 +60,20 @@ _MOST_BUCKETS = 128  # of one hash
 
 
 def definition(
-    qk: Float[Tensor, "B H L E"],
-    v: Float[Tensor, "B H L Ev"],
+    qk: Tensor,
+    v: Tensor,
     *,
+    seen: Tensor,
     bucket_size: int = 64,
     n_hashes: int = 4,
-    causal: bool = False,
-    rotations: Float[Tensor, "... E n_hashes R"] | None = None,
+    rotations: Tensor | None = None,
     n_buckets: Buckets | None = None,
     scale: float = 1.0,
     deduplicate: bool = False,
-    key_mask: Bool[Tensor, "B L"] | None = None,
-    seed: int = 0,
-) -> Float[Tensor, "B H L Ev"]:
+) -> Tensor:
     """Sections 2 and A, with all L x L scores in every round."""
-    order = _order(qk, bucket_size, n_hashes, rotations, n_buckets, key_mask, seed)
+    real = real_keys(seen).expand(len(qk), -1, -1, -1)
+    order = _order(qk, bucket_size, n_hashes, rotations, n_buckets, real[:, 0, 0], 0)
     rounds, L = order.shape[2:]
     chunks = rounds * math.ceil(L / bucket_size)
     chunk = _chunk_of(order, bucket_size)
@@ -86,11 +85,11 @@ def definition(
     i, j = positions(L, L, qk.device)
     k = qk / qk.norm(dim=3, keepdim=True).clamp(min=1e-12)
     scores = (scale * qk @ k.mT).masked_fill(i == j, -1e5)[:, :, None]
-    unseen = ~visible(qk, qk, causal, key_mask)[:, :, None] | (times == 0)
+    unseen = ~seen[:, :, None] | (times == 0)
     scores = (scores + times.log()).masked_fill(unseen, torch.finfo(scores.dtype).min)
     z = scores.logsumexp(4, keepdim=True)
     out: Tensor = (z.softmax(2) * ((scores - z).exp() @ v[:, :, None])).sum(2)
-    return out if key_mask is None else out.masked_fill(~key_mask[:, None, :, None], 0.0)
+    return out * real.mT
 
 
 def lsh_attention(

@@ -10,24 +10,16 @@ from typing import Unpack
 
 from torch import Tensor, nn
 
-from forecaster.attention.base import About, Attention, Core, Effective, Place, Seen
-from forecaster.attention.common.definitions import visible
+from forecaster.attention.base import About, Attention, Core, Place, Seen
 from forecaster.attention.common.kernels import check_inputs, visible_count, visible_sum
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.base.shapes import Bool, Float
 
 
-def definition(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H S E"],
-    v: Float[Tensor, "B H S Ev"],
-    *,
-    causal: bool = False,
-    key_mask: Bool[Tensor, "B S"] | None = None,
-) -> Float[Tensor, "B H L Ev"]:
+def definition(q: Tensor, k: Tensor, v: Tensor, *, seen: Tensor) -> Tensor:
     """out_i = (1/n) Σ_j v_j, with all L x S weights at once."""
-    seen = visible(q, k, causal, key_mask).to(v.dtype)
-    return seen / seen.sum(3, keepdim=True).clamp(min=1) @ v
+    weights = seen.to(v.dtype)
+    return weights / weights.sum(3, keepdim=True).clamp(min=1) @ v
 
 
 def mean_attention(
@@ -65,6 +57,3 @@ class MeanAttention(Attention):
         out = mean_attention(q, k, v, **seen)
         projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
         return projected
-
-    def amounts_to(self) -> Effective:
-        return Effective("mean: uniform weights over all visible keys")

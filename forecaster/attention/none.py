@@ -8,21 +8,14 @@ from typing import Unpack
 
 from torch import Tensor
 
-from forecaster.attention.base import About, Attention, Effective, Place, Seen
-from forecaster.attention.common.kernels import refuse_mix
+from forecaster.attention.base import About, Attention, Seen
 
 
 class NoAttention(Attention):
     """Returns zeros in the shape of the query for any input."""
 
     about = About(cost="0", weights="nothing", stalls=False, no_export="")
-
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        refuse_mix(place.mix, "attention 'none'")
+    mixes = False
 
     def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
         return query.new_zeros(query.shape)
-
-    def amounts_to(self) -> Effective:
-        return Effective("none: adds nothing to its layer")

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen
-from forecaster.attention.common.definitions import attend, visible
+from forecaster.attention.common.definitions import attend, real_keys
 from forecaster.attention.common.draws import DrawingAttention
 from forecaster.attention.common.kernels import (
     accumulator,
@@ -63,33 +63,31 @@ def prob_counts(L: int, S: int, factor: int) -> tuple[int, int]:
 
 
 def definition(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H S E"],
-    v: Float[Tensor, "B H S Ev"],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     *,
-    factor: int = 5,
+    seen: Tensor,
     causal: bool = False,
-    sample_index: Int[Tensor, "L U"] | None = None,
+    factor: int = 5,
+    sample_index: Tensor | None = None,
     variant: Variant = "paper",
-    key_mask: Bool[Tensor, "B S"] | None = None,
     scale: float | None = None,
-    seed: int = 0,
-) -> Float[Tensor, "B H L Ev"]:
+) -> Tensor:
     """Equations 2 to 4 and algorithm 1, with all scores and both outputs of every query."""
     L, S = q.shape[2], k.shape[2]
     u, U = prob_counts(L, S, factor)
-    sample = draw_sample(L, S, U, seed) if sample_index is None else sample_index
+    sample = draw_sample(L, S, U, 0) if sample_index is None else sample_index
     index = sample.to(q.device).long().expand(*q.shape[:2], -1, -1)
-    real = visible(q, k, False, key_mask).expand(*q.shape[:2], -1, -1)
+    real = real_keys(seen).expand(*q.shape[:2], L, -1)
     scores, drawn = (q @ k.mT).detach().gather(3, index), real.gather(3, index)
     count = (drawn if variant == "paper" else real).sum(3).clamp(min=1)
     highest = scores.masked_fill(~drawn, -math.inf).amax(3)
     measure = highest - (scores * drawn).sum(3) / count
     rank = measure.argsort(dim=2, descending=True, stable=True).argsort(dim=2)
-    seen = visible(q, k, causal, key_mask)
-    total = seen.to(v.dtype) @ v
     n = 1 if causal and variant == "informer2020" else seen.sum(3, keepdim=True).clamp(min=1)
-    return torch.where(rank[..., None] < u, attend(q, k, v, seen, scale), total / n)
+    lazy = seen.to(v.dtype) @ v / n
+    return torch.where(rank[..., None] < u, attend(q, k, v, seen, scale), lazy)
 
 
 def prob_sparse_attention(
@@ -255,9 +253,8 @@ def _measure(
     at_once = _SCORES if q.device.type == "cpu" else 4 * _SCORES
     measure = torch.empty(B, H, L, dtype=kind, device=q.device)
     sampled_scores = _SampledScores(sample, k.shape[2], kind)
-    exporting = torch.compiler.is_exporting()  # for any number of series: all at once
-    whole = (slice(None), slice(None))
-    for part in [whole] if exporting else slices(B, H, sample.numel(), at_once):
+    exporting = torch.compiler.is_exporting()  # then one part holds all
+    for part in slices(B, H, sample.numel(), at_once):
         scores = sampled_scores(q[part].to(kind), k[part].to(kind))
         if key_mask is None:
             mean = scores.sum(3) / (sample.shape[1] if variant == "paper" else k.shape[2])

@@ -22,8 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from forecaster.attention.base import About, Attention, Call, Core, Draw, Effective, Place, Seen
-from forecaster.attention.common.kernels import refuse_mix
+from forecaster.attention.base import About, Attention, Call, Core, Draw, Place, Seen
 from forecaster.attention.full import definition as definition
 from forecaster.attention.full import full_attention
 from forecaster.base.shapes import Bool, Float
@@ -62,10 +61,10 @@ class SingleHeadAttention(Attention):
         weights="content", stalls=False, no_export="",
     )  # fmt: skip
     core = Core("every pair of steps", _call)
+    mixes = False
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        refuse_mix(place.mix, "attention 'single'")
         D = place.width
         self.query_projection = nn.Linear(D, D)
         self.query_norm = nn.LayerNorm(D, eps=1e-12)
@@ -83,11 +82,6 @@ class SingleHeadAttention(Attention):
         kind = q.dtype  # autocast may have lowered it
         q, k, v = (x.to(kind)[:, None] for x in (q, k, v))
         return single_head_attention(q, k, v, **seen)[:, 0]
-
-    def amounts_to(self) -> Effective:
-        return Effective(
-            f"single: one head of width {self.place.width} sees all {self.place.key_length} keys"
-        )
 
     def _normalise(self, x: Tensor) -> Tensor:
         norm = self.query_norm

@@ -23,8 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from forecaster.attention.base import About, Attention, Call, Core, Draw, Effective, Place, Seen
-from forecaster.attention.common.definitions import visible
+from forecaster.attention.base import About, Attention, Call, Core, Draw, Place, Seen
 from forecaster.attention.common.kernels import accumulator, check_visibility
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.base.shapes import Bool, Float
@@ -34,15 +33,9 @@ LONGEST = 2048
 """The largest number of positions, with 4 million weights for each head."""
 
 
-def definition(
-    v: Float[Tensor, "B H S Ev"],
-    A: Float[Tensor, "H L S"],
-    *,
-    causal: bool = False,
-    key_mask: Bool[Tensor, "B S"] | None = None,
-) -> Float[Tensor, "B H L Ev"]:
+def definition(v: Tensor, A: Tensor, *, seen: Tensor) -> Tensor:
     """out_i = Σ_j softplus(A_ij) v_j / Σ_j softplus(A_ij), with weights for each series."""
-    weights = A.exp().log1p() * visible(A.expand(len(v), -1, -1, -1), v, causal, key_mask)
+    weights = A.exp().log1p() * seen
     total = weights.sum(3, keepdim=True)
     return weights / (total + (total == 0)) @ v
 
@@ -121,7 +114,3 @@ class StaticAttention(Attention):
         out = static_attention(v, self.scores[:, :L, :S], **seen)
         projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
         return projected
-
-    def amounts_to(self) -> Effective:
-        L, S = self.place.query_length, self.place.key_length
-        return Effective(f"static: {L} x {S} learned weights a head, the same for every series")

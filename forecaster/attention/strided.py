@@ -26,15 +26,14 @@ import torch
 from torch import Tensor
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
-from forecaster.attention.common.definitions import attend, positions, visible
+from forecaster.attention.common.definitions import attend, positions
 from forecaster.attention.common.flex import flex_pattern, suits_flex
-from forecaster.attention.common.kernels import at_least_one, check_one_of
+from forecaster.attention.common.kernels import at_least_one, check_one_of, check_self_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.patterns import (
     KeyTiles,
     SelfTiles,
     Strip,
-    check_self_inputs,
     masked_attention,
     pattern_mask,
     tiled_attention,
@@ -67,19 +66,18 @@ class StridedPattern:
 
 
 def definition(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H S E"],
-    v: Float[Tensor, "B H S Ev"],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     *,
+    seen: Tensor,
     stride: int,
-    causal: bool = True,
     pattern: Keys = "merged",
-    key_mask: Bool[Tensor, "B S"] | None = None,
     scale: float | None = None,
-) -> Float[Tensor, "B H L Ev"]:
+) -> Tensor:
     """Full attention over the j with d < l, or d mod l = 0, or either."""
-    seen = StridedPattern(stride, causal, pattern)(*positions(q.shape[2], k.shape[2], q.device))
-    return attend(q, k, v, seen & visible(q, k, causal, key_mask), scale)
+    shown = StridedPattern(stride, False, pattern)(*positions(q.shape[2], k.shape[2], q.device))
+    return attend(q, k, v, seen & shown, scale)
 
 
 def strided_attention(

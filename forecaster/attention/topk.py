@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen
-from forecaster.attention.common.definitions import attend, visible
+from forecaster.attention.common.definitions import attend
 from forecaster.attention.common.kernels import (
     accumulator,
     at_least_one,
@@ -50,17 +50,9 @@ Block = tuple[slice, slice, slice]  # of series, heads and queries
 
 
 def definition(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H S E"],
-    v: Float[Tensor, "B H S Ev"],
-    *,
-    topk: int = 8,
-    causal: bool = False,
-    key_mask: Bool[Tensor, "B S"] | None = None,
-    scale: float | None = None,
-) -> Float[Tensor, "B H L Ev"]:
+    q: Tensor, k: Tensor, v: Tensor, *, seen: Tensor, topk: int = 8, scale: float | None = None
+) -> Tensor:
     """Full attention over the visible keys with s_ij >= t_i, the k-th largest s_ij of the row."""
-    seen = visible(q, k, causal, key_mask)
     scores = (q @ k.mT).detach().masked_fill(~seen, -math.inf)
     threshold = scores.topk(min(topk, k.shape[2])).values[..., -1:]
     return attend(q, k, v, seen & (scores >= threshold), scale)

@@ -1,7 +1,8 @@
 """What the definitions share: all scores at once, in plain operations that autograd can go through.
 
-The file of each mechanism holds its `definition`: the formula in a few slow lines, with the
-arguments of the function. The function must give the same numbers and gradients.
+The file of each mechanism holds its `definition`: the formula in a few slow lines. It takes what
+the function takes, but `seen` (B or 1, 1, L, S), which keys each query sees, in place of `causal`
+and `key_mask`. The function must give the same numbers and gradients.
 """
 
 import torch
@@ -10,16 +11,9 @@ from torch import Tensor
 from forecaster.base.shapes import Bool, Float
 
 
-def visible(
-    q: Float[Tensor, "B H L _"],
-    k: Float[Tensor, "B H S _"],
-    causal: bool,
-    key_mask: Bool[Tensor, "B S"] | None,
-) -> Bool[Tensor, "#B 1 L S"]:
-    """Which keys each query sees: the real ones, and if `causal` none after it."""
-    seen = torch.ones(1, 1, q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
-    seen = seen.tril() if causal else seen
-    return seen if key_mask is None else seen & key_mask[:, None, None]
+def real_keys(seen: Tensor) -> Tensor:
+    """Which keys are real, (B or 1, 1, 1, S): every real key is seen, if only by its own step."""
+    return seen.any(2, keepdim=True)
 
 
 def positions(L: int, S: int, device: torch.device) -> tuple[Tensor, Tensor]:

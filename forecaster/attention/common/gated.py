@@ -41,6 +41,8 @@ class GatedUnit(SelfAttention):
     `rotary` (whether queries and keys encode their position) and `gau_replaces_ffn`.
     """
 
+    mixes = False
+
     def __init__(
         self,
         place: Place,

@@ -57,6 +57,18 @@ def check_inputs(
     check_visibility(q.shape[0], q.shape[2], k.shape[2], causal, key_mask)
 
 
+def check_self_inputs(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None
+) -> None:
+    """`check_inputs`, and raise ValueError unless there are as many keys as queries."""
+    check_inputs(q, k, v, causal, key_mask)
+    if q.shape[2] != k.shape[2]:
+        raise ValueError(
+            "the mechanism relates a series to itself and needs as many keys as queries, got "
+            f"{q.shape[2]} queries, {k.shape[2]} keys"
+        )
+
+
 def check_visibility(
     batch: int, queries: int, keys: int, causal: bool, key_mask: Tensor | None
 ) -> None:
@@ -127,15 +139,6 @@ def visible_keys(causal: bool, key_mask: Tensor | None) -> Tensor | None:
         steps = torch.arange(key_mask.shape[1], device=key_mask.device)
         visible = visible & (steps <= steps[:, None])
     return visible
-
-
-def refuse_mix(mix: bool, who: str) -> None:
-    """Raise ValueError when `mix` is set for a mechanism that does not use the model's heads."""
-    if mix:
-        raise ValueError(
-            f"{who} does not use the model's heads and cannot mix them with time: set "
-            "model.mix=false"
-        )
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:

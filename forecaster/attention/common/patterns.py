@@ -17,7 +17,6 @@ from torch.autograd.function import once_differentiable
 
 from forecaster.attention.common.kernels import (
     accumulator,
-    check_inputs,
     outside_graphs,
     softmax_attention,
     visible_keys,
@@ -30,18 +29,6 @@ KEPT = 32
 
 Pattern = Callable[[Tensor, Tensor], Tensor]
 """Whether query i sees key j: for integer tensors i, j that broadcast, a bool tensor. Hashable."""
-
-
-def check_self_inputs(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None
-) -> None:
-    """`check_inputs`, and raise ValueError unless there are as many keys as queries."""
-    check_inputs(q, k, v, causal, key_mask)
-    if q.shape[2] != k.shape[2]:
-        raise ValueError(
-            "the pattern relates a series to itself and needs as many keys as queries, got "
-            f"{q.shape[2]} queries, {k.shape[2]} keys"
-        )
 
 
 def pattern_mask(pattern: Pattern, length: int, device: torch.device) -> Bool[Tensor, "L L"]:
