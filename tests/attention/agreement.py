@@ -1,6 +1,10 @@
 """Compare a fast function with its slow definition, forward and backward."""
 
+import inspect
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,6 +32,30 @@ def inputs(
     return draw(queries, width), draw(keys, width), draw(keys, value_width or width)
 
 
+def visible(L: int, S: int, causal: bool = False, key_mask: Tensor | None = None) -> Tensor:
+    """Which keys each query sees: the real ones, and if `causal` none after it."""
+    seen = torch.ones(1, 1, L, S, dtype=torch.bool)
+    seen = seen.tril() if causal else seen
+    return seen if key_mask is None else seen & key_mask[:, None, None]
+
+
+def defined(definition: Core) -> Core:
+    """A definition that takes `causal` and `key_mask`, as its function does."""
+    signature = inspect.signature(definition)
+
+    def core(
+        *tensors: Tensor, causal: bool = False, key_mask: Tensor | None = None, **options: Any
+    ) -> Tensor:
+        given = signature.bind_partial(*tensors, **options).arguments
+        keys = given["v"].shape[2]
+        queries = given["A"].shape[1] if "A" in given else next(iter(given.values())).shape[2]
+        if "causal" in signature.parameters:
+            options["causal"] = causal
+        return definition(*tensors, seen=visible(queries, keys, causal, key_mask), **options)
+
+    return core
+
+
 def value_and_gradients(core: Core, tensors: Sequence[Tensor]) -> list[Tensor]:
     """The output and the gradients of a loss that weighs every element differently."""
     tensors = [x.detach().requires_grad_() for x in tensors]
@@ -47,3 +75,12 @@ def assert_agree(fast: Core, slow: Core, tensors: Sequence[Tensor], tolerance: f
         assert x.shape == y.shape
         error = (x.double() - y).abs().max()
         assert error <= tolerance * y.abs().max().clamp(min=1.0), f"error {error:.1e}"
+
+
+def run(program: str, *arguments: str) -> list[str]:
+    """The lines that a program prints in a process of its own, where no check of shapes stands
+    before a tracer. Fails when the program does."""
+    command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from forecaster import attention
@@ -18,7 +20,7 @@ from forecaster.attention import full_attention
 from forecaster.attention.common import banded, gated, prefix, tiles
 from forecaster.attention.lsh import bucket_counts, draw_rotations
 
-from .agreement import Core, assert_agree, inputs, value_and_gradients
+from .agreement import Core, assert_agree, defined, inputs, value_and_gradients
 
 Options = dict[str, Any]
 Way = dict[Any, dict[str, Any]]
@@ -253,11 +255,11 @@ CASES = {
     "mean": Case("mean_attention", across=True),
 }  # fmt: skip
 
-every = pytest.mark.parametrize("name", CASES)
 both = pytest.mark.parametrize("causal", [False, True])
 ways = pytest.mark.parametrize(
     ("name", "way"), [(name, n) for name, case in CASES.items() for n in range(len(case.ways))]
 )
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
 def take(name: str, way: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,117 +284,75 @@ def cores(name: str, names: Any, options: Options) -> tuple[Core, Core]:
         return core
 
     file = import_module(f"forecaster.attention.{name.replace('-', '_')}")
-    return of(getattr(attention, CASES[name].function)), of(file.definition)
+    return of(getattr(attention, CASES[name].function)), of(defined(file.definition))
 
 
-def agree(name: str, L: int, S: int, dtype: torch.dtype, options: Options) -> None:
-    tensors, options = CASES[name].build(L, S, dtype, **options)
-    fast, slow = cores(name, tensors, options)
-    tolerance = 1e-9 if dtype is torch.float64 else 1e-4
-    assert_agree(fast, slow, list(tensors.values()), tolerance)
+def turned(x: Tensor) -> Tensor:
+    """The same numbers in another order in memory."""
+    return x.detach().transpose(0, -1).contiguous().transpose(0, -1)
 
 
 @ways
-@both
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_equals_its_definition(
-    name: str,
-    way: int,
-    causal: bool,
-    masked: bool,
-    dtype: torch.dtype,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_equals_its_definition(name: str, way: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and gradient, at lengths around every border of a tile, masked or not, in any order
+    in memory; the arguments stay as they are."""
     take(name, way, monkeypatch)
-    for options in CASES[name].options:
-        mask = MASK[:, :LONG] if masked else None
-        agree(name, LONG, LONG, dtype, {**options, "causal": causal, "key_mask": mask})
+    case = CASES[name]
+    lengths = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 12, LONG, LONG, LONG, 17, 31, 32, 33])
+
+    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
+    @given(
+        lengths,
+        lengths if case.across else st.none(),
+        st.sampled_from(case.options),
+        *[st.booleans()] * 3,
+        st.sampled_from([*TOLERANCE]),
+    )
+    def check(
+        L: int,
+        keys: int | None,
+        options: Options,
+        causal: bool,
+        masked: bool,
+        other: bool,
+        dtype: Any,
+    ) -> None:
+        S = L if keys is None or causal else keys
+        mask = MASK[:, :S].T.clone().T if masked else None
+        options = {**options, "causal": causal, "key_mask": mask}
+        tensors, options = case.build(L, S, dtype, **options)
+        given = [turned(x) for x in tensors.values()] if other else [*tensors.values()]
+        assert_agree(*cores(name, tensors, options), given, TOLERANCE[dtype])
+        for x, y in zip(given, tensors.values(), strict=True):
+            assert torch.equal(x, y)
+
+    check()
+    for options in case.options:  # none is left out
+        for causal in (False, True):
+            tensors, all_options = case.build(
+                LONG, LONG, torch.float64, **options, causal=causal, key_mask=MASK[:, :LONG]
+            )
+            fast, slow = cores(name, tensors, all_options)
+            assert_agree(fast, slow, [*tensors.values()], 1e-9)
 
 
 @ways
 @both
-def test_at_any_length(name: str, way: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    take(name, way, monkeypatch)
-    first = CASES[name].options[0]
-    for L in (1, 2, 3, 4, 5, 7, 8, 9, 12, 17, 31, 32, 33):
-        agree(name, L, L, torch.float64, {**first, "causal": causal})
-
-
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.across])
-def test_with_more_or_fewer_keys_than_queries(name: str) -> None:
-    for L, S in ((7, 13), (13, 7), (1, 5), (5, 1), (3, 29)):
-        for options in CASES[name].options:
-            agree(name, L, S, torch.float64, options)
-        agree(name, L, S, torch.float64, {**CASES[name].options[0], "key_mask": MASK[:, :S]})
-
-
-@ways
-@both
-def test_gradients_by_finite_differences(
-    name: str, way: int, causal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take(name, way, monkeypatch)
-    options = {**CASES[name].options[0], "causal": causal, "key_mask": MASK[:1, :5]}
-    tensors, options = CASES[name].build(5, 5, torch.float64, **options)
-    names, shared = list(tensors), {"query_weight", "A", "kernel", "lam", "bias"}
-    few = [
-        x.detach() if key in shared or "weight" in key or "bias" in key else x.detach()[:1]
-        for key, x in tensors.items()
-    ]
-    fast, _ = cores(name, names, options)
-    assert torch.autograd.gradcheck(fast, [x.requires_grad_() for x in few], fast_mode=True)
-
-
-@ways
-@both
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_near_the_truth(
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_low_precision_is_near_the_truth(
     name: str, way: int, causal: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In half precision, and in float32 where autocast would lower it: sums stay in float32."""
     take(name, way, monkeypatch)
     tensors, options = CASES[name].build(37, 37, dtype, **CASES[name].options[0], causal=causal)
     fast, slow = cores(name, tensors, options)
-    got = value_and_gradients(fast, list(tensors.values()))
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype is torch.float32):
+        got = value_and_gradients(fast, list(tensors.values()))
     want = value_and_gradients(slow, [x.detach().double() for x in tensors.values()])
     for x, y in zip(got, want, strict=True):
-        assert x.dtype is dtype
         error = (x.double() - y).abs().max() / y.abs().max().clamp(min=1.0)
         assert error < 0.05
-
-
-@ways
-@both
-def test_autocast_keeps_sums_and_selections(
-    name: str, way: int, causal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take(name, way, monkeypatch)
-    built = CASES[name].build(37, 37, torch.float32, **CASES[name].options[0], causal=causal)
-    tensors, options = built
-    fast, _ = cores(name, tensors, options)
-    plain = value_and_gradients(fast, list(tensors.values()))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = value_and_gradients(fast, list(tensors.values()))
-    for x, y in zip(mixed, plain, strict=True):
-        torch.testing.assert_close(x.float(), y, atol=0.05, rtol=0.05)
-
-
-@ways
-@both
-def test_strides_change_nothing_and_arguments_stay_as_they_are(
-    name: str, way: int, causal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take(name, way, monkeypatch)
-    options = {**CASES[name].options[0], "causal": causal, "key_mask": MASK[:, :13].T.clone().T}
-    tensors, options = CASES[name].build(13, 13, torch.float64, **options)
-    fast, _ = cores(name, tensors, options)
-    plain = [x.detach().contiguous() for x in tensors.values()]
-    turned = [x.transpose(0, -1).contiguous().transpose(0, -1) for x in plain]
-    results = [value_and_gradients(fast, each) for each in (plain, turned)]
-    for x, y in zip(*results, strict=True):
-        torch.testing.assert_close(x, y, atol=1e-12, rtol=1e-9)
-    for x, y in zip(turned, tensors.values(), strict=True):
-        assert torch.equal(x, y)
+    assert got[0].dtype is dtype
 
 
 @ways
@@ -407,3 +367,73 @@ def test_is_full_attention_at_its_limits(
         fast, _ = cores(name, tensors, options)
         want = full_attention(**tensors, causal=causal)
         torch.testing.assert_close(fast(*tensors.values()), want, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_not_learned_changes_no_other_gradient(name: str) -> None:
+    for options in CASES[name].options:
+        tensors, built = CASES[name].build(LONG, LONG, torch.float64, **options, causal=True)
+        fast, _ = cores(name, tensors, built)
+        whole = value_and_gradients(fast, [*tensors.values()])[1:]
+        for fixed in range(len(tensors)):
+            leaves = [x.detach().requires_grad_(n != fixed) for n, x in enumerate(tensors.values())]
+            out = fast(*leaves)
+            weights = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)
+            (out * weights + 0 * leaves[fixed - 1].sum()).sum().backward()  # type: ignore[no-untyped-call]
+            assert leaves[fixed].grad is None
+            for x, want in zip(leaves, whole, strict=True):
+                if x.requires_grad and want.any():
+                    torch.testing.assert_close(x.grad, want)
+
+
+EXPONENTIAL = {
+    "aft-full": {"form": "pair", "size": 3.0},
+    "aft-local": {"window": 3, "size": 3.0},
+    "aft-conv": {},
+    "aft-simple": {},
+    "fastformer": {"width": 6},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "way"), [(name, n) for name in EXPONENTIAL for n in range(len(CASES[name].ways))]
+)
+@both
+@pytest.mark.parametrize("kind", ["uniform", "rising", "falling", "step", "peak", "cliff"])
+def test_scores_of_any_size(
+    name: str, way: int, causal: bool, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores whose exponentials no single shift can hold in float32, or (cliff) in float64."""
+    take(name, way, monkeypatch)
+    ramp = torch.linspace(-50, 50, 41)[:, None].double()
+    uniform = 100 * torch.rand(41, 3, generator=torch.Generator().manual_seed(3)).double() - 50
+    scores = {
+        "uniform": uniform,
+        "rising": ramp,
+        "falling": -ramp,
+        "step": 50 * ramp.sign(),
+        "peak": 50 - 2 * ramp.abs(),
+        "cliff": 40 * ramp,
+    }[kind]
+    for dtype, tolerance in ((torch.float64, 1e-7), (torch.float32, 1e-3)):
+        tensors, options = CASES[name].build(41, 41, dtype, **EXPONENTIAL[name], causal=causal)
+        if name == "fastformer":  # its scores are w·q and w·k
+            for x in "qk":
+                tensors[x] = (scores / 50).clamp(-1, 1).to(dtype) + 0.05 * tensors[x].detach()
+            for x in ("query_weight", "key_weight"):
+                tensors[x] = torch.full((HEADS, 6), 50 / 6 * 3**0.5, dtype=dtype)
+        else:
+            tensors["k"] = scores[:, : tensors["k"].shape[3]].to(dtype) + tensors["k"].detach()
+        assert_agree(*cores(name, tensors, options), [*tensors.values()], tolerance)
+
+
+@pytest.mark.parametrize("name", ["aft-full", "aft-local", "static"])
+def test_biases_of_the_future_have_no_effect(name: str) -> None:
+    options: Options = {"window": 3} if name == "aft-local" else {}
+    tensors, options = CASES[name].build(9, 9, torch.float64, **options, causal=True)
+    fast, _ = cores(name, tensors, options)
+    *others, bias = (x.detach() for x in tensors.values())
+    t, column = torch.arange(9)[:, None], torch.arange(bias.shape[-1])
+    key = t + column - 2 if name == "aft-local" else column
+    changed = bias.masked_fill((key < 0) | (key > t), 9.0)
+    torch.testing.assert_close(fast(*others, changed), fast(*others, bias))

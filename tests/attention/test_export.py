@@ -1,12 +1,11 @@
 """`About.no_export` agrees with what torch.export and ONNX do."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from forecaster.attention import ATTENTIONS, AttentionChoice, Place
+
+from .agreement import run
 
 OPTIONS = {"prob": {"factor": 1}, "lsh": {"bucket_size": 8}, "topk": {"topk": 2}}
 
@@ -27,7 +26,6 @@ def test_the_form_that_is_exported_equals_the_usual_one(
     torch.testing.assert_close(exported, usual, atol=1e-6, rtol=1e-5)
 
 
-# In a process of its own, because the tracer cannot see through the checks of shapes in tests.
 PROGRAM = """
 import sys
 
@@ -91,10 +89,5 @@ for name in sys.argv[1:]:
 @pytest.mark.timeout(1200)
 def test_what_is_said_to_be_exported_is() -> None:
     """With torch.export and ONNX Runtime, short and long, masked or not, for any batch."""
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM, *ATTENTIONS],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    found = dict(line.split() for line in run.stdout.splitlines())
-    declared = {name: str(not kind.about.no_export) for name, kind in ATTENTIONS.items()}
-    assert found == declared, run.stderr
+    found = dict(line.split() for line in run(PROGRAM, *ATTENTIONS))
+    assert found == {name: str(not kind.about.no_export) for name, kind in ATTENTIONS.items()}

@@ -6,12 +6,6 @@ from forecaster.attention import FullAttention, Place, full_attention
 from .agreement import inputs
 
 
-def test_a_mask_without_holes_is_no_mask() -> None:
-    q, k, v = inputs()
-    mask = torch.ones(2, 7, dtype=torch.bool)
-    assert torch.equal(full_attention(q, k, v, key_mask=mask), full_attention(q, k, v))
-
-
 @pytest.mark.filterwarnings("ignore:.*Profiler clears events")  # of torch 2.10
 def test_unequal_widths_do_not_build_the_matrix() -> None:
     q, k, v = inputs(1, 1, 4096, 4096, width=4, value_width=8, dtype=torch.float32)
@@ -29,9 +23,3 @@ def test_dropout_acts_in_training_only() -> None:
     plain = FullAttention(Place(8, 2, 5, 5)).eval()
     plain.load_state_dict(module.state_dict())
     assert torch.equal(module(x), plain(x))
-
-
-@pytest.mark.parametrize("dropout", [-0.1, 1.0])
-def test_refuses_an_impossible_dropout(dropout: float) -> None:
-    with pytest.raises(ValueError, match=f"dropout must be .* got dropout={dropout}"):
-        FullAttention(Place(8, 2, 5, 5), dropout=dropout)

@@ -14,7 +14,7 @@ from forecaster.attention.logsparse import (
     log_sparse_pattern,
 )
 
-from .agreement import assert_agree, inputs
+from .agreement import assert_agree, defined, inputs
 
 both_directions = pytest.mark.parametrize("causal", [True, False])
 
@@ -26,23 +26,6 @@ def series(length: int = 23, batch: int = 3) -> Tensor:
 def module(length: int = 23, **options: Any) -> LogSparseAttention:
     torch.manual_seed(0)
     return LogSparseAttention(Place(6, 2, length, length), **options).eval()
-
-
-@pytest.mark.parametrize(
-    ("length", "sub_len", "local_len", "distances"),
-    [
-        (1, None, None, [0]),
-        (10, None, 1, [0, 1, 2, 4, 8]),  # the basic set of the paper
-        (10, None, 3, [0, 1, 2, 3, 4, 6]),
-        (12, 4, 1, [0, 1, 2, 4, 5, 6, 8, 9, 10]),
-        (12, 5, 2, [0, 1, 2, 3, 5, 6, 7, 8, 10, 11]),
-        (4096, None, None, [*range(12), *(11 + 2**n for n in range(12))]),
-    ],
-)
-def test_offsets(
-    length: int, sub_len: int | None, local_len: int | None, distances: list[int]
-) -> None:
-    assert log_sparse_offsets(length, sub_len, local_len) == distances
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 16, 17, 257])
@@ -63,36 +46,10 @@ def test_tiles_of_full_size_equal_the_definition(causal: bool) -> None:
         options = {**options, "causal": causal, "key_mask": mask}
         assert_agree(
             lambda *x, options=options: log_sparse_attention(*x, **options),
-            lambda *x, options=options: logsparse.definition(*x, **options),
+            lambda *x, options=options: defined(logsparse.definition)(*x, **options),
             inputs(2, 2, 389, 389),
             1e-9,
         )
-
-
-@pytest.mark.parametrize("length", [1, 2, 5])
-def test_a_series_shorter_than_the_pattern_sees_itself_and_no_future(length: int) -> None:
-    q, k, v = inputs(queries=length, keys=length)
-    out = log_sparse_attention(q, k, v, sub_len=64, local_len=1)
-    torch.testing.assert_close(out[:, :, 0], v[:, :, 0])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"sub_len": 0}, "sub_len must be at least 1, got sub_len=0"),
-        ({"local_len": 0}, "local_len must be at least 1, got local_len=0"),
-        ({"dense_prefix": -1}, "dense_prefix must be at least 0, got dense_prefix=-1"),
-        ({"kernel_size": 0}, "kernel_size must be at least 1, got kernel_size=0"),
-    ],
-)
-def test_refuses_impossible_options(options: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        module(**options)
-
-
-def test_refuses_unequal_lengths() -> None:
-    with pytest.raises(ValueError, match="got 7 queries, 9 keys"):
-        log_sparse_attention(*inputs(queries=7, keys=9), causal=False)
 
 
 @both_directions
@@ -116,23 +73,10 @@ def test_queries_and_keys_are_convolutions_over_time(causal: bool, kernel_size: 
 
     q, k = convolved(attention.query_projection), convolved(attention.key_projection)
     v = attention.value_projection(x).view(3, 11, 2, 3).transpose(1, 2)
-    out = logsparse.definition(q, k, v, causal=causal).transpose(1, 2).flatten(2)
+    out = defined(logsparse.definition)(q, k, v, causal=causal).transpose(1, 2).flatten(2)
     torch.testing.assert_close(
         attention(x, causal=causal), attention.out_projection(out), atol=1e-5, rtol=1e-4
     )
-
-
-@both_directions
-@pytest.mark.parametrize("kernel_size", [3, 6])
-def test_padding_changes_neither_pattern_nor_convolutions(causal: bool, kernel_size: int) -> None:
-    attention, x = module(kernel_size=kernel_size), series()
-    real = torch.arange(23) < torch.tensor([23, 12, 3])[:, None]
-    padded = torch.where(real[..., None], x, 1e3)
-    with torch.no_grad():
-        out = attention(padded, causal=causal, key_mask=real)
-        for b, length in enumerate((23, 12, 3)):
-            alone = attention(x[b : b + 1, :length], causal=causal)
-            torch.testing.assert_close(out[b, :length], alone[0], atol=1e-5, rtol=1e-4)
 
 
 @both_directions

@@ -1,14 +1,11 @@
 """FlexAttention's forward pass on a CPU, which has no backward pass; the GPU tests run both."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from forecaster.attention.common.flex import suits_flex
+from tests.attention.agreement import run
 
-# In a process of its own, because the tracer cannot see through the checks of shapes in tests.
 PROGRAM = """
 import warnings
 
@@ -40,10 +37,7 @@ for causal in (False, True):
 
 @pytest.mark.slow
 def test_sees_what_the_patterns_show() -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
-    )
-    assert len(run.stdout.splitlines()) == 10, run.stderr
+    assert len(run(PROGRAM)) == 10
 
 
 def test_a_cpu_has_better_ways() -> None:

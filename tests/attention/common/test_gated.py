@@ -1,61 +1,103 @@
-"""What the gated units share; the units have their own tests."""
+"""The unit around gau and flash."""
+
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from forecaster.attention import AttentionChoice, Place
-from forecaster.attention.common.gated import RelativeBias, SecondUnit, rotate, saturate
+from forecaster.attention import AttentionChoice, Place, flash, gau
+from forecaster.attention.common.gated import GatedUnit, RelativeBias, SecondUnit, rotate
 from forecaster.model.blocks import DecoderLayer, EncoderLayer, FeedForward
+from tests.attention.agreement import defined
 
 
 def test_rotated_products_depend_on_the_distance_alone() -> None:
     a, b = torch.randn(2, 6, generator=torch.Generator().manual_seed(0)).double()
     steps = torch.arange(9)
-    products = rotate(a.expand(9, -1), steps) @ rotate(b.expand(9, -1), steps).T
+    turned = rotate(b.expand(9, -1), steps)
+    products = rotate(a.expand(9, -1), steps) @ turned.T
     for distance in range(-8, 9):
         diagonal = products.diagonal(distance)
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
     assert products.diagonal(1)[0] != products.diagonal(2)[0]
+    # First half with second half, by position · 10000^(-k / 3).
+    angles = steps[:, None] / 10000.0 ** (torch.arange(3) / 3)
+    pairs = torch.complex(b[:3], b[3:]) * torch.exp(1j * angles)
+    torch.testing.assert_close(turned, torch.cat([pairs.real, pairs.imag], 1).double())
 
 
-def test_rotation_keeps_lengths_and_leaves_step_zero_alone() -> None:
-    x = torch.randn(3, 9, 6, generator=torch.Generator().manual_seed(0)).double()
-    turned = rotate(x, torch.arange(9))
-    torch.testing.assert_close(turned.norm(dim=2), x.norm(dim=2))
-    assert torch.equal(turned[:, 0], x[:, 0])
-    # First half with second half; the first pair turns by one radian a step.
-    torch.testing.assert_close(
-        turned[:, 1, 0],
-        x[:, 1, 0] * torch.tensor(1.0).double().cos()
-        - x[:, 1, 3] * torch.tensor(1.0).double().sin(),
-    )
-
-
-@pytest.mark.parametrize(("length", "parameters"), [(512, 1023), (513, 16)])
-def test_long_biases_come_from_two_vectors(length: int, parameters: int) -> None:
+@pytest.mark.parametrize(("length", "shape"), [(512, (1023,)), (513, (2, 128))])
+def test_long_biases_come_from_two_vectors(length: int, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    bias = RelativeBias(length, 8)
-    assert sum(p.numel() for p in bias.parameters()) == parameters
-    assert bias().shape == (2 * length - 1,)
-    assert 0.01 < bias().std() < 0.03
+    bias = RelativeBias(length, 128)
+    assert bias.weight.shape == shape
+    w = bias().detach()
+    assert w.shape == (2 * length - 1,)
+    assert 0.01 < w.std() < 0.04
+    if len(shape) == 2:
+        steps = torch.arange(length)
+        a, b = (rotate(x.expand(length, -1), steps) for x in bias.weight.detach())
+        wanted = w[steps - steps[:, None] + length - 1]
+        torch.testing.assert_close(wanted, a @ b.T, atol=1e-5, rtol=0)
 
 
-def test_float16_saturates_where_it_would_overflow() -> None:
-    big = torch.tensor([torch.inf, -torch.inf, 1.0], dtype=torch.float16)
-    assert saturate(big).tolist() == [65504.0, -65504.0, 1.0]
-    assert torch.equal(saturate(big.float()), big.float())
-
-
+@pytest.mark.parametrize("rotary", [False, True])
 @pytest.mark.parametrize("name", ["gau", "flash"])
+def test_the_unit_is_its_formula(name: str, rotary: bool) -> None:
+    torch.manual_seed(0)
+    own: dict[str, Any] = {} if name == "gau" else {"chunk_size": 8, "linear_scale": 0.5}
+    options = {"key_width": 4, "rotary": rotary, **own}
+    unit, x = AttentionChoice(name, options).build(Place(6, 2, 23, 23)), torch.randn(3, 23, 6)
+    assert isinstance(unit, GatedUnit)
+    torch.nn.init.normal_(unit.beta)
+    u, v, z = (
+        F.silu(layer(x))
+        for layer in (unit.gate_projection, unit.value_projection, unit.shared_projection)
+    )
+    steps = torch.arange(23)
+    copies = [
+        (rotate(each, steps) if rotary else each)[:, None]
+        for each in (gamma * z + beta for gamma, beta in zip(unit.gamma, unit.beta, strict=True))
+    ]
+    bias = unit.relative_bias()
+    if name == "gau":
+        out = defined(gau.definition)(*copies, v[:, None], relative_bias=bias, causal=True)
+    else:
+        quad_q, lin_q, quad_k, lin_k = copies
+        bias = bias[steps[:8] - steps[:8, None] + 7]
+        tensors = quad_q, quad_k, lin_q, lin_k, v[:, None]
+        out = defined(flash.definition)(*tensors, bias=bias, causal=True, **own)
+    want: Tensor = unit.out_projection(u * out[:, 0])
+    torch.testing.assert_close(unit(x, causal=True), want, atol=1e-6, rtol=1e-5)
+
+
+def test_gamma_starts_where_the_option_says() -> None:
+    for start, option in ((1.0, "one"), (0.0, "paper")):
+        unit = AttentionChoice("gau", {"gamma_init": option}).build(Place(6, 2, 7, 7))
+        assert isinstance(unit, GatedUnit)
+        assert abs(unit.gamma.mean() - start) < 0.01
+        assert 0.01 < unit.gamma.std() < 0.03
+        assert (unit.beta == 0).all()
+
+
+OWN = {"gau": {"normalizer": "ns"}, "flash": {"chunk_size": 4, "linear_scale": 0.5}}
+
+
+@pytest.mark.parametrize("name", OWN)
 def test_a_second_unit_stands_for_the_feed_forward(name: str) -> None:
     torch.manual_seed(0)
-    plain, paired = (
-        AttentionChoice(name, {"gau_replaces_ffn": replaces}) for replaces in (False, True)
-    )
+    plain = AttentionChoice(name, {})
+    paired = AttentionChoice(name, {"gau_replaces_ffn": True, "key_width": 4, **OWN[name]})
     place = Place(8, 2, 7, 7)
     assert isinstance(EncoderLayer(plain.build(place), 16, 0.0).feed_forward, FeedForward)
     layer = EncoderLayer(paired.build(place), 16, 0.0)
     assert isinstance(layer.feed_forward, SecondUnit)
+    second = layer.feed_forward.attention
+    assert {option: getattr(second, option) for option in OWN[name]} == OWN[name]
+    assert second.gamma.shape[1] == 4
+    assert second.feed_forward() is None
     assert layer(torch.randn(2, 7, 8)).shape == (2, 7, 8)
 
     cross = AttentionChoice("full").build(Place(8, 2, 7, 5, role="cross"))

@@ -1,11 +1,7 @@
-import re
-
-import pytest
 import torch
 from torch import Tensor
 
 from forecaster.attention import FullAttention, Place
-from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.full import definition
 
 WIDTH, HEADS = 6, 3
@@ -42,20 +38,3 @@ def test_mix_reads_heads_and_times_in_the_order_of_informer2020() -> None:
     want = attention.out_projection(buffer.view(2, 5, WIDTH))
     torch.testing.assert_close(attention(query, context), want)
     assert not torch.allclose(want, module()(query, context))
-
-
-def test_merging_undoes_splitting() -> None:
-    x = torch.arange(2 * 5 * WIDTH).float().view(2, 5, WIDTH)
-    assert split_heads(x, HEADS)[1, 2, 4].tolist() == x[1, 4, 4:6].tolist()
-    assert torch.equal(merge_heads(split_heads(x, HEADS)), x)
-
-
-def test_without_context_a_series_attends_to_itself() -> None:
-    x = torch.randn(2, 5, WIDTH).double()
-    assert torch.equal(module()(x), module()(x, x))
-
-
-@pytest.mark.parametrize("shape", [(2, 7, 5), (3, 7, 6), (7, 6)])
-def test_refuses_a_context_that_does_not_fit(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=re.escape(f"length, 6), got {shape}")):
-        module().check_call(torch.zeros(2, 5, WIDTH), torch.zeros(shape), False, None)

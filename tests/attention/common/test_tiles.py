@@ -39,36 +39,6 @@ def test_the_private_operators_and_the_public_ones_agree(
         torch.testing.assert_close(x, y, atol=1e-12, rtol=1e-10)
 
 
-@pytest.mark.parametrize("value_width", [3, 8])
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_part_that_sees_all_is_full_attention(value_width: int, causal: bool) -> None:
-    q, k, v, grad = draws(value_width)
-    q, k, v = (x.requires_grad_() for x in (q, k, v))
-    scores = 0.7 * q @ k.mT
-    if causal:
-        scores = scores.masked_fill(torch.ones(5, 5).triu(1) > 0, -torch.inf)
-    out = scores.softmax(3) @ v
-    want = [out, scores.logsumexp(3), *torch.autograd.grad(out, (q, k, v), grad)]
-    for x, y in zip(everything(q, k, v, grad, causal=causal), want, strict=True):
-        torch.testing.assert_close(x, y.detach(), atol=1e-12, rtol=1e-10)
-
-
-def test_parts_merge_to_the_whole_forward_and_backward() -> None:
-    q, k, v, grad = draws()
-    o, z, *whole = everything(q, k, v, grad)
-    halves = [(k[:, :, part], v[:, :, part]) for part in (slice(0, 2), slice(2, 5))]
-    (o1, z1), (o2, z2) = (softmax_part(q, *half, scale=0.7) for half in halves)
-    merged, merged_z = merge(o1, z1, o2, z2)
-    torch.testing.assert_close(merged, o, atol=1e-12, rtol=1e-10)
-    torch.testing.assert_close(merged_z, z, atol=1e-12, rtol=1e-10)
-    first, second = (
-        softmax_part_backward(grad, q, *half, merged, merged_z, scale=0.7) for half in halves
-    )
-    torch.testing.assert_close(first[0] + second[0], whole[0], atol=1e-12, rtol=1e-10)
-    for x, y, whole_gradient in zip(first[1:], second[1:], whole[1:], strict=True):
-        torch.testing.assert_close(torch.cat([x, y], 2), whole_gradient, atol=1e-12, rtol=1e-10)
-
-
 @pytest.mark.parametrize("hidden_first", [False, True])
 def test_a_hidden_part_adds_exactly_nothing(hidden_first: bool) -> None:
     q, k, v, _ = draws()
@@ -97,10 +67,3 @@ def test_hidden_keys_have_no_weight_and_no_gradient(
     for x, y in zip(got[3:], want[3:], strict=True):
         assert (x[:, :, ~real] == 0).all()
         torch.testing.assert_close(x[:, :, real], y, atol=1e-12, rtol=1e-10)
-
-
-def test_strides_do_not_matter() -> None:
-    plain = everything(*draws())
-    turned = everything(*(x.mT.contiguous().mT for x in draws()))
-    for x, y in zip(turned, plain, strict=True):
-        torch.testing.assert_close(x, y, atol=1e-12, rtol=1e-10)
