@@ -21,33 +21,34 @@ themselves and, for L < S', hides everything from row 0; here a row always sees 
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen, SelfAttention
 from forecaster.attention.common.definitions import attend, positions
 from forecaster.attention.common.flex import flex_pattern, suits_flex
-from forecaster.attention.common.kernels import (
-    accumulator,
-    at_least_one,
-    check_self_inputs,
-    outside_graphs,
-    visible_keys,
-)
+from forecaster.attention.common.kernels import at_least_one, check_self_inputs
 from forecaster.attention.common.multihead import merge_heads, split_heads
-from forecaster.attention.common.patterns import masked_attention, pattern_mask
-from forecaster.attention.common.tiles import HIDDEN, softmax_part, softmax_part_backward
+from forecaster.attention.common.patterns import (
+    KeyTiles,
+    Part,
+    Strip,
+    masked_attention,
+    pattern_mask,
+    tiled_attention,
+    windows,
+)
+from forecaster.attention.common.tiles import HIDDEN
 from forecaster.base.shapes import Bool, Float
 
 _DENSE = {"cpu": 384, "gpu": 2048}  # steps up to which one masked call is at least as fast
-_CHUNK = {"cpu": 1 << 19, "gpu": 1 << 24}  # elements of q worked on at a time, to stay in caches
+_AT_ONCE = 1 << 19  # elements of q compared with one distance at a time, to stay in a cache
 _BLOCK, _TALLEST = 32, 512  # queries of the smallest and the largest tile
 _SLICE = 12  # a distance computed alone costs as much as this many more keys of a tile
 
@@ -135,21 +136,32 @@ def log_sparse_attention(
     L = q.shape[2]
     pattern = log_sparse_pattern(L, sub_len, local_len, dense_prefix, causal)
     scale = q.shape[3] ** -0.5 if scale is None else scale
-    if _DENSE[_machine(q)] >= L:
+    if _DENSE["cpu" if q.device.type == "cpu" else "gpu"] >= L:
         visible = pattern_mask(pattern, L, q.device)
         return masked_attention(q, k, v, visible, key_mask, scale)
     if suits_flex(q, v, key_mask):
         return flex_pattern(q, k, v, pattern, scale)
-    real = visible_keys(False, key_mask)
-    attend = outside_graphs(_LogSparse.apply)  # loops over chunks and distances
-    kind = accumulator(q.dtype)
-    out: Tensor = attend(
-        *(_with_whole_rows(x.to(kind)) for x in (q, k, v)),
-        None if real is None else real[:, 0],
-        pattern,
-        scale,
+    height, reach, far = _plan(L, pattern)
+    spaced = replace(pattern, dense_prefix=0)
+    rows = max(1, _AT_ONCE // (q.shape[0] * q.shape[1] * q.shape[3]))
+
+    def near(i: Tensor, j: Tensor) -> Tensor:
+        return spaced(i, j) & ((i - j).abs() <= reach)
+
+    def parts(strip: Strip) -> list[Part]:
+        found = windows(strip, q, height, reach, causal, near)
+        for start in range(0, L, rows):
+            for d in far:
+                first, stop = max(start, d), min(start + rows, L, L + d)
+                if first < stop:
+                    found.append(_Distance(strip, slice(first, stop), d))
+        for start in range(0, pattern.dense_prefix, _TALLEST):
+            found.append(_Prefix(strip, start, pattern))
+        return found
+
+    return tiled_attention(
+        q, k, v, parts, block=height, margin=reach, scale=scale, key_mask=key_mask
     )
-    return out.to(v.dtype)
 
 
 class LogSparseAttention(SelfAttention):
@@ -211,177 +223,6 @@ class LogSparseAttention(SelfAttention):
         return Effective(f"logsparse: {seen} of {L} distances visible")
 
 
-class _LogSparse(torch.autograd.Function):
-    """Near keys in tiles along the diagonal, far distances one by one, merged exactly.
-
-    A row is a softmax over one score for each far distance and z', the log-sum-exp of its scores in
-    the tile. The backward pass recomputes the scores and uses the output and the z of all scores.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        real: Tensor | None,
-        pattern: LogSparsePattern,
-        scale: float,
-    ) -> Tensor:
-        out, z = torch.empty_like(v), q.new_empty(q.shape[:3])
-        for chunk in _chunks(q, pattern):
-            bias = chunk.bias(pattern, real, q)
-            tiles = chunk.queries(q), chunk.keys(k), chunk.keys(v)
-            o, near = (chunk.join(x) for x in softmax_part(*tiles, scale=scale, bias=bias))
-            scores = torch.cat([near[None], chunk.far_scores(q, k, real, scale)])
-            top = scores.amax(0)
-            weights = _exp(scores - top)
-            total = weights.sum(0)
-            weights = (weights / total)[..., None]
-            z[:, :, chunk.rows] = total.log_().add_(top)
-            torch.mul(o, weights[0], out=out[:, :, chunk.rows])
-            for n, (i, j) in enumerate(chunk.far, 1):
-                out[:, :, i].addcmul_(weights[n, :, :, chunk.inside(i)], v[:, :, j])
-        if real is not None:
-            empty = z < HIDDEN / 2
-            out.masked_fill_(empty[..., None], 0.0)
-            z.masked_fill_(empty, 0.0)  # so that no key has weight in the backward pass
-        ctx.save_for_backward(q, k, v, real, out, z)
-        ctx.pattern, ctx.scale = pattern, scale
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, real, out, z = ctx.saved_tensors
-        scale: float = ctx.scale
-        grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        for chunk in _chunks(q, ctx.pattern):
-            near = softmax_part_backward(
-                chunk.queries(grad),
-                chunk.queries(q),
-                chunk.keys(k),
-                chunk.keys(v),
-                chunk.queries(out),
-                chunk.queries(z),
-                scale=scale,
-                bias=chunk.bias(ctx.pattern, real, q),
-            )
-            grad_q[:, :, chunk.rows] = chunk.join(near[0])
-            chunk.add_keys(grad_k, near[1])
-            chunk.add_keys(grad_v, near[2])
-            mean = _dot(grad[:, :, chunk.rows], out[:, :, chunk.rows])
-            weights = _exp(chunk.far_scores(q, k, real, scale) - z[:, :, chunk.rows])[..., None]
-            for n, (i, j) in enumerate(chunk.far):
-                weight = weights[n, :, :, chunk.inside(i)]
-                slope = _dot(grad[:, :, i], v[:, :, j]) - mean[:, :, chunk.inside(i)]
-                slope = slope[..., None].mul_(weight).mul_(scale)
-                grad_q[:, :, i].addcmul_(slope, k[:, :, j])
-                grad_k[:, :, j].addcmul_(slope, q[:, :, i])
-                grad_v[:, :, j].addcmul_(weight, grad[:, :, i])
-        return grad_q, grad_k, grad_v, None, None, None
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    """Some blocks of queries, each with a tile of near keys, and their far keys.
-
-    The chunk has `blocks` blocks of `height` queries, from step `start` on. The tile of block n has
-    the `width` keys from `first` + n·`height` on, of which only those within `reach` or in the
-    dense prefix are visible. `far` holds the steps of queries and of keys for every far distance.
-    """
-
-    start: int
-    height: int
-    blocks: int
-    first: int
-    width: int
-    reach: int
-    far: list[tuple[slice, slice]]
-
-    @property
-    def rows(self) -> slice:
-        return slice(self.start, self.start + self.blocks * self.height)
-
-    def inside(self, steps: slice) -> slice:
-        """The same steps, counted from the first step of the chunk."""
-        return slice(steps.start - self.start, steps.stop - self.start)
-
-    def queries(self, x: Tensor) -> Tensor:
-        """(B·blocks, H, height, ...) from (B, H, L, ...)."""
-        tiles: Tensor = x[:, :, self.rows].unflatten(2, (self.blocks, self.height))
-        return tiles.transpose(1, 2).flatten(0, 1)
-
-    def join(self, tiles: Tensor) -> Tensor:
-        """(B, H, rows, ...) from (B·blocks, H, rows of a tile, ...)."""
-        rows: Tensor = tiles.unflatten(0, (-1, self.blocks)).transpose(1, 2)
-        return rows.flatten(2, 3)
-
-    def keys(self, x: Tensor) -> Tensor:
-        """(B·blocks, H, width, ...) from (B, H, L, ...)."""
-        steps = x[:, :, self.first : self.first + self.width + (self.blocks - 1) * self.height]
-        tiles = steps.unfold(2, self.width, self.height).movedim(-1, 3)
-        return tiles.transpose(1, 2).flatten(0, 1)
-
-    def add_keys(self, total: Tensor, tiles: Tensor) -> None:
-        """Add (B·blocks, H, width, E) to (B, H, L, E) at the steps from which `keys` takes them.
-
-        Tiles overlap, but pieces as long as the distance between tiles do not.
-        """
-        for begin in range(0, self.width, self.height):
-            piece = self.join(tiles[:, :, begin : begin + self.height])
-            at = self.first + begin
-            total[:, :, at : at + piece.shape[2]] += piece
-
-    def bias(self, pattern: LogSparsePattern, real: Tensor | None, like: Tensor) -> Tensor:
-        """The bias on the scores of the tiles; it broadcasts to (B·blocks, H, height, width)."""
-        i = torch.arange(self.start, self.start + self.height, device=like.device)[:, None]
-        j = torch.arange(self.first, self.first + self.width, device=like.device)
-        near = (i - j).abs() <= self.reach
-        if pattern.dense_prefix:
-            near |= (i < pattern.dense_prefix) & (j < pattern.dense_prefix)
-        visible = (near & pattern(i, j))[None, None]
-        if real is not None:
-            visible = visible & self.keys(real)[:, :, None]
-        return (~visible).to(like.dtype).mul_(HIDDEN)
-
-    def far_scores(self, q: Tensor, k: Tensor, real: Tensor | None, scale: float) -> Tensor:
-        """(far distances, B, H, rows), HIDDEN where the key does not exist or is masked."""
-        rows = self.blocks * self.height
-        scores = q.new_full((len(self.far), *q.shape[:2], rows), HIDDEN)
-        for n, (i, j) in enumerate(self.far):
-            score = _dot(q[:, :, i], k[:, :, j]).mul_(scale)
-            if real is not None:
-                score.masked_fill_(~real[:, :, j], HIDDEN)
-            scores[n, :, :, self.inside(i)] = score
-        return scores
-
-
-def _chunks(q: Tensor, pattern: LogSparsePattern) -> Iterator[_Chunk]:
-    """Yield all rows in chunks. A tile cut short by an end of the series gets its own chunk."""
-    B, H, L, E = q.shape
-    height, reach, distances = _plan(L, pattern)
-    prefix, ahead = pattern.dense_prefix, 0 if pattern.causal else reach
-    at_once = max(1, _CHUNK[_machine(q)] // (B * H * E * height))
-    start = 0
-    while start < L:
-        rows, blocks = min(height, L - start), 1
-        if start < prefix:
-            rows = min(_TALLEST, prefix - start)
-        elif reach <= start <= L - height - ahead:
-            blocks = min(at_once, (L - ahead - start) // height)
-        first = 0 if start < prefix else max(0, start - reach)
-        last = min(L, max(prefix, start + rows + ahead))
-        stop = start + blocks * rows
-        far = []
-        for d in distances:  # from query i to key i - d, but not within the dense prefix
-            i = range(max(start, d, prefix + min(d, 0)), min(stop, L + min(d, 0)))
-            if i:
-                far.append((slice(i.start, i.stop), slice(i.start - d, i.stop - d)))
-        yield _Chunk(start, rows, blocks, first, last - first, reach, far)
-        start = stop
-
-
 @lru_cache(maxsize=64)
 def _plan(L: int, pattern: LogSparsePattern) -> tuple[int, int, tuple[int, ...]]:
     """The height and the reach of the tiles and the distances beyond, at the lowest total cost.
@@ -403,20 +244,62 @@ def _plan(L: int, pattern: LogSparsePattern) -> tuple[int, int, tuple[int, ...]]
     return height, reach, tuple(far if pattern.causal else far + [-d for d in far])
 
 
-def _with_whole_rows(x: Tensor) -> Tensor:
-    """x with a contiguous last axis, as the fused kernel requires."""
-    return x if x.stride(-1) == 1 else x.contiguous()
+@dataclass(frozen=True)
+class _Distance(Part):
+    """The queries `rows` of every series, each with the key `distance` steps before it."""
+
+    strip: Strip
+    rows: slice
+    distance: int
+
+    def queries(self, strip: Tensor) -> Tensor:
+        return self.strip.series(strip)[:, self.rows]
+
+    def keys(self, strip: Tensor) -> Tensor:
+        rows, d = self.rows, self.distance
+        return self.strip.series(strip)[:, rows.start - d : rows.stop - d]
+
+    def attend(self, strips: Sequence[Tensor], real: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        q, k, v = strips
+        scores = (self.queries(q) * self.keys(k)).sum(-1).mul_(scale)
+        return self.keys(v), scores.masked_fill_(~self.keys(real), HIDDEN)
+
+    def add_gradients(
+        self, into: Sequence[Tensor], saved: Sequence[Tensor], real: Tensor, scale: float
+    ) -> None:
+        grad, q, k, v, _, z, product = saved
+        values, scores = self.attend((q, k, v), real, scale)
+        behind, g = scores.sub_(self.queries(z))[..., None], self.queries(grad)
+        weights = behind.clamp(min=-80.0).exp_() * (behind > -80.0)  # exp is slow below
+        slopes = (g * values).sum(-1).sub_(self.queries(product))
+        slopes = slopes.mul_(scale)[..., None].mul_(weights)
+        self.queries(into[0]).addcmul_(slopes, self.keys(k))
+        self.keys(into[1]).addcmul_(slopes, self.queries(q))
+        self.keys(into[2]).addcmul_(weights, g)
 
 
-def _machine(x: Tensor) -> str:
-    return "cpu" if x.device.type == "cpu" else "gpu"
+@dataclass(frozen=True)
+class _Prefix(KeyTiles):
+    """Rows of the dense prefix from `start` on, with the keys of it that they see in it alone."""
 
+    triangular = False
 
-def _dot(x: Tensor, y: Tensor) -> Tensor:
-    """Products of the rows; `torch.linalg.vecdot` would lower the precision under autocast."""
-    return (x * y).sum(-1)
+    strip: Strip
+    start: int
+    pattern: LogSparsePattern
 
+    def queries(self, strip: Tensor) -> Tensor:
+        stop = min(self.start + _TALLEST, self.pattern.dense_prefix)
+        return self.strip.series(strip)[:, self.start : stop].transpose(1, 2)
 
-def _exp(x: Tensor) -> Tensor:
-    """e^x for x <= 0, but 0 below -80: exp is slow where it underflows."""
-    return x.clamp(min=-80.0).exp_() * (x > -80.0)
+    def keys(self, strip: Tensor) -> Tensor:
+        return self.strip.series(strip)[:, : self.pattern.dense_prefix].transpose(1, 2)
+
+    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
+        self.keys(strip).add_(tiles)
+
+    def visible_keys(self, real: Tensor) -> Tensor:
+        keys = self.keys(real)[:, :, None]
+        j = torch.arange(keys.shape[3], device=real.device)
+        i = self.start + torch.arange(self.queries(real).shape[2], device=real.device)[:, None]
+        return keys & self.pattern(i, j) & ~replace(self.pattern, dense_prefix=0)(i, j)

@@ -19,7 +19,6 @@ three ways to distribute the two sets over heads and layers.
 import math
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Literal, Unpack
 
 import torch
@@ -31,12 +30,13 @@ from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one, check_one_of, check_self_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.patterns import (
-    KeyTiles,
+    Part,
     SelfTiles,
     Strip,
     masked_attention,
     pattern_mask,
     tiled_attention,
+    windows,
 )
 from forecaster.attention.full import full_attention
 from forecaster.base.shapes import Bool, Float
@@ -46,7 +46,6 @@ Heads = Literal["merged", "interleaved", "split"]
 
 _SHORT = 384  # up to this length one masked call is faster than tiles (measured)
 _BLOCK = 64  # the fewest queries of a local tile; with fewer, the fused kernel is slow
-_AT_ONCE = 1 << 20  # elements of local tiles held at a time, so that they stay in a cache
 
 
 @dataclass(frozen=True)
@@ -110,18 +109,19 @@ def strided_attention(
         return flex_pattern(q, k, v, shown, scale)
     block = stride * math.ceil(_BLOCK / stride)
 
-    def parts(strip: Strip) -> list[KeyTiles]:
-        parts: list[KeyTiles] = []
-        if pattern != "local":
-            parts.append(_SameRemainder(strip, stride, causal))
-        if pattern != "column":
-            blocks = strip.batch * strip.padded // block
-            per_key = q.shape[1] * q.shape[3] + block  # its gradient and its column of the mask
-            at_once = max(1, _AT_ONCE // ((block + 2 * stride) * per_key))
-            for first in range(0, blocks, at_once):
-                some = slice(first, min(first + at_once, blocks))
-                parts.append(_Local(some, block, stride, causal, itself=pattern == "local"))
-        return parts
+    near = StridedPattern(stride, causal, "local")
+
+    def apart(i: Tensor, j: Tensor) -> Tensor:
+        """A query sees its own step in the column, if that is a part."""
+        return near(i, j) & (i != j)
+
+    def parts(strip: Strip) -> list[Part]:
+        if pattern == "local":
+            return windows(strip, q, block, stride, causal, near)
+        column: list[Part] = [_SameRemainder(strip, stride, causal)]
+        if pattern == "column":
+            return column
+        return column + windows(strip, q, block, stride, causal, apart)
 
     return tiled_attention(
         q, k, v, parts, block=block, margin=stride, scale=scale, key_mask=key_mask
@@ -187,50 +187,6 @@ class StridedAttention(SelfAttention, MultiHeadAttention):
 
 def _is_full(L: int, stride: int, pattern: Keys) -> bool:
     return (stride >= L and pattern != "column") or (stride == 1 and pattern != "local")
-
-
-@dataclass(frozen=True)
-class _Local(KeyTiles):
-    """Blocks of queries, each with the keys from one stride before it to its end or, if the
-    pattern is not causal, to one stride after it. These windows overlap.
-
-    `itself` is True when a query sees its own step here, False when it sees it in the column.
-    """
-
-    triangular = False
-
-    blocks: slice
-    block: int
-    stride: int
-    causal: bool
-    itself: bool
-
-    @property
-    def window(self) -> int:
-        return self.block + self.stride * (1 if self.causal else 2)
-
-    def queries(self, strip: Tensor) -> Tensor:
-        return self._cut(strip, self.stride, self.stride + self.block)
-
-    def keys(self, strip: Tensor) -> Tensor:
-        return self._cut(strip, 0, self.window)
-
-    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
-        borders = 0, self.stride, self.stride + self.block, self.window
-        for start, end in pairwise(borders):  # pieces of different windows do not overlap
-            self._cut(strip, start, end).add_(tiles[:, :, start:end])
-
-    def visible_keys(self, real: Tensor) -> Tensor:
-        j = torch.arange(self.window, device=real.device)
-        i = j[self.stride : self.stride + self.block, None]
-        near = StridedPattern(self.stride, self.causal, "local")(i, j)
-        if not self.itself:
-            near = near & (i != j)
-        return near & self.keys(real)[:, :1, None]
-
-    def _cut(self, strip: Tensor, start: int, end: int) -> Tensor:
-        """Steps start to end of every window; a window starts one stride before its block."""
-        return strip[start:].unfold(0, end - start, self.block)[self.blocks].movedim(-1, 2)
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ def test_refuses_sizes_that_do_not_fit(name: str) -> None:
         build(name)(series()[..., :9])
     if name not in SELF_ONLY:
         with pytest.raises(ValueError, match=r"context must be .* got \(2, 11, 12\)"):
-            build(name, KEYS)(series(), series(2, KEYS))
+            build(name, KEYS).check_call(series(), series(2, KEYS), False, None)
         with pytest.raises(ValueError, match="got 7 queries, 11 keys"):
             build(name, KEYS)(series(), series(length=KEYS), causal=True)
 

@@ -2,11 +2,11 @@
 
 Short series use one call of the fused kernel with the pattern as a mask (`masked_attention`). Long
 series use dense tiles that together hold every visible key once (`tiled_attention`): a mechanism
-describes its tiles as `KeyTiles`, which are merged by their log-sum-exp (tiles.py).
+describes its tiles as a list of `Part`, which are merged by their log-sum-exp (tiles.py).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,6 +26,8 @@ from forecaster.base.shapes import Bool, Float
 
 KEPT = 32
 """The number of masks that a process keeps: models of several lengths share few."""
+
+_AT_ONCE = 1 << 20  # elements of windows held at a time, so that they stay in a cache
 
 Pattern = Callable[[Tensor, Tensor], Tensor]
 """Whether query i sees key j: for integer tensors i, j that broadcast, a bool tensor. Hashable."""
@@ -92,18 +94,35 @@ class Strip:
         return inner.view(self.batch, self.padded, *strip.shape[1:])
 
 
-class KeyTiles(ABC):
-    """Some queries with some of their visible keys: N·G dense tiles of l queries and s keys.
+class Part(ABC):
+    """Some queries with some of their visible keys; no key is visible to a query in two parts.
 
-    No key may be visible to a query in two parts. In `triangular` tiles, key n is visible to query
-    m only if n <= m.
+    `strips` are q, k and v, and `real` is the strip (steps, H) of the keys that exist and are not
+    masked.
     """
-
-    triangular: bool
 
     @abstractmethod
     def queries(self, strip: Tensor) -> Tensor:
-        """The view (N, G, l, ...) of a strip (steps, H, ...); no element occurs twice in it."""
+        """A view of the queries in a strip (steps, H, ...); no element occurs twice in it."""
+
+    @abstractmethod
+    def attend(self, strips: Sequence[Tensor], real: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        """The part (o, z) of the queries."""
+
+    @abstractmethod
+    def add_gradients(
+        self, into: Sequence[Tensor], saved: Sequence[Tensor], real: Tensor, scale: float
+    ) -> None:
+        """Add ∂q, ∂k and ∂v to the strips `into`; `saved` are ∂o, q, k, v, o, z, ∂o·o."""
+
+
+class KeyTiles(Part):
+    """N·G dense tiles of l queries and s keys, by the fused kernel: `queries` is (N, G, l, ...).
+
+    In `triangular` tiles, key n is visible to query m only if n <= m.
+    """
+
+    triangular: bool
 
     @abstractmethod
     def keys(self, strip: Tensor) -> Tensor:
@@ -115,10 +134,36 @@ class KeyTiles(ABC):
 
     @abstractmethod
     def visible_keys(self, real: Tensor) -> Tensor:
-        """Which keys are visible apart from `triangular`: bool that broadcasts to (N, G, l, s).
+        """Which keys are visible apart from `triangular`: bool that broadcasts to (N, G, l, s)."""
 
-        `real` is the strip (steps, H) of the keys that exist and are not masked.
-        """
+    def attend(self, strips: Sequence[Tensor], real: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        q, k, v = strips
+        bias = self._bias(real, q.dtype)
+        tiles = self.queries(q), self.keys(k), self.keys(v)
+        return softmax_part(*tiles, scale=scale, bias=bias, causal=self.triangular)
+
+    def add_gradients(
+        self, into: Sequence[Tensor], saved: Sequence[Tensor], real: Tensor, scale: float
+    ) -> None:
+        grad, q, k, v, o, z, _ = saved
+        grad_q, grad_k, grad_v = softmax_part_backward(
+            self.queries(grad),
+            self.queries(q),
+            self.keys(k),
+            self.keys(v),
+            self.queries(o),
+            self.queries(z),
+            scale=scale,
+            bias=self._bias(real, q.dtype),
+            causal=self.triangular,
+        )
+        self.queries(into[0]).add_(grad_q)
+        self.add_keys(into[1], grad_k)
+        self.add_keys(into[2], grad_v)
+
+    def _bias(self, real: Tensor, dtype: torch.dtype) -> Tensor:
+        """The bias on the scores that leaves weight only to visible keys."""
+        return (~self.visible_keys(real)).to(dtype).mul_(HIDDEN)
 
 
 class SelfTiles(KeyTiles):
@@ -131,11 +176,61 @@ class SelfTiles(KeyTiles):
         self.queries(strip).add_(tiles)
 
 
+@dataclass(frozen=True)
+class Window(KeyTiles):
+    """Blocks of queries, each with the keys that `shown` shows from `reach` steps before it to its
+    end or, if not causal, to `reach` steps after it. These windows overlap."""
+
+    triangular = False
+
+    blocks: slice
+    block: int
+    reach: int
+    causal: bool
+    shown: Pattern
+
+    @property
+    def width(self) -> int:
+        return self.block + self.reach * (1 if self.causal else 2)
+
+    def queries(self, strip: Tensor) -> Tensor:
+        return self._cut(strip, self.reach, self.reach + self.block)
+
+    def keys(self, strip: Tensor) -> Tensor:
+        return self._cut(strip, 0, self.width)
+
+    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
+        for start in range(0, self.width, self.block):  # pieces of different windows do not overlap
+            end = min(start + self.block, self.width)
+            self._cut(strip, start, end).add_(tiles[:, :, start:end])
+
+    def visible_keys(self, real: Tensor) -> Tensor:
+        j = torch.arange(self.width, device=real.device)
+        i = j[self.reach : self.reach + self.block, None]
+        return self.shown(i, j) & self.keys(real)[:, :1, None]
+
+    def _cut(self, strip: Tensor, start: int, end: int) -> Tensor:
+        """Steps start to end of every window; a window starts `reach` steps before its block."""
+        return strip[start:].unfold(0, end - start, self.block)[self.blocks].movedim(-1, 2)
+
+
+def windows(
+    strip: Strip, q: Tensor, block: int, reach: int, causal: bool, shown: Pattern
+) -> list[Part]:
+    """All blocks of a strip of q (B, H, L, E), as many in a part as stay in a cache."""
+    width = block + reach * (1 if causal else 2)
+    numbers = q.shape[1] * q.shape[3] + block  # of a key: its gradient and its column of the mask
+    at_once = max(1, _AT_ONCE // (width * numbers))
+    blocks = strip.batch * strip.padded // block
+    cuts = (slice(n, min(n + at_once, blocks)) for n in range(0, blocks, at_once))
+    return [Window(cut, block, reach, causal, shown) for cut in cuts]
+
+
 def tiled_attention(
     q: Float[Tensor, "B H L E"],
     k: Float[Tensor, "B H L E"],
     v: Float[Tensor, "B H L Ev"],
-    parts: Callable[[Strip], list[KeyTiles]],
+    parts: Callable[[Strip], list[Part]],
     *,
     block: int,
     margin: int,
@@ -165,30 +260,20 @@ class _Tiled(torch.autograd.Function):
         v: Tensor,
         key_mask: Tensor | None,
         strip: Strip,
-        parts: list[KeyTiles],
+        parts: list[Part],
         scale: float,
     ) -> Tensor:
-        if key_mask is None:
-            key_mask = torch.ones(1, strip.length, dtype=torch.bool, device=q.device)
-        real = key_mask[:, None, :, None].expand(*q.shape[:3], 1)
+        seen = torch.ones_like(q[:1, 0, :, 0], dtype=torch.bool) if key_mask is None else key_mask
+        real = seen[:, None, :, None].expand(*q.shape[:3], 1)
         real = strip.lay(real, 1, torch.bool)[..., 0]
         width, dtype = max(q.shape[3], v.shape[3]), accumulator(q.dtype)
         laid = [strip.lay(x, width, dtype) for x in (q, k, v)]
         o, z = torch.zeros_like(laid[0]), torch.full_like(laid[0][..., 0], 2 * HIDDEN)
         for part in parts:
-            new = softmax_part(
-                part.queries(laid[0]),
-                part.keys(laid[1]),
-                part.keys(laid[2]),
-                scale=scale,
-                bias=_bias(part, real, dtype),
-                causal=part.triangular,
-            )
-            old = part.queries(o), part.queries(z)
-            for x, merged in zip(old, merge(*old, *new), strict=True):
-                x.copy_(merged)
+            merge(part.queries(o), part.queries(z), *part.attend(laid, real, scale))
         empty = z < HIDDEN / 2
-        o.masked_fill_(empty[..., None], 0.0)
+        if key_mask is not None:  # otherwise only steps of the padding see nothing
+            o.masked_fill_(empty[..., None], 0.0)
         z.masked_fill_(empty, -HIDDEN)  # so that no key has any weight in the backward pass
         ctx.save_for_backward(*laid, o, z, real)
         ctx.strip, ctx.parts, ctx.scale = strip, parts, scale
@@ -201,25 +286,8 @@ class _Tiled(torch.autograd.Function):
         q, k, v, o, z, real = ctx.saved_tensors
         grad = ctx.strip.lay(grad, o.shape[2], o.dtype)
         gradients = [torch.zeros_like(x) for x in (q, k, v)]
+        saved = grad, q, k, v, o, z, (grad * o).sum(-1)
         for part in ctx.parts:
-            grad_q, grad_k, grad_v = softmax_part_backward(
-                part.queries(grad),
-                part.queries(q),
-                part.keys(k),
-                part.keys(v),
-                part.queries(o),
-                part.queries(z),
-                scale=ctx.scale,
-                bias=_bias(part, real, q.dtype),
-                causal=part.triangular,
-            )
-            part.queries(gradients[0]).add_(grad_q)
-            part.add_keys(gradients[1], grad_k)
-            part.add_keys(gradients[2], grad_v)
+            part.add_gradients(gradients, saved, real, ctx.scale)
         lifted = [ctx.strip.lift(x, *kind) for x, kind in zip(gradients, ctx.kinds, strict=True)]
         return *lifted, None, None, None, None
-
-
-def _bias(part: KeyTiles, real: Tensor, dtype: torch.dtype) -> Tensor:
-    """The bias on the scores of a part that leaves weight only to its visible keys."""
-    return (~part.visible_keys(real)).to(dtype).mul_(HIDDEN)

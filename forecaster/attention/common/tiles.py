@@ -85,12 +85,13 @@ def softmax_part_backward(
         return grad_scores @ k, grad_scores.mT @ q, weights.to(v.dtype).mT @ grad
 
 
-def merge(o1: Tensor, z1: Tensor, o2: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-    """Merge two parts with disjoint keys into one that sees the keys of both."""
+def merge(o1: Tensor, z1: Tensor, o2: Tensor, z2: Tensor) -> None:
+    """Make (o1, z1) a part that sees its keys and those of (o2, z2), which are others."""
     z = torch.logaddexp(z1, z2)
     behind = z2 - z
     weight = behind.clamp(min=-80.0).exp_() * (behind > -80.0)  # exp is slow where it underflows
-    return torch.lerp(o1, o2, weight[..., None].to(o1.dtype)), z
+    o1.lerp_(o2, weight[..., None].to(o1.dtype))
+    z1.copy_(z)
 
 
 def _is_fused(q: Tensor, v: Tensor) -> bool:

@@ -3,6 +3,7 @@ from torch import Tensor
 
 from forecaster.attention import FullAttention, Place
 from forecaster.attention.full import definition
+from tests.attention.agreement import visible
 
 WIDTH, HEADS = 6, 3
 
@@ -20,7 +21,8 @@ def by_head(attention: FullAttention, query: Tensor, context: Tensor) -> Tensor:
     heads = []
     for h in range(HEADS):
         own = slice(h * width, (h + 1) * width)
-        heads.append(definition(q[:, None, :, own], k[:, None, :, own], v[:, None, :, own])[:, 0])
+        one = (x[:, None, :, own] for x in (q, k, v))
+        heads.append(definition(*one, seen=visible(5, 7))[:, 0])
     return torch.stack(heads, dim=2)
 
 
