@@ -102,7 +102,7 @@ class AFTConvAttention(SelfAttention, MultiHeadAttention):
 
     about = About(
         "Zhai et al., An Attention Free Transformer", 2021, "L·window·D",
-        weights="content", stalls=True, no_export="it chooses its next operation by values",
+        weights="content", no_export="it chooses its next operation by values",
     )  # fmt: skip
     core = Core("summaries of many steps", _call)
 

@@ -98,7 +98,7 @@ class AFTFullAttention(MultiHeadAttention):
 
     about = About(
         "Zhai et al., An Attention Free Transformer", 2021, "L·S·D",
-        weights="content", stalls=True, no_export="it chooses its next operation by values",
+        weights="content", no_export="it chooses its next operation by values",
     )  # fmt: skip
     core = Core("every pair of steps", _call)
     mixes = False

@@ -66,7 +66,7 @@ class AFTSimpleAttention(MultiHeadAttention):
 
     about = About(
         "Zhai et al., An Attention Free Transformer", 2021, "(L + S)·D",
-        weights="content", stalls=False,
+        weights="content",
         no_export="on a CPU, its causal form chooses its next operation by values",
     )  # fmt: skip
     core = Core.plain("summaries of many steps", aft_simple_attention)

@@ -75,13 +75,10 @@ class About:
 
     `cost` is the time of one layer in the letters of forecaster/base/shapes.py. `causal` states how
     well the masked form hides the future, and whether that form is ours. `random` names what is
-    drawn, `weights` what the weights depend on.
-
-    `stalls` is True when the mechanism chooses its next operation by values: the host then waits
-    for the GPU, and a CUDA graph cannot hold the mechanism. `no_export` gives the reason why the
-    module cannot be exported in evaluation, in every place and for any number of series, by
-    torch.export and to ONNX; it is empty when it can. `rows_apart` is True when the output of a
-    query does not depend on the other queries. A class that declares nothing gets the worst values.
+    drawn, `weights` what the weights depend on. `no_export` gives the reason why the module cannot
+    be exported in evaluation, in every place and for any number of series, by torch.export and to
+    ONNX; it is empty when it can. `rows_apart` is True when the output of a query does not depend
+    on the other queries. A class that declares nothing gets the worst values.
     """
 
     paper: str = "none"
@@ -90,7 +87,6 @@ class About:
     causal: str = "strict"
     random: str = "nothing"
     weights: Literal["content", "positions", "nothing", "not stated"] = "not stated"
-    stalls: bool = True
     no_export: str = "not stated"
     rows_apart: bool = False
 
@@ -147,7 +143,7 @@ class Attention(nn.Module, ABC):
         """Reset inherited promises: a subclass may break what its base class declares."""
         super().__init_subclass__(**options)
         if "about" not in vars(cls):
-            cls.about = replace(cls.about, stalls=True, no_export="not stated", rows_apart=False)
+            cls.about = replace(cls.about, no_export="not stated", rows_apart=False)
 
     def __init__(self, place: Place) -> None:
         super().__init__()

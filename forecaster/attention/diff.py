@@ -125,7 +125,7 @@ class DifferentialAttention(MultiHeadAttention):
 
     about = About(
         "Ye et al., Differential Transformer", 2024, "L·S·D",
-        weights="content", stalls=False,
+        weights="content",
         no_export="it takes a few series at a time, so their number must be known",
     )  # fmt: skip
     core = Core("every pair of steps", _call)

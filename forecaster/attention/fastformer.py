@@ -116,7 +116,7 @@ class FastformerAttention(SelfAttention):
 
     about = About(
         "Wu et al., Fastformer", 2021, "L·D", causal="strict, ours",
-        weights="content", stalls=False,
+        weights="content",
         no_export="on a CPU, its causal form chooses its next operation by values",
     )  # fmt: skip
     core = Core("summaries of many steps", _call)

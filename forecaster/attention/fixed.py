@@ -156,8 +156,7 @@ class FixedAttention(SelfAttention, MultiHeadAttention):
 
     about = About(
         "Child et al., Sparse Transformer", 2019, "L·(l + c·L/l)·D",
-        weights="content", stalls=False,
-        no_export="ONNX cannot express its products for long series",
+        weights="content", no_export="ONNX cannot express its products for long series",
     )  # fmt: skip
     core = Core("a choice of pairs", _call)
 

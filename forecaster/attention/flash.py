@@ -157,8 +157,7 @@ class MixedChunkAttention(GatedUnit):
 
     about = About(
         "Hua et al., Transformer Quality in Linear Time", 2022, "L·(chunk_size + key_width)·D",
-        weights="content", stalls=False,
-        no_export="it takes series one by one, so their number must be known",
+        weights="content", no_export="it takes series one by one, so their number must be known",
     )  # fmt: skip
     core = Core("summaries of many steps", _call)
 

@@ -65,7 +65,7 @@ class FullAttention(MultiHeadAttention):
 
     about = About(
         "Vaswani et al., Attention Is All You Need", 2017, "L·S·D",
-        weights="content", stalls=False, no_export="", rows_apart=True,
+        weights="content", no_export="", rows_apart=True,
     )  # fmt: skip
     core = Core.plain("every pair of steps", full_attention)
 

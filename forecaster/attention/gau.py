@@ -134,8 +134,7 @@ class GatedAttentionUnit(GatedUnit):
 
     about = About(
         "Hua et al., Transformer Quality in Linear Time", 2022, "L·S·D",
-        weights="content", stalls=False,
-        no_export="it takes series one by one, so their number must be known",
+        weights="content", no_export="it takes series one by one, so their number must be known",
     )  # fmt: skip
     core = Core("every pair of steps", _call)
 

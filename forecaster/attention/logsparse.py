@@ -173,8 +173,7 @@ class LogSparseAttention(SelfAttention):
 
     about = About(
         "Li et al., LogTrans", 2019, "L·log(L)·D",
-        weights="content", stalls=False,
-        no_export="for long series it reads the visible distances from a tensor",
+        weights="content", no_export="for long series it reads the visible distances from a tensor",
     )  # fmt: skip
     core = Core.plain("a choice of pairs", log_sparse_attention)
 

@@ -221,8 +221,7 @@ class LSHAttention(SelfAttention, DrawingAttention):
     about = About(
         "Kitaev et al., Reformer", 2020, "n_hashes·L·bucket_size·D", causal="selection sees all",
         random="hash rotations",
-        weights="content", stalls=False,
-        no_export="ONNX cannot express its sorting",
+        weights="content", no_export="ONNX cannot express its sorting",
     )  # fmt: skip
     core = Core("a choice of pairs", _call)
 

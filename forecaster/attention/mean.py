@@ -43,7 +43,7 @@ def mean_attention(
 class MeanAttention(Attention):
     """`mean_attention` between W_v and W_o, without W_q and W_k, which it does not use."""
 
-    about = About(cost="L·D", weights="nothing", stalls=False, no_export="")
+    about = About(cost="L·D", weights="nothing", no_export="")
     core = Core.plain("summaries of many steps", mean_attention)
 
     def __init__(self, place: Place) -> None:

@@ -14,7 +14,7 @@ from forecaster.attention.base import About, Attention, Seen
 class NoAttention(Attention):
     """Returns zeros in the shape of the query for any input."""
 
-    about = About(cost="0", weights="nothing", stalls=False, no_export="")
+    about = About(cost="0", weights="nothing", no_export="")
     mixes = False
 
     def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:

@@ -164,7 +164,7 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
     about = About(
         "Zhou et al., Informer", 2021, "(L + S)·log(L)·D", causal="selection sees all",
         random="sampled keys",
-        weights="content", stalls=False, no_export="",
+        weights="content", no_export="",
     )  # fmt: skip
     core = Core.plain("a choice of pairs", prob_sparse_attention)
 

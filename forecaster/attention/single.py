@@ -58,7 +58,7 @@ class SingleHeadAttention(Attention):
 
     about = About(
         "Merity, Single Headed Attention RNN", 2019, "L·S·D",
-        weights="content", stalls=False, no_export="",
+        weights="content", no_export="",
     )  # fmt: skip
     core = Core("every pair of steps", _call)
     mixes = False

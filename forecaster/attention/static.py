@@ -96,7 +96,7 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
 class StaticAttention(Attention):
     """`static_attention` between W_v and W_o, without W_q and W_k, which it does not use."""
 
-    about = About(cost="L·S·D", weights="positions", stalls=False, no_export="")
+    about = About(cost="L·S·D", weights="positions", no_export="")
     core = Core("every pair of steps", _call)
 
     def __init__(self, place: Place) -> None:

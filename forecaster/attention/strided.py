@@ -143,7 +143,7 @@ class StridedAttention(SelfAttention, MultiHeadAttention):
 
     about = About(
         "Child et al., Sparse Transformer", 2019, "L·√L·D",
-        weights="content", stalls=False,
+        weights="content",
         no_export="it takes a few long series at a time, so their number must be known",
     )  # fmt: skip
     core = Core("a choice of pairs", _call)

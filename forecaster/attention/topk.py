@@ -94,7 +94,7 @@ class TopKAttention(MultiHeadAttention):
 
     about = About(
         "Zhao et al., Explicit Sparse Transformer", 2019, "L·S·D",
-        weights="content", stalls=True, no_export="it chooses its next operation by values",
+        weights="content", no_export="it chooses its next operation by values",
     )  # fmt: skip
     core = Core.plain("every pair of steps", topk_attention)
 

@@ -232,7 +232,7 @@ def test_its_weights_depend_on_what_it_says(name: str) -> None:
 def test_a_derived_class_inherits_no_promise() -> None:
     derived = type("Derived", (ATTENTIONS["full"],), {})
     assert derived.about == replace(
-        ATTENTIONS["full"].about, stalls=True, no_export=About.no_export, rows_apart=False
+        ATTENTIONS["full"].about, no_export=About.no_export, rows_apart=False
     )
 
 
