@@ -39,6 +39,7 @@ from forecaster.attention.common.patterns import (
     KeyTiles,
     Part,
     Strip,
+    held_at_once,
     masked_attention,
     pattern_mask,
     tiled_attention,
@@ -48,7 +49,6 @@ from forecaster.attention.common.tiles import HIDDEN
 from forecaster.base.shapes import Bool, Float
 
 _DENSE = {"cpu": 384, "gpu": 2048}  # steps up to which one masked call is at least as fast
-_AT_ONCE = 1 << 19  # elements of q compared with one distance at a time, to stay in a cache
 _BLOCK, _TALLEST = 32, 512  # queries of the smallest and the largest tile
 _SLICE = 12  # a distance computed alone costs as much as this many more keys of a tile
 
@@ -143,7 +143,7 @@ def log_sparse_attention(
         return flex_pattern(q, k, v, pattern, scale)
     height, reach, far = _plan(L, pattern)
     spaced = replace(pattern, dense_prefix=0)
-    rows = max(1, _AT_ONCE // (q.shape[0] * q.shape[1] * q.shape[3]))
+    rows = max(1, held_at_once(q) // (2 * q.shape[0] * q.shape[1] * q.shape[3]))
 
     def near(i: Tensor, j: Tensor) -> Tensor:
         return spaced(i, j) & ((i - j).abs() <= reach)

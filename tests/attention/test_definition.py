@@ -153,8 +153,8 @@ class Case:
 PUBLIC: dict[str, Any] = {"_FORWARD": None}
 BAND: Way = {banded: {"_TILE": 4, "_DENSE": 4}}
 LOG_TILES: Way = {
-    "": {"_DENSE": {"cpu": 0}, "_AT_ONCE": 90, "_BLOCK": 4, "_TALLEST": 8, "_SLICE": 1},
-    patterns: {"_AT_ONCE": 1},
+    "": {"_DENSE": {"cpu": 0}, "_BLOCK": 4, "_TALLEST": 8, "_SLICE": 1},
+    patterns: {"_AT_ONCE": 180},
 }
 STRIDED_TILES: Way = {"": {"_SHORT": 0, "_BLOCK": 4}, patterns: {"_AT_ONCE": 1}}
 FIXED_TILES: Way = {"": {"_SHORT": 0, "_ROWS": 8}}

@@ -27,7 +27,7 @@ from forecaster.base.shapes import Bool, Float
 KEPT = 32
 """The number of masks that a process keeps: models of several lengths share few."""
 
-_AT_ONCE = 1 << 20  # elements of windows held at a time, so that they stay in a cache
+_AT_ONCE = 1 << 20
 
 Pattern = Callable[[Tensor, Tensor], Tensor]
 """Whether query i sees key j: for integer tensors i, j that broadcast, a bool tensor. Hashable."""
@@ -176,6 +176,11 @@ class SelfTiles(KeyTiles):
         self.queries(strip).add_(tiles)
 
 
+def held_at_once(x: Tensor) -> int:
+    """How many numbers a part holds: on a CPU, as many as stay in its cache."""
+    return _AT_ONCE if x.device.type == "cpu" else 32 * _AT_ONCE
+
+
 @dataclass(frozen=True)
 class Window(KeyTiles):
     """Blocks of queries, each with the keys that `shown` shows from `reach` steps before it to its
@@ -220,7 +225,7 @@ def windows(
     """All blocks of a strip of q (B, H, L, E), as many in a part as stay in a cache."""
     width = block + reach * (1 if causal else 2)
     numbers = q.shape[1] * q.shape[3] + block  # of a key: its gradient and its column of the mask
-    at_once = max(1, _AT_ONCE // (width * numbers))
+    at_once = max(1, held_at_once(q) // (width * numbers))
     blocks = strip.batch * strip.padded // block
     cuts = (slice(n, min(n + at_once, blocks)) for n in range(0, blocks, at_once))
     return [Window(cut, block, reach, causal, shown) for cut in cuts]
