@@ -33,7 +33,7 @@ from forecaster.attention.common.kernels import at_least_one, check_self_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.patterns import (
     KeyTiles,
-    Part,
+    Piece,
     SelfTiles,
     Strip,
     masked_attention,
@@ -127,13 +127,13 @@ def fixed_attention(
     if len(patterns) == 1 and suits_flex(q, v, key_mask):
         return flex_pattern(q, k, v, patterns[0], scale)
 
-    def parts(strip: Strip) -> list[Part]:
+    def parts(strip: Strip) -> list[Piece]:
         blocks = strip.padded // stride
         start = 1 if causal else 0  # block 0 has no earlier summary to read
         # The kernel expands masks that differ by query or head, so take a few queries at a time.
         at_once = math.ceil(_ROWS / stride) if causal or distinct_heads else blocks
         borders = [*range(start, blocks, at_once), blocks]
-        own: list[Part] = [_Own(patterns, triangular=causal)]
+        own: list[Piece] = [_Own(patterns, triangular=causal)]
         return own + [
             _Summaries(patterns, strip, start, stop, read=stop - 1 if causal else blocks)
             for start, stop in pairwise(borders)

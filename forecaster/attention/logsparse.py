@@ -37,7 +37,7 @@ from forecaster.attention.common.kernels import at_least_one, check_self_inputs
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.patterns import (
     KeyTiles,
-    Part,
+    Piece,
     Strip,
     held_at_once,
     masked_attention,
@@ -148,7 +148,7 @@ def log_sparse_attention(
     def near(i: Tensor, j: Tensor) -> Tensor:
         return spaced(i, j) & ((i - j).abs() <= reach)
 
-    def parts(strip: Strip) -> list[Part]:
+    def parts(strip: Strip) -> list[Piece]:
         found = windows(strip, q, height, reach, causal, near)
         for start in range(0, L, rows):
             for d in far:
@@ -244,7 +244,7 @@ def _plan(L: int, pattern: LogSparsePattern) -> tuple[int, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class _Distance(Part):
+class _Distance(Piece):
     """The queries `rows` of every series, each with the key `distance` steps before it."""
 
     strip: Strip

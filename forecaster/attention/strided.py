@@ -30,7 +30,7 @@ from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one, check_one_of, check_self_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.patterns import (
-    Part,
+    Piece,
     SelfTiles,
     Strip,
     masked_attention,
@@ -115,10 +115,10 @@ def strided_attention(
         """A query sees its own step in the column, if that is a part."""
         return near(i, j) & (i != j)
 
-    def parts(strip: Strip) -> list[Part]:
+    def parts(strip: Strip) -> list[Piece]:
         if pattern == "local":
             return windows(strip, q, block, stride, causal, near)
-        column: list[Part] = [_SameRemainder(strip, stride, causal)]
+        column: list[Piece] = [_SameRemainder(strip, stride, causal)]
         if pattern == "column":
             return column
         return column + windows(strip, q, block, stride, causal, apart)

@@ -2,7 +2,7 @@
 
 Short series use one call of the fused kernel with the pattern as a mask (`masked_attention`). Long
 series use dense tiles that together hold every visible key once (`tiled_attention`): a mechanism
-describes its tiles as a list of `Part`, which are merged by their log-sum-exp (tiles.py).
+describes its tiles as a list of `Piece`, which are merged by their log-sum-exp (tiles.py).
 """
 
 from abc import ABC, abstractmethod
@@ -94,7 +94,7 @@ class Strip:
         return inner.view(self.batch, self.padded, *strip.shape[1:])
 
 
-class Part(ABC):
+class Piece(ABC):
     """Some queries with some of their visible keys; no key is visible to a query in two parts.
 
     `strips` are q, k and v, and `real` is the strip (steps, H) of the keys that exist and are not
@@ -116,7 +116,7 @@ class Part(ABC):
         """Add ∂q, ∂k and ∂v to the strips `into`; `saved` are ∂o, q, k, v, o, z, ∂o·o."""
 
 
-class KeyTiles(Part):
+class KeyTiles(Piece):
     """N·G dense tiles of l queries and s keys, by the fused kernel: `queries` is (N, G, l, ...).
 
     In `triangular` tiles, key n is visible to query m only if n <= m.
@@ -221,7 +221,7 @@ class Window(KeyTiles):
 
 def windows(
     strip: Strip, q: Tensor, block: int, reach: int, causal: bool, shown: Pattern
-) -> list[Part]:
+) -> list[Piece]:
     """All blocks of a strip of q (B, H, L, E), as many in a part as stay in a cache."""
     width = block + reach * (1 if causal else 2)
     numbers = q.shape[1] * q.shape[3] + block  # of a key: its gradient and its column of the mask
@@ -235,7 +235,7 @@ def tiled_attention(
     q: Float[Tensor, "B H L E"],
     k: Float[Tensor, "B H L E"],
     v: Float[Tensor, "B H L Ev"],
-    parts: Callable[[Strip], list[Part]],
+    parts: Callable[[Strip], list[Piece]],
     *,
     block: int,
     margin: int,
@@ -265,7 +265,7 @@ class _Tiled(torch.autograd.Function):
         v: Tensor,
         key_mask: Tensor | None,
         strip: Strip,
-        parts: list[Part],
+        parts: list[Piece],
         scale: float,
     ) -> Tensor:
         seen = torch.ones_like(q[:1, 0, :, 0], dtype=torch.bool) if key_mask is None else key_mask
