@@ -13,7 +13,7 @@ from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.bundle import Bundle
 from forecaster.record import Record
 from tests.bundles import COLUMNS, blended, unsaved, warning
-from tests.datasets.reader import test_clock, test_parts
+from tests.datasets.reader import test_clock
 from tests.forecast.test_predictor import history
 from tests.service.toy import KINDS, make_bundle
 
@@ -179,11 +179,12 @@ class TestStretches:
         columns = {"time": test_clock.written(times, form)}
         assert self.stretch(columns, times, run, {}) == "time"
 
-    @pytest.mark.parametrize("form", test_parts.FORMS)
-    def test_of_a_time_in_several_columns(self, form, run):
-        times, columns = test_parts.FORMS[form]
-        whole = {"Date": test_parts.days(times, form), **columns}
-        assert self.stretch(whole, times, run, {"time": ",".join(whole)}) == "Date"
+    @pytest.mark.parametrize("parts", [{"Date": "%d.%m.%Y", "Hour": "%H:%M"}, {"Day": "%Y-%m-%d"}])
+    def test_of_a_time_in_several_columns(self, parts, run):
+        times = pd.date_range("2020-01-28", periods=40, freq="h")
+        columns = {name: times.strftime(form) for name, form in parts.items()}
+        columns["Hour"] = columns.get("Hour", times.hour)
+        assert self.stretch(columns, times, run, {"time": ",".join(columns)}) == min(parts)
 
     def test_where_the_order_was_told(self, run):
         times = pd.date_range("2020-01-01", "2020-01-13", freq="6h", inclusive="left").delete(9)
