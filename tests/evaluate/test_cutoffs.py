@@ -211,17 +211,6 @@ class TestTraps:
         assert changed[:2] == each[:2]
         assert changed[2]["mse"] > each[2]["mse"]
 
-    @pytest.mark.parametrize("anew", [False, True])
-    def test_noise_in_an_earlier_block_does_count(self, anew):
-        data, noisy = values(), values()
-        block = slice(VALIDATION, LAST_OF_3 - BLOCK)
-        noisy[block] += np.random.default_rng(1).normal(0, 5, noisy[block].shape)
-        weights, offsets, each = self.found(data, anew=anew)
-        others, wider, changed = self.found(noisy, anew=anew)
-        assert (others[2] != weights[2]) is anew
-        assert wider[2] != offsets[2]
-        assert changed[2]["coverage"] > each[2]["coverage"], "wider intervals"
-
     def test_training_anew_at_the_first_cut_off_is_the_run_itself(self, posed):
         (first,) = cut(posed, 1, anew=True)
         assert isinstance(first, Cutoff)

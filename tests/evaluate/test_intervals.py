@@ -103,15 +103,6 @@ def covered_by(own: Intervals, test: Windows) -> tuple[np.ndarray, np.ndarray]:
     return inside[..., 0], (ends[..., 1] - ends[..., 0])[..., 0]
 
 
-def test_exchangeable_errors_are_covered_as_often_as_they_should() -> None:
-    """They are no wider than intervals that know the noise: 2 * 1.2816 standard deviations."""
-    values = torch.randn(9000, 1, generator=torch.Generator().manual_seed(0))
-    own = calibrate(Zero().eval(), of_hours(values, 48, 3000), LEVELS)
-    inside, width = covered_by(own, of_hours(values, 3000, 9000))
-    assert inside.mean() == pytest.approx(0.8, abs=0.015)
-    assert width.mean() == pytest.approx(2 * 1.2816, rel=0.04)
-
-
 def test_hours_that_are_harder_have_wider_intervals() -> None:
     values = torch.randn(9000, 1, generator=torch.Generator().manual_seed(0))
     hour = np.arange(9000) % 24
@@ -124,12 +115,6 @@ def test_hours_that_are_harder_have_wider_intervals() -> None:
     assert width[at].mean() / width[~at].mean() == pytest.approx(5, rel=0.25)
     assert inside[at].mean() == pytest.approx(0.8, abs=0.04)
     assert inside[~at].mean() == pytest.approx(0.8, abs=0.04)
-
-
-def test_wide_windows_back_the_levels_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_ERRORS", 1)
-    own = calibrate(Last().eval(), windows(100, 600), LEVELS)
-    assert (own.windows, own.levels) == (40, LEVELS)
 
 
 def test_few_horizons_widen_the_intervals() -> None:
@@ -149,15 +134,6 @@ def test_a_column_that_is_forecast_without_error_has_intervals_of_no_width() -> 
     own = fitted(np.zeros((60, 3, 1)), np.zeros((60, 1)), parts, told, 20, LEVELS)
     assert (own.offsets == 0).all()
     assert own.levels == LEVELS
-
-
-def test_rows_after_the_calibrating_ones_change_nothing() -> None:
-    values = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
-    noisy = values.clone()
-    noisy[160:] = 1000.0
-    one, other = (calibrate(Last(), windows(100, 160, v), LEVELS) for v in (values, noisy))
-    assert one.offsets.tobytes() == other.offsets.tobytes()
-    assert one.scale.tobytes() == other.scale.tobytes()
 
 
 @pytest.mark.parametrize("head", [False, True])

@@ -24,12 +24,6 @@ def test_the_frontier_is_what_no_other_beats_in_all_three() -> None:
     assert sorted(each.get_text() for each in axis.texts) == sorted(models)
 
 
-def test_without_a_memory_the_other_two_count() -> None:
-    models = {"a": Costs(1.0, 0.5, 0.0), "b": Costs(2.0, 0.6, 0.0)}
-    assert frontier(models) == ["a"]
-    assert "memory" not in frontier_chart("here", models).caption
-
-
 def test_lag_profiles_in_words() -> None:
     matrix = np.zeros((2, 13))
     matrix[0, 5], matrix[1, 11], matrix[1, 2] = 0.5, 0.2, 0.3

@@ -6,11 +6,10 @@ Finished cells are not run again, however the grid was stopped.
 
 import json
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from forecaster.base import cluster
@@ -132,22 +131,12 @@ def run(
                 done[cell.name] = _track(above, grid, cell, kept, say)
                 facts = kept.facts
                 said = f"MSE {facts['mse']:.4f}, MAE {facts['mae']:.4f}, {facts.seconds:.0f} s"
-            ended = len(done) + len(failed)
-            to_go = _to_go(done.values(), len(grid.cells) - ended, processes)
-            bar.advance(to_go, 1)
-            bar.line(f"{ended}/{len(grid.cells)} {cell.name}: {said}{to_go and f'; {to_go}'}")
+            bar.advance(cell.name, 1)
+            bar.line(f"{len(done) + len(failed)}/{len(grid.cells)} {cell.name}: {said}")
         cells = [done[cell.name] for cell in grid.cells if cell.name in done]
         if above and cells:
             _conclude(above, table.rows(cells))
         return Outcome(folder, cells, failed, above.ui_command if above else "")
-
-
-def _to_go(done: Collection[Finished], left: int, processes: int) -> str:
-    """The remaining time, from the mean time of the cells that have finished."""
-    if not left or not done:
-        return ""
-    minutes = mean(each.facts.seconds for each in done) * left / min(processes, left) / 60
-    return f"{minutes:.0f} min to go" if minutes >= 1 else "less than a minute to go"
 
 
 @contextmanager

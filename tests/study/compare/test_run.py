@@ -45,6 +45,11 @@ def run(grid, *, jobs=1, tracked=False):
     return outcome, "\n".join(said)
 
 
+def first_of(grid):
+    """The grid with its first cell alone."""
+    return replace(grid, cells=grid.cells[:1])
+
+
 def stamps(outcome):
     return {cell.folder.name: cell.facts.seconds for cell in outcome.cells}
 
@@ -55,8 +60,7 @@ def test_a_grid_and_again(here, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == CELLS
     assert lines[0].startswith("1/13 full-5-few-linear-s0: MSE 0.")
-    assert lines[0].endswith(" s; less than a minute to go")
-    assert lines[-1].endswith(" s"), "and no more to go"
+    assert lines[0].endswith(" s")
     assert len(outcome.cells) == CELLS
     assert len(outcome.to_dict()["rows"]) == CELLS
     assert outcome.failed == {}
@@ -83,13 +87,13 @@ def _name(facts):
 
 
 def test_another_grid_of_that_name_is_refused_with_the_difference(here):
-    run(small_grid())
+    run(first_of(small_grid()))
     with pytest.raises(UsageError, match=r"protocol\.steps: 6 there, 7 here[^§]* --name"):
-        run(small_grid(**{"protocol.steps": 7}))
+        run(first_of(small_grid(**{"protocol.steps": 7})))
     text = Path("small.yaml").read_text()
     Path("small.yaml").write_text(text.replace("epochs: 2", "epochs: 2\n  clip: 1.0"))
     with pytest.raises(UsageError, match=r"resolved\.small-5-few-linear\.train\.clip: None there"):
-        run(small_grid())
+        run(first_of(small_grid()))
 
 
 def test_a_failing_cell_stops_no_other(here, capsys):
@@ -107,10 +111,11 @@ def test_a_failing_cell_stops_no_other(here, capsys):
 
 @pytest.mark.parametrize("key", ["config_digest", "data_digest"])
 def test_a_cell_of_other_data_or_configuration_is_refused(here, key):
-    outcome, _ = run(replace(small_grid(), cells=small_grid().cells[:1]))
+    grid = first_of(small_grid())
+    outcome, _ = run(grid)
     outcome.cells[0].note(**{key: "sha256:0"})
     with pytest.raises(UsageError, match=rf"{key} is sha256:0, not sha256:.* Remove it"):
-        run(replace(small_grid(), cells=small_grid().cells[:1]))
+        run(grid)
 
 
 def test_one_process_at_a_time(here):
