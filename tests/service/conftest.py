@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forecaster_service.logs import LINES
-from tests.service.processes import Server, free_port, running, wait_for
+from tests.service.processes import Server, serving
 from tests.service.toy import NAME, Registry, make_bundle, start
 
 LINES.at_once = True  # so that each line is in the output of its test
@@ -43,11 +43,8 @@ def flat(full: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The same service as a process."""
-    port, place = free_port(), tmp_path_factory.mktemp("server")
-    command = ["forecaster", "serve", "--model", str(folder), "--port", str(port)]
-    with running(command, {}, place, place / "log") as process:
-        wait_for(f"http://127.0.0.1:{port}/readyz", process, place / "log")
-        yield Server(port, process)
+    with serving(folder, tmp_path_factory.mktemp("server")) as server:
+        yield server
 
 
 @pytest.fixture

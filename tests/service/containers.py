@@ -1,4 +1,4 @@
-"""The services of docker-compose.yml as local processes, with other addresses and folders."""
+"""nginx of docker-compose.yml as a local process, with other addresses and folders."""
 
 import os
 import re
@@ -7,10 +7,9 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,21 +19,14 @@ from tests.service.processes import running
 ROOT = Path(__file__).parents[2]
 NGINX = ROOT / "service" / "nginx" / "nginx.conf"
 UNPRIVILEGED = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
-"""As in the containers, and because PostgreSQL refuses to run as root."""
-
-
-def services(*files: str) -> dict[str, Any]:
-    """The services of each of the compose files."""
-    return {file: yaml.safe_load((ROOT / file).read_text())["services"] for file in files}
+"""As in the containers."""
 
 
 def program(name: str) -> str:
     """The path of a program that may be outside the PATH. Skips the test if it is missing."""
-    folders = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True), "/usr/sbin"]
-    path = os.pathsep.join([os.environ["PATH"], *map(str, folders)])
-    found = shutil.which(name, path=path)
+    found = shutil.which(name, path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
     if found is None:
-        pytest.skip(f"wants {name}: apt-get install --no-install-recommends nginx postgresql")
+        pytest.skip(f"wants {name}: apt-get install --no-install-recommends nginx")
     return found
 
 
@@ -67,35 +59,6 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> Non
     raise AssertionError(f"nobody listens on {port}:\n{log.read_text()[-3000:]}")
 
 
-class Container:
-    """A service of the compose file: its command, environment and health check."""
-
-    def __init__(
-        self, service: dict[str, Any], moved: Mapping[str, str], given: Mapping[str, str]
-    ) -> None:
-        self.moved, self.given = moved, given
-        words = [*service.get("entrypoint", ()), *service.get("command", ())]
-        self.command = [self.move(word) for word in words]
-        self.environment = {k: self.move(v) for k, v in service.get("environment", {}).items()}
-        self.health = [self.move(word) for word in service.get("healthcheck", {"test": ()})["test"]]
-
-    def move(self, text: str) -> str:
-        """`text` with the variables that are `given`, and with other addresses."""
-        text = re.sub(
-            r"\$\{(\w+):[-?]([^}]*)\}", lambda match: self.given.get(match[1], match[2]), text
-        )
-        for old, new in self.moved.items():
-            text = text.replace(old, new)
-        return text
-
-    def healthy(self) -> bool:
-        """Run the health check."""
-        kind, *command = self.health
-        assert kind == "CMD"
-        command[0] = program(command[0])
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
 @contextmanager
 def nginx(port: int, service: int, place: str = "", **changes: str) -> Iterator[Path]:
     """nginx as in its container, on `port`, before the service on the port `service`.
@@ -103,7 +66,7 @@ def nginx(port: int, service: int, place: str = "", **changes: str) -> Iterator[
     `place` is further configuration of its place, `changes` are other values of directives in its
     configuration. Yields the folder of its logs: `access`, and `log` with the errors.
     """
-    (found,) = services("docker-compose.yml").values()
+    told = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["nginx"]
     text = NGINX.read_text()
     for directive, value in changes.items():
         text, count = re.subn(rf"\b{re.escape(directive)} [^;]*;", f"{directive} {value};", text)
@@ -126,9 +89,9 @@ def nginx(port: int, service: int, place: str = "", **changes: str) -> Iterator[
         group = group.replace("forecaster:8000 resolve", f"127.0.0.1:{service}")
         (folder / "upstream/service.conf").write_text(f"upstream service{group}")
         (folder / "place/more.conf").write_text(place)
-        moved = {"/etc/nginx/nginx.conf": str(folder / "nginx.conf")}
-        command = Container(found["nginx"], moved, {}).command
-        assert str(folder / "nginx.conf") in command
+        words = [*told.get("entrypoint", ()), *told.get("command", ())]
+        command = [word.replace("/etc/nginx/nginx.conf", f"{folder}/nginx.conf") for word in words]
+        assert f"{folder}/nginx.conf" in command
         command[0] = program(command[0])
         with running(without_rights(*command), {}, folder, folder / "log") as process:
             wait_for_port(port, process, folder / "log")

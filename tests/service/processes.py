@@ -1,17 +1,63 @@
-"""Servers as separate processes, on free ports of the loopback interface."""
+"""Servers as processes of their own, on free ports of the loopback interface, and what they get."""
 
 import json
 import os
+import re
 import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+SECONDS = 90.0
+"""The most that anything may take on a busy machine."""
+POST = ("POST /predict HTTP/1.1", "Host: localhost", "Content-Type: application/json")
+BODY = b'{"target": [1]}'
+
+
+def head(*lines: str, start: Sequence[str] = POST) -> bytes:
+    """The head of a request, by default of one to /predict."""
+    return "\r\n".join((*start, *lines, "", "")).encode()
+
+
+def get(path: str, *lines: str) -> bytes:
+    """A request for a path, the last one of its connection."""
+    return head("Connection: close", *lines, start=(f"GET {path} HTTP/1.1", "Host: localhost"))
+
+
+READY = get("/readyz")
+AMBIGUOUS = [
+    head("Content-Length: 15", "Transfer-Encoding: chunked") + BODY,
+    head("Transfer-Encoding: chunked", "Content-Length: 15") + b"0\r\n\r\n" + BODY,
+    head("Content-Length: 15", "Content-Length: 16") + BODY,
+    head("Content-Length: +15") + BODY,
+    head("Content-Length: 0xf") + BODY,
+    head("Content-Length: 99999999999999999999") + BODY,
+    head("Content-Length : 15") + BODY,
+    head("X-A: 1\r\n folded", "Content-Length: 15") + BODY,
+    head("X-A: 1\0", "Content-Length: 15") + BODY,
+    head("Transfer-Encoding: nonsense") + BODY,
+    head("Transfer-Encoding: chunked") + b"fffffffffffffffff\r\n" + BODY,
+    head("Transfer-Encoding: chunked") + b"zz\r\n" + BODY,
+    head("Transfer-Encoding: chunked") + b"2\r\n{}X\r\n0\r\n\r\n",
+    head("Content-Length: 15", "Host: elsewhere") + BODY,
+    head("Content-Length: 15", start=("POST /predict HTTP/1.1",)) + BODY,
+    b"NONSENSE\r\n\r\n",
+]
+"""Requests that two servers may understand differently: refused by the service, and by nginx."""
+
+
+def until(true: Callable[[], object], seconds: float = SECONDS) -> None:
+    """Wait until something is true."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def free_port() -> int:
@@ -58,13 +104,14 @@ def wait_for(url: str, process: subprocess.Popen[bytes], log: Path, seconds: flo
 
 @dataclass
 class Server:
-    """A service that has loaded its model."""
+    """A service on a port of this machine; its process and log, where it is one of ours."""
 
     port: int
-    process: Any
+    process: Any = None
+    log: Path = Path(os.devnull)
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
             return json.load(answer)
 
     def post(self, path: str, body: Any) -> Any:
@@ -93,3 +140,29 @@ class Server:
             except TimeoutError:
                 return received, False
             return received, True
+
+    def figure(self, name: str) -> float:
+        """The sum of the samples of a metric, with or without labels."""
+        text = self.raw([get("/metrics")])[0]
+        found = re.findall(rf"(?m)^forecaster_{name}(?:{{.*}})? (\S+)\r?$".encode(), text)
+        assert found, text[:300]
+        return sum(map(float, found))
+
+
+@contextmanager
+def serving(
+    model: Path | str,
+    place: Path,
+    *options: str,
+    program: Sequence[str] = ("forecaster",),
+    until: str = "/readyz",
+    variables: Mapping[str, str] | None = None,
+    **settings: object,
+) -> Iterator[Server]:
+    """`forecaster serve` with a model and settings, run in `place`, where its log is, too."""
+    port, log = free_port(), place / "log"
+    command = [*program, "serve", "--model", str(model), "--port", str(port), *options]
+    environment = {f"FORECASTER_{name.upper()}": str(value) for name, value in settings.items()}
+    with running(command, {**(variables or {}), **environment}, place, log) as process:
+        wait_for(f"http://127.0.0.1:{port}{until}", process, log)
+        yield Server(port, process, log)

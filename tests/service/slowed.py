@@ -1,4 +1,4 @@
-"""`forecaster` with a device that needs SECONDS for each series: python -m tests.service.slowed
+"""`forecaster` with a device that needs SECONDS for each series: python tests/service/slowed.py
 SECONDS serve --model ..."""
 
 import sys

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fastapi.testclient import TestClient
@@ -54,31 +55,26 @@ class TestKeys:
         assert keyed.get("/metrics", headers={"authorization": f"bearer  {key}"}).status_code == 200
 
     @pytest.mark.parametrize(
-        "header", ["", KEY, f"Basic {KEY}", "Bearer", "Bearer ", "Bearer\t" + KEY]
+        "header",
+        [
+            *["", KEY, f"Basic {KEY}", "Bearer", "Bearer ", "Bearer\t" + KEY],  # another scheme
+            *[f"Bearer {key}" for key in (KEY[:-1], KEY.upper(), KEYS[0], "x" * 10_000, "é")],
+        ],
     )
-    def test_another_scheme_is_none(self, keyed: TestClient, header: str) -> None:
-        assert keyed.get("/models", headers={"Authorization": header}).status_code == 401
-
-    @pytest.mark.parametrize("key", [KEY[:-1], KEY + "x", KEY.upper(), KEYS[0], "x" * 10_000, "é"])
-    def test_a_wrong_one(self, keyed: TestClient, key: str) -> None:
-        answer = keyed.get("/models", headers={"Authorization": f"Bearer {key}".encode()})
+    def test_a_wrong_one_is_none(self, keyed: TestClient, header: str) -> None:
+        answer = keyed.get("/models", headers={"Authorization": header.encode()})
         assert answer.status_code == 401
-        assert 'error="invalid_token"' in answer.headers["www-authenticate"]
+        wrong = 'error="invalid_token"' in answer.headers["www-authenticate"]
+        assert wrong == (header.startswith("Bearer ") and len(header) > 7)
 
     def test_all_hashes_are_compared_in_constant_time(
         self, keyed: TestClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        compared = []
-        plain = access.compare_digest
-
-        def compare(known: bytes, given: bytes) -> bool:
-            compared.append(known)
-            return plain(known, given)
-
-        monkeypatch.setattr(access, "compare_digest", compare)
+        compared = Mock(wraps=access.compare_digest)
+        monkeypatch.setattr(access, "compare_digest", compared)
         for key in (KEY, OTHER, "wrong"):
             keyed.get("/models", headers=bearer(key))
-        assert len(compared) == 6
+        assert compared.call_count == 6
 
     def test_no_key_is_ever_told(self, capsys: pytest.CaptureFixture[str]) -> None:
         with start(api_keys=KEYS) as client:

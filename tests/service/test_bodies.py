@@ -1,7 +1,7 @@
 """The memory and the turns of bodies, without HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import monotonic, sleep
 from typing import Any
@@ -13,6 +13,7 @@ from forecaster_service.body import LARGE, Bodies
 from forecaster_service.http_errors import HttpError
 from forecaster_service.settings import Settings
 
+pytestmark = pytest.mark.anyio
 MIB = 2**20
 
 
@@ -58,155 +59,128 @@ async def full() -> AsyncIterator[Bodies]:
     assert of.held == 0
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 60))
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
 
 
-def test_a_body_waits_for_memory_and_none_of_it_is_read_before() -> None:
-    async def test() -> None:
-        of, senders = bodies(), [Sender(MIB) for _ in range(3)]
-        tasks = [asyncio.create_task(read(of, each)) for each in senders]
-        await asyncio.sleep(0.3)
-        assert [each.asked for each in senders] == [True, True, False]
-        assert of.held == 2 * MIB
-        senders[0].send(b"x" * MIB, None)
-        assert await tasks[0] == MIB
-        senders[1].send(b"x" * MIB, None)
-        senders[2].send(b"x" * MIB, None)
-        assert await tasks[2] == await tasks[1] == MIB
-        assert of.held == 0
-
-    run(test())
+async def test_a_body_waits_for_memory_and_none_of_it_is_read_before() -> None:
+    of, senders = bodies(), [Sender(MIB) for _ in range(3)]
+    tasks = [asyncio.create_task(read(of, each)) for each in senders]
+    await asyncio.sleep(0.3)
+    assert [each.asked for each in senders] == [True, True, False]
+    assert of.held == 2 * MIB
+    senders[0].send(b"x" * MIB, None)
+    assert await tasks[0] == MIB
+    senders[1].send(b"x" * MIB, None)
+    senders[2].send(b"x" * MIB, None)
+    assert await tasks[2] == await tasks[1] == MIB
+    assert of.held == 0
 
 
-def test_without_memory_until_the_deadline_it_is_refused() -> None:
-    async def test() -> None:
-        async with full() as of:
-            with pytest.raises(HttpError) as caught:
-                await read(of, Sender(MIB), seconds=0.2)
-        assert (caught.value.status_code, caught.value.reason) == (503, "memory")
-        assert int((caught.value.headers or {})["Retry-After"]) >= 1
-
-    run(test())
-
-
-def test_small_bodies_need_no_place() -> None:
-    async def test() -> None:
-        small = Sender(LARGE - 1)
-        small.send(b"x" * (LARGE - 1), None)
-        async with full() as of:
-            assert await read(of, small) == LARGE - 1
-
-    run(test())
+async def test_without_memory_until_the_deadline_it_is_refused_unless_it_is_small() -> None:
+    small = Sender(LARGE - 1)
+    small.send(b"x" * (LARGE - 1), None)
+    async with full() as of:
+        assert await read(of, small) == LARGE - 1
+        with pytest.raises(HttpError) as caught:
+            await read(of, Sender(MIB), seconds=0.2)
+    assert (caught.value.status_code, caught.value.reason) == (503, "memory")
+    assert int((caught.value.headers or {})["Retry-After"]) >= 1
 
 
-def test_one_of_unknown_length_takes_the_most_once_it_is_large() -> None:
-    async def test() -> None:
-        of, sender = bodies(), Sender(None)
-        task = asyncio.create_task(read(of, sender))
-        sender.send(b"x" * (LARGE - 1))
-        await asyncio.sleep(0.05)
-        assert of.held == 0
-        sender.send(b"xx")
-        await asyncio.sleep(0.05)
-        assert of.held == MIB
-        sender.send(None)
-        assert await task == LARGE + 1
-        assert of.held == 0
-
-    run(test())
+async def test_one_of_unknown_length_takes_the_most_once_it_is_large() -> None:
+    of, sender = bodies(), Sender(None)
+    task = asyncio.create_task(read(of, sender))
+    sender.send(b"x" * (LARGE - 1))
+    await asyncio.sleep(0.05)
+    assert of.held == 0
+    sender.send(b"xx")
+    await asyncio.sleep(0.05)
+    assert of.held == MIB
+    sender.send(None)
+    assert await task == LARGE + 1
+    assert of.held == 0
 
 
-def test_who_stands_still_loses_the_place_only_when_others_wait(
+async def test_who_stands_still_loses_the_place_only_when_others_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def test() -> None:
-        monkeypatch.setattr(module, "STALLED", 0.3)
-        of, still, busy = bodies(), Sender(MIB), Sender(MIB)
-        tasks = [asyncio.create_task(read(of, each)) for each in (still, busy)]
-        for _ in range(5):
-            await asyncio.sleep(0.1)
-            busy.send(b"x" * LARGE)
-        assert not tasks[0].done()
-        other = Sender(MIB)
-        other.send(b"x" * MIB, None)
-        assert await read(of, other) == MIB
-        with pytest.raises(HttpError) as caught:
-            await tasks[0]
-        assert caught.value.status_code == 408
-        assert (caught.value.headers or {})["Connection"] == "close"
-        busy.send(None)
-        assert await tasks[1] == 5 * LARGE
-
-    run(test())
+    monkeypatch.setattr(module, "STALLED", 0.3)
+    of, still, busy = bodies(), Sender(MIB), Sender(MIB)
+    tasks = [asyncio.create_task(read(of, each)) for each in (still, busy)]
+    for _ in range(5):
+        await asyncio.sleep(0.1)
+        busy.send(b"x" * LARGE)
+    assert not tasks[0].done()
+    other = Sender(MIB)
+    other.send(b"x" * MIB, None)
+    assert await read(of, other) == MIB
+    with pytest.raises(HttpError) as caught:
+        await tasks[0]
+    assert caught.value.status_code == 408
+    assert (caught.value.headers or {})["Connection"] == "close"
+    busy.send(None)
+    assert await tasks[1] == 5 * LARGE
 
 
-def test_one_large_body_is_parsed_at_a_time_and_those_behind_it_know() -> None:
-    async def test() -> None:
-        of, running, most = bodies(), 0, 0
+async def test_one_large_body_is_parsed_at_a_time_and_those_behind_it_know() -> None:
+    of, running, most = bodies(), 0, 0
 
-        def parse() -> None:
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            sleep(0.1)
-            running -= 1
+    def parse() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        sleep(0.1)
+        running -= 1
 
-        until = monotonic() + 60
-        await of.work(MIB, until, parse)
-        assert of.ahead() == 0
-        tasks = [asyncio.create_task(of.work(MIB, until, parse)) for _ in range(3)]
-        await asyncio.sleep(0)
-        assert of.ahead() == pytest.approx(0.3, rel=0.5)
-        with pytest.raises(HttpError) as caught:
-            await of.work(MIB, monotonic() + 0.05, parse)
-        assert (caught.value.status_code, caught.value.reason) == (503, "time")
-        await asyncio.gather(*tasks)
-        assert (most, of.ahead()) == (1, 0)
-
-    run(test())
+    until = monotonic() + 60
+    await of.work(MIB, until, parse)
+    assert of.ahead() == 0
+    tasks = [asyncio.create_task(of.work(MIB, until, parse)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert of.ahead() == pytest.approx(0.3, rel=0.5)
+    with pytest.raises(HttpError) as caught:
+        await of.work(MIB, monotonic() + 0.05, parse)
+    assert (caught.value.status_code, caught.value.reason) == (503, "time")
+    await asyncio.gather(*tasks)
+    assert (most, of.ahead()) == (1, 0)
 
 
-def test_small_bodies_leave_others_a_turn() -> None:
-    async def test() -> None:
-        of, gaps, done = bodies(), [0.0], 0
+async def test_small_bodies_leave_others_a_turn() -> None:
+    of, gaps, done = bodies(), [0.0], 0
 
-        async def watch() -> None:
-            while done < 40:
-                began = monotonic()
-                await asyncio.sleep(0)
-                gaps.append(monotonic() - began)
+    async def watch() -> None:
+        while done < 40:
+            began = monotonic()
+            await asyncio.sleep(0)
+            gaps.append(monotonic() - began)
 
-        def parse() -> None:
-            nonlocal done
-            sleep(0.005)
-            done += 1
+    def parse() -> None:
+        nonlocal done
+        sleep(0.005)
+        done += 1
 
-        waiting: list[int] = []
+    waiting: list[int] = []
 
-        async def work() -> None:
-            await of.work(1, monotonic() + 60, parse)
-            waiting.append(of.waiting)
+    async def work() -> None:
+        await of.work(1, monotonic() + 60, parse)
+        waiting.append(of.waiting)
 
-        await asyncio.gather(watch(), *(work() for _ in range(40)))
-        assert done == 40
-        assert max(waiting) > 20, "they wait where they can be counted"
-        assert sorted(gaps)[-2] < 0.1
-        assert of.waiting == 0
-
-    run(test())
+    await asyncio.gather(watch(), *(work() for _ in range(40)))
+    assert done == 40
+    assert max(waiting) > 20, "they wait where they can be counted"
+    assert sorted(gaps)[-2] < 0.1
+    assert of.waiting == 0
 
 
-def test_an_error_is_that_of_its_own_request() -> None:
-    async def test() -> None:
-        of = bodies()
+async def test_an_error_is_that_of_its_own_request() -> None:
+    of = bodies()
 
-        def fail() -> None:
-            raise HttpError(422, "no")
+    def fail() -> None:
+        raise HttpError(422, "no")
 
-        for size in (1, MIB):
-            with pytest.raises(HttpError, match="no"):
-                await of.work(size, monotonic() + 60, fail)
-            assert await of.work(size, monotonic() + 60, lambda: 7) == 7
-
-    run(test())
+    for size in (1, MIB):
+        with pytest.raises(HttpError, match="no"):
+            await of.work(size, monotonic() + 60, fail)
+        assert await of.work(size, monotonic() + 60, lambda: 7) == 7

@@ -1,6 +1,5 @@
 """Failures of a GPU that a service meets: out of memory, or lost. Simulated; real where marked."""
 
-import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from forecaster.forecast.questions import Question
 from forecaster_service import forecasting, store
 from forecaster_service.http_errors import HttpError
 from forecaster_service.schemas import FullRequest
-from tests.service.processes import Server, free_port, running, wait_for
 from tests.service.toy import NAME, start
 
 Body = dict[str, Any]
@@ -80,43 +78,6 @@ class TestLostDevice:
         assert ended.wait(60)
         assert ended.status == 70
         assert calls == 1
-
-    @pytest.mark.slow
-    def test_as_a_process(self, folder: Path, tmp_path: Path) -> None:
-        port, log = free_port(), tmp_path / "log"
-        command = [sys.executable, "-c", SERVE, str(folder), str(port)]
-        with running(command, {}, tmp_path, log) as process:
-            wait_for(f"http://127.0.0.1:{port}/readyz", process, log)
-            server = Server(port, process)
-            example = server.get(f"/models/{NAME}/example")
-            assert len(server.post("/predict", example)["predictions"]) == 1
-            (tmp_path / "lost").touch()
-            with pytest.raises(OSError, match="503") as caught:
-                server.post("/predict", example)
-            caught.value.close()  # type: ignore[attr-defined]
-            assert process.wait(60) == 70
-        (line,) = [line for line in log.read_text().splitlines() if '"device lost"' in line]
-        assert GONE in line
-
-
-SERVE = f"""
-import sys
-from pathlib import Path
-from forecaster.cli import main
-from forecaster.base.errors import DeviceLostError
-from forecaster.forecast.on_device import Runner
-
-run = Runner.__call__
-
-def lost(self, *arrays):
-    if Path("lost").exists():
-        raise DeviceLostError("{GONE}")
-    return run(self, *arrays)
-
-Runner.__call__ = lost
-sys.argv = ["forecaster", "serve", "--model", sys.argv[1], "--port", sys.argv[2]]
-main()
-"""
 
 
 class Ended(threading.Event):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from forecaster_service.logs import logger, owning_stderr, say
-from tests.service.processes import free_port, running, wait_for
+from tests.service.processes import serving
 from tests.service.toy import NAME, start
 
 
@@ -74,8 +74,11 @@ def cause_lines() -> None:
 
 @pytest.mark.filterwarnings("default")
 def test_all_lines_are_json(capsys: pytest.CaptureFixture[str]) -> None:
+    before = threading.excepthook, sys.unraisablehook, [*logging.getLogger().handlers]
     with owning_stderr():
         cause_lines()
+    after = threading.excepthook, sys.unraisablehook, [*logging.getLogger().handlers]
+    assert after == before
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [line["level"] for line in lines] == [
         "warning", "warning", "error", "error", "info", "error",
@@ -105,22 +108,11 @@ def test_on_a_terminal_they_are_plain(
     assert "number=7" in told
 
 
-def test_afterwards_all_is_as_it_was() -> None:
-    before = threading.excepthook, sys.unraisablehook, [*logging.getLogger().handlers]
-    with owning_stderr():
-        assert threading.excepthook != before[0]
-    assert (threading.excepthook, sys.unraisablehook, [*logging.getLogger().handlers]) == before
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [[], ["--workers", "2"]])
-def test_a_service_writes_nothing_but_json(folder: Path, tmp_path: Path, more: list[str]) -> None:
-    port, log = free_port(), tmp_path / "log"
-    command = ["forecaster", "serve", "--model", str(folder), "--port", str(port), *more]
-    with running(command, {"PYTHONWARNINGS": "default"}, tmp_path, log) as process:
-        wait_for(f"http://127.0.0.1:{port}/readyz", process, log)
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
+def test_a_service_writes_nothing_but_json(folder: Path, tmp_path: Path) -> None:
+    with serving(folder, tmp_path, variables={"PYTHONWARNINGS": "default"}) as server:
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(60)
+    lines = [json.loads(line) for line in server.log.read_text().splitlines()]
     assert lines[0]["event"].startswith("starting the service of ")
     assert {"model ready"} < {line["event"] for line in lines}

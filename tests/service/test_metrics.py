@@ -1,68 +1,157 @@
+import time
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from forecaster_service.metrics import MODEL, Metrics, labels
-from forecaster_service.schemas import ModelIdentity
+from forecaster_service.metrics import MODEL
+from tests.service.toy import NAME, make_bundle, start
 
-Body = dict[str, Any]
+Labels = frozenset[tuple[str, str]]
 
 
-def read(client: TestClient) -> dict[tuple[str, str, str], float]:
-    """Samples by name, route or "", and status or ""; summed over the models."""
-    found: dict[tuple[str, str, str], float] = {}
+def figures(client: TestClient) -> dict[str, dict[Labels, float]]:
+    """All samples by name and labels."""
+    found: dict[str, dict[Labels, float]] = {}
     for family in text_string_to_metric_families(client.get("/metrics").text):
         for sample in family.samples:
-            if "le" not in sample.labels:
-                key = sample.name, sample.labels.get("route", ""), sample.labels.get("status", "")
-                found[key] = found.get(key, 0) + sample.value
+            found.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
     return found
 
 
-def test_requests_and_batches_are_counted(client: TestClient, full: Body) -> None:
-    before = read(client)
+def only(found: dict[Labels, float]) -> float:
+    (value,) = found.values()
+    return value
 
-    def more(name: str, route: str = "", status: str = "") -> float:
-        key = f"forecaster_{name}", route, status
-        return after.get(key, 0) - before.get(key, 0)
 
+def test_requests_and_batches_are_counted(client: TestClient, full: dict[str, Any]) -> None:
+    def samples() -> Counter[str]:
+        """The samples by name, route and status, summed over the models."""
+        return Counter(
+            {
+                f"{name} {dict(labels).get('route', '')} {dict(labels).get('status', '')}": value
+                for name, each in figures(client).items()
+                for labels, value in each.items()
+                if "le" not in dict(labels) and dict(labels).get("model") != ""
+            }
+        )
+
+    identity = client.post("/predict", json=full).json()["model"]
+    before = samples()
     body = {**full, "inputs": [{**full["inputs"][0], "item_id": name} for name in "abc"]}
     client.post("/predict", json=body)
-    client.post("/predict", json={})
-    client.post("/predict", json={**full, "model": "other"})
-    client.get("/secret/7f3a")
-    after = read(client)
-    for status in ("200", "422", "404"):
-        assert more("requests_total", "/predict", status) == 1
-    assert more("requests_total", "other", "404") == 1
-    assert more("request_seconds_count", "/predict") == 3
-    assert more("request_seconds_sum", "/predict") > more("inference_seconds_sum") > 0
-    assert more("queue_seconds_count") == more("inference_seconds_count") == 1
-    assert (more("batch_series_count"), more("batch_series_sum")) == (1, 3)
+    more = samples() - before
+    for name, value in {
+        "requests_total /predict 200": 1,
+        "request_seconds_count /predict ": 1,
+        "queue_seconds_count  ": 1,
+        "inference_seconds_count  ": 1,
+        "batch_series_count  ": 1,
+        "batch_series_sum  ": 3,
+    }.items():
+        assert more[f"forecaster_{name}"] == value, name
+    found = figures(client)["forecaster_requests_total"]
+    model = {
+        name: identity[key] or ""
+        for name, key in zip(MODEL, ("name", "version", "digest", "attn"), strict=True)
+    }
+    assert frozenset({"route": "/predict", "status": "200", **model}.items()) in found
 
 
-def test_models_are_labels_and_what_clients_send_is_not(client: TestClient, full: Body) -> None:
-    identity = client.post("/predict", json=full).json()["model"]
+def test_what_clients_send_is_no_label(client: TestClient, full: dict[str, Any]) -> None:
     client.post("/predict?key=swordfish", json={**full, "model": "swordfish"})
     client.get("/swordfish", headers={"X-Request-ID": "swordfish"})
     client.get("/models/swordfish/example")
     client.request("SWORDFISH", "/predict")
-    text = client.get("/metrics").text
-    assert "swordfish" not in text.lower()
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert "swordfish" not in answer.text.lower()
+    found = figures(client)["forecaster_requests_total"]
+    counted = {(dict(each)["route"], dict(each)["status"]) for each in found}
+    assert {("other", "404"), ("/predict", "404"), ("other", "404")} <= counted
+
+
+def test_the_service_tells_how_it_is(client: TestClient) -> None:
+    found = {name: only(each) for name, each in figures(client).items() if len(each) == 1}
     expected = {
-        name: identity[key] or ""
-        for name, key in zip(MODEL, ("name", "version", "digest", "attn"), strict=True)
+        "ready": 1,
+        "queue_series": 0,
+        "queue_limit_series": 512,
+        "expected_wait_seconds": 0,
+        "deadline_seconds": 30,
+        "connections": 0,
+        "device_busy": 0,
+        "requests_in_flight": 1,
+        "build_info": 1,
     }
-    families = text_string_to_metric_families(text)
-    found = [sample.labels for family in families for sample in family.samples]
-    assert expected in found
+    assert {name: found[f"forecaster_{name}"] for name in expected} == expected
+    assert found["process_resident_memory_bytes"] > 2**24
+    assert 0 < found["process_open_fds"] < found["process_max_fds"]
+    assert time.time() - found["process_start_time_seconds"] < 86_400
 
 
-def test_labels() -> None:
-    model = ModelIdentity(
-        name="n", version="7", alias=None, run_id=None, attn="prob", attn_weight=1, digest="d"
-    )
-    assert labels(model) == ("n", "7", "d", "prob")
-    assert labels(None) == ("", "", "", "")
-    assert Metrics().registry is not Metrics().registry
+def test_what_waits_is_told(full: dict[str, Any], folder: Path) -> None:
+    with start(model=str(folder), max_queue=1, deadline_seconds=5) as client:
+        store: Any = client.app.state.store  # type: ignore[attr-defined]
+        store.batcher.pace.note("x", 1, 7.0)
+        store.batcher._waiting["x"] = 1
+        found = figures(client)
+        refused = client.post("/predict", json=full)
+        del store.batcher._waiting["x"]
+        assert only(found["forecaster_ready"]) == 0
+        assert only(found["forecaster_queue_series"]) == 1
+        assert only(found["forecaster_expected_wait_seconds"]) == 7
+        assert refused.status_code == 503
+        found = figures(client)
+        assert found["forecaster_refusals_total"] == {frozenset({("reason", "queue")}): 1}
+        assert only(found["forecaster_ready"]) == 1
+
+
+def test_models_their_loads_and_failures(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "here")
+    began = time.time()
+    with start(model=f"{tmp_path / 'here'},{tmp_path / 'none'}", poll_seconds=1000) as client:
+        found = figures(client)
+        info = {
+            "source": "here",
+            "model": NAME,
+            "version": "",
+            "digest": bundle.digest,
+            "attention": "prob",
+            "device": "cpu",
+        }
+        assert found["forecaster_model_info"] == {frozenset(info.items()): 1}
+        here, none = (frozenset({("source", each)}) for each in ("here", "none"))
+        assert found["forecaster_model_loads_total"] == {here: 1, none: 0}
+        assert found["forecaster_model_reload_failures_total"] == {here: 0, none: 1}
+        loaded = found["forecaster_model_loaded_timestamp_seconds"]
+        assert began <= loaded[here] <= time.time()
+        assert loaded[none] == 0
+        assert only(found["forecaster_ready"]) == 0
+        client.app.state.store.poll()  # type: ignore[attr-defined]
+        found = figures(client)
+        assert found["forecaster_model_looked_timestamp_seconds"][here] > loaded[here]
+        assert found["forecaster_model_looked_timestamp_seconds"][none] == 0
+        assert found["forecaster_model_reload_failures_total"] == {here: 0, none: 2}
+
+
+@pytest.mark.parametrize(("count", "bad"), [(1, 1), (3, 2)])
+def test_forecasts_and_their_notices_are_counted(folder: Path, count: int, bad: int) -> None:
+    with start(model=str(folder)) as client:
+        body = client.get(f"/models/{NAME}/example").json()
+        (series,) = body["inputs"]
+        hole = {**series, "target": [[None, *series["target"][0][1:]], *series["target"][1:]]}
+        inputs = [hole] * bad + [series] * (count - bad)
+        assert client.post("/predict", json={**body, "inputs": inputs}).status_code == 200
+        if count == 1:
+            assert client.post("/predict", json={**hole, **body["parameters"]}).status_code == 200
+            count, bad = 2, 2
+        found = figures(client)
+    notices = {
+        dict(labels)["code"]: value for labels, value in found["forecaster_notices_total"].items()
+    }
+    assert only(found["forecaster_forecasts_total"]) == count
+    assert notices["missing_masked"] == bad

@@ -7,9 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,16 @@ import psutil
 import pytest
 
 from forecaster.base.errors import StorageError, UnavailableError, UsageError
+from forecaster.config.run_config import RunConfig
+from forecaster.forecast.predictor import Predictor
+from forecaster.tracking.run import start as start_run
 from forecaster_service import registry
 from forecaster_service.registry import Child, Found
 from forecaster_service.settings import Settings
+from tests.service.processes import SECONDS, serving, until
+from tests.service.toy import HORIZON, make_bundle
 
 PYTHON = sys.executable
-SECONDS = 120
 NAMES = "model,other"
 FOUND = """
 found = {name: {"state": {"name": name, "pid": str(os.getpid())}} for name in sys.argv[6:]}
@@ -59,13 +62,6 @@ def start() -> Iterator[Callable[[], Child]]:
         each.close()
 
 
-def wait_until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + SECONDS
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def reason(child: Child) -> str:
     with pytest.raises(UnavailableError) as error:
         child.state("model")
@@ -87,11 +83,6 @@ def test_one_process_watches_all_models_and_ends_with_us(
     assert not child.place.exists()
 
 
-def test_where_all_models_are_folders_nobody_is_asked(folder: Path) -> None:
-    with closing(Child(Settings(model=str(folder)))) as child:
-        assert child._process is None
-
-
 def test_one_that_died_is_replaced_and_what_it_found_stays(
     script: Callable[[str], None], start: Callable[[], Child], tmp_path: Path
 ) -> None:
@@ -99,10 +90,10 @@ def test_one_that_died_is_replaced_and_what_it_found_stays(
     child = start()
     first = child.state("model")
     os.kill(int(first["pid"]), signal.SIGKILL)
-    wait_until(lambda: "error" in (child.place / "found.json").read_text())
+    until(lambda: "error" in (child.place / "found.json").read_text())
     assert reason(child) == "the process that asks MLflow ended with status -9"
     assert json.loads((child.place / "found.json").read_bytes())["model"]["state"] == first
-    wait_until(lambda: "error" not in (child.place / "found.json").read_text())
+    until(lambda: "error" not in (child.place / "found.json").read_text())
     assert child.state("model") != first
 
 
@@ -122,7 +113,7 @@ def test_one_that_ends_says_why_and_is_started_ever_more_rarely(
     assert reason(child) == (
         "the process that asks MLflow ended with status 1 (No module named mlflow)"
     )
-    wait_until(lambda: len(pauses) == 8)
+    until(lambda: len(pauses) == 8)
     assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
 
 
@@ -192,35 +183,79 @@ def test_what_was_found_is_read_as_it_was_meant(folder: Path, tmp_path: Path) ->
         found.fetch("gone", tmp_path / "none")
 
 
-OURS = """
-import time
-from forecaster_service.registry import Child
-from forecaster_service.settings import Settings
-child = Child(Settings(model="forecaster-nobody"))
-try:
-    child.state("forecaster-nobody")
-except Exception as error:
-    print(child._process.pid, child.place, error, flush=True)
-time.sleep(600)
-"""
+def register(folder: Path, score: float) -> None:
+    """Register a bundle as the next version of "swapped", whose champion has the lowest score."""
+    forecaster = Predictor.load(folder, "cpu")
+    with start_run(RunConfig(), "toy", {}) as run:
+        run.log_model(folder, forecaster.example, forecaster.predict(forecaster.example), HORIZON)
+        run.register("swapped", [score] * 4, {})
 
 
 @pytest.mark.slow
-def test_it_outlives_the_absence_of_mlflow_and_not_its_parent(tmp_path: Path) -> None:
-    """The real child: without an MLflow it says so and goes on; then the service is killed."""
-    environment = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
-    with subprocess.Popen(
-        [sys.executable, "-c", OURS],
-        env=environment,
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as parent:
-        assert parent.stdout is not None
-        pid, place, words = parent.stdout.readline().split(" ", 2)
-        assert words.startswith("MLflow cannot use http://127.0.0.1:9")
-        found = psutil.Process(int(pid))
-        assert found.is_running()
-        parent.kill()
-    found.wait(60)
-    assert not Path(place).exists()
+@pytest.mark.timeout(900)
+def test_the_service_follows_the_champion_under_load_and_keeps_its_model_when_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that goes and comes back; the child that asks it ends with its killed parent."""
+    database = tmp_path / "mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    monkeypatch.chdir(tmp_path)
+    for number, columns in enumerate((("x", "y"), ("x", "y"), ("y",))):
+        model = ("informer", "tokens")[number % 2]
+        make_bundle(tmp_path / str(number), columns=columns, model=model)
+    register(tmp_path / "0", 0.5)
+    variables = {"MLFLOW_TRACKING_URI": f"sqlite:///{database}"}
+    with serving(
+        "models:/swapped@champion", tmp_path, variables=variables, poll_seconds=3, device="cpu"
+    ) as server:
+
+        def version() -> str:
+            (card,) = server.get("/models")["models"]
+            assert (card["name"], card["alias"]) == ("swapped", "champion")
+            return str(card["version"])
+
+        def failures() -> float:
+            return server.figure("model_reload_failures_total")
+
+        assert version() == "1"
+        example = server.get("/models/swapped/example")
+        before = server.post("/predict", example)
+        (child,) = psutil.Process(server.process.pid).children()
+        ended = threading.Event()
+
+        def ask() -> int:
+            count = 0
+            while not ended.is_set():
+                server.post("/predict", example)
+                count += 1
+            return count
+
+        with ThreadPoolExecutor(2) as pool:
+            clients = [pool.submit(ask) for _ in range(2)]
+            try:
+                register(tmp_path / "1", 0.4)
+                until(lambda: version() == "2")
+            finally:
+                ended.set()
+            assert all(client.result() for client in clients), "no request failed"
+        after = server.post("/predict", example)
+        assert before["predictions"] != after["predictions"]
+        assert failures() == 0
+
+        register(tmp_path / "2", 0.3)
+        until(lambda: failures() > 0)
+        had = failures()
+        database.rename(tmp_path / "gone.db")
+        until(lambda: failures() > had)
+        assert server.get("/readyz") == {"status": "ready"}
+        assert server.post("/predict", example)["predictions"] == after["predictions"]
+        assert version() == "2"
+        (tmp_path / "gone.db").rename(database)
+        register(tmp_path / "0", 0.2)
+        until(lambda: version() == "4")
+        assert psutil.Process(server.process.pid).children() == [child], "one asks all the time"
+        server.process.kill()
+        child.wait(60)
+    told = server.log.read_text()
+    assert "the new model would not suit the clients of the old: columns" in told
+    assert "there is no MLflow database" in told

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 
 from forecaster.client import Client
 from forecaster_service.replicas import check
-from tests.service.processes import free_port, running, wait_for
+from tests.service.processes import serving, until
 from tests.service.toy import COLUMNS, HORIZON, PAST
 
 CLIENTS = 6
@@ -23,18 +23,14 @@ def replicas(process: Any) -> list[psutil.Process]:
     """The processes of the replicas that `process` has started."""
     found = []
     for each in psutil.Process(process.pid).children(recursive=True):
-        try:
+        with suppress(psutil.Error):  # it has ended meanwhile
             if "ray::ServeReplica" in " ".join(each.cmdline()):
                 found.append(each)
-        except psutil.Error:
-            continue  # it has ended meanwhile
     return found
 
 
 @pytest.mark.slow
 def test_a_replica_that_is_killed_under_load_costs_no_request(folder: Path, tmp_path: Path) -> None:
-    port, log = free_port(), tmp_path / "log"
-    command = ["forecaster", "serve", "--model", str(folder), "--port", str(port), "--ray", "local"]
     history = pd.DataFrame({"time": pd.date_range("2026-01-01", periods=PAST, freq="h")})
     history[list(COLUMNS)] = 1.5
     answers: list[pd.DataFrame] = []
@@ -44,17 +40,17 @@ def test_a_replica_that_is_killed_under_load_costs_no_request(folder: Path, tmp_
     def ask() -> None:
         while not ended.is_set():
             try:
-                answers.append(Client(f"http://127.0.0.1:{port}").predict(history))
+                answers.append(Client(f"http://127.0.0.1:{server.port}").predict(history))
             except Exception as error:
                 errors.append(error)
 
-    with running(command, {}, tmp_path, log) as process:
-        wait_for(f"http://127.0.0.1:{port}/readyz", process, log)
+    with serving(folder, tmp_path, "--ray", "local") as server:
+        process = server.process
         listening = {
             connection.laddr.ip
             for each in psutil.Process(process.pid).children(recursive=True)
             for connection in each.net_connections("inet")
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == server.port
         }
         assert listening == {"127.0.0.1"}
         clients = [threading.Thread(target=ask) for _ in range(CLIENTS)]
@@ -63,20 +59,16 @@ def test_a_replica_that_is_killed_under_load_costs_no_request(folder: Path, tmp_
         try:
             for victim in replicas(process):
                 before = len(answers)
-                while len(answers) < before + 20:
-                    time.sleep(0.01)
+                until(lambda before=before: len(answers) >= before + 20)
                 victim.kill()
                 victim.wait(30)  # or it is counted below
-                end = time.monotonic() + 60
-                while len(replicas(process)) < 2 and time.monotonic() < end:
-                    time.sleep(0.1)
-                assert len(replicas(process)) == 2, log.read_text()[-3000:]
+                until(lambda: len(replicas(process)) == 2)
         finally:
             ended.set()
             for client in clients:
                 client.join()
         process.terminate()
-        assert process.wait(30) == 143, log.read_text()[-3000:]
+        assert process.wait(30) == 143, server.log.read_text()[-3000:]
     assert errors == []
     assert len(answers) > 40
     for answer in answers:
@@ -84,35 +76,26 @@ def test_a_replica_that_is_killed_under_load_costs_no_request(folder: Path, tmp_
         pd.testing.assert_frame_equal(answer, answers[0])
 
 
-class TestHealth:
-    """The reasons for Ray to replace a replica."""
+@pytest.mark.parametrize(
+    ("lost", "reasons", "words"),
+    [("", [""], ""), ("the GPU is gone", [""], "the GPU is gone"), ("", ["damaged"], "damaged"),
+     ("", [], "no model was named")],
+)  # fmt: skip
+def test_the_reasons_to_replace_a_replica(lost: str, reasons: list[str], words: str) -> None:
+    slots = [SimpleNamespace(served=None if each else object(), reason=each) for each in reasons]
+    store: Any = SimpleNamespace(status="ready", lost=lost, slots=slots)
+    with pytest.raises(RuntimeError, match=f"^{words}$") if words else nullcontext():
+        asyncio.run(check(store))
 
-    def store(self, **facts: Any) -> Any:
-        served = SimpleNamespace(served=object(), reason="")
-        return SimpleNamespace(**{"status": "ready", "lost": "", "slots": [served], **facts})
 
-    def test_one_that_has_its_models_is_well(self) -> None:
-        asyncio.run(check(self.store()))
+def test_a_replica_is_not_judged_while_its_models_are_loaded() -> None:
+    store: Any = SimpleNamespace(status="loading", lost="", slots=[SimpleNamespace(served=1)])
 
-    def test_one_that_lost_its_device_is_not(self) -> None:
-        with pytest.raises(RuntimeError, match=r"^the GPU is gone$"):
-            asyncio.run(check(self.store(lost="the GPU is gone")))
+    async def load() -> None:
+        task = asyncio.create_task(check(store))
+        await asyncio.sleep(0.05)
+        assert not task.done()
+        store.status = "ready"
+        await task
 
-    def test_nor_one_without_a_model(self) -> None:
-        missing = SimpleNamespace(served=None, reason="damaged")
-        with pytest.raises(RuntimeError, match=r"^damaged$"):
-            asyncio.run(check(self.store(status="failed", slots=[missing])))
-        with pytest.raises(RuntimeError, match=r"^no model was named$"):
-            asyncio.run(check(self.store(status="failed", slots=[])))
-
-    def test_it_waits_while_models_are_loaded(self) -> None:
-        store = self.store(status="loading")
-
-        async def load() -> None:
-            task = asyncio.create_task(check(store))
-            await asyncio.sleep(0.05)
-            assert not task.done()
-            store.status = "ready"
-            await task
-
-        asyncio.run(load())
+    asyncio.run(load())

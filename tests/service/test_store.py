@@ -1,6 +1,5 @@
 import gc
 import pickle
-import re
 import shutil
 import subprocess
 import sys
@@ -17,9 +16,8 @@ import numpy as np
 import pytest
 from prometheus_client import Counter
 
-from forecaster.base.errors import UnavailableError
+from forecaster.base.errors import BundleError, UnavailableError
 from forecaster.forecast.bundle import MANIFEST, WEIGHTS, digest_of, load
-from forecaster.forecast.predictor import Predictor
 from forecaster_service import forecasting
 from forecaster_service.http_errors import HttpError, busy
 from forecaster_service.metrics import Metrics
@@ -28,6 +26,7 @@ from forecaster_service.settings import Settings
 from forecaster_service.slots import AGAIN, Served
 from forecaster_service.store import Store
 from tests.bundles import sign
+from tests.service.processes import until
 from tests.service.toy import KINDS, NAME, Registry, make_bundle, rename
 
 ASK = """
@@ -46,13 +45,6 @@ def test_answering_imports_neither_lightning_nor_mlflow(folder: Path) -> None:
     command = [sys.executable, "-c", ASK, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "[] []\n"
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def total(counter: Counter) -> int:
@@ -88,53 +80,36 @@ def refused(store: Store, name: str | None = None) -> HttpError:
     return caught.value
 
 
-def fail_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+@pytest.mark.parametrize(
+    ("failing", "error", "words"),
+    [
+        ("forecaster_service.slots.load_bundle", RuntimeError("swordfish"), "could not be loaded"),
+        ("forecaster_service.slots.load_bundle", UnavailableError("at /swordfish"), "be found"),
+        ("forecaster_service.slots.Predictor.check", BundleError("is off"), "is off"),
+        ("forecaster_service.forecasting.run", UnavailableError("swordfish"), "be found"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_or_cannot_forecast(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    failing: str, error: Exception, words: str,
+) -> None:  # fmt: skip
+    """Clients are told what is fit for them; the log tells all."""
+
     def fail(*args: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("forecaster_service.slots.load_bundle", fail)
-
-
-def test_an_unforeseen_failure_is_told_by_the_log_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fail_with(monkeypatch, RuntimeError("swordfish"))
-    with stored("x") as store:
-        assert store.status == "failed"
-        assert "swordfish" not in refused(store).detail
-    assert "swordfish" in capsys.readouterr().err
-
-
-def test_a_model_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    fail_with(monkeypatch, UnavailableError("the registry at /secret is away"))
-    with stored("x") as store:
-        problem = refused(store)
-    assert problem.status_code == 503
-    assert "could not be found" in problem.detail
-    assert "/secret" not in problem.detail
-
-
-def test_a_model_that_cannot_forecast_is_not_ready(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*args: object, **options: object) -> None:
-        raise UnavailableError("no forecast")
-
-    monkeypatch.setattr(Predictor, "forecast_quantiles", fail)
+    monkeypatch.setattr(failing, fail)
     with stored(folder) as store:
         assert store.status == "failed"
-        assert refused(store).status_code == 503
+        problem = refused(store)
+    assert problem.status_code == 503
+    assert words in problem.detail
+    assert "swordfish" not in problem.detail
+    assert str(error) in capsys.readouterr().err
 
 
 class TestNames:
     """Which model a request means."""
-
-    def test_one(self, folder: Path) -> None:
-        with stored(folder) as store:
-            assert store.get(None) is store.get(NAME)
-            assert refused(store, "champion").detail == (
-                f"there is no such model here; the models are: {NAME}"
-            )
 
     def test_several_the_first_is_the_default(self, folder: Path, tmp_path: Path) -> None:
         other = rename(make_bundle(tmp_path / "two"), tmp_path / "two", "other")
@@ -190,16 +165,6 @@ class TestNames:
             )
             assert second.header == f"a/8; digest={second.identity.digest}"
 
-    def test_where_one_is_missing_the_others_answer(self, folder: Path, tmp_path: Path) -> None:
-        with stored(tmp_path / "none", folder) as store:
-            assert store.get(NAME) is store.admit()
-            for name in (None, "none"):
-                problem = refused(store, name)
-                assert problem.status_code == 503
-                assert problem.detail.startswith("model 1 of 2: the model could not be found")
-            with pytest.raises(HttpError, match="could not be found"):
-                store.whole()
-
 
 class TestTrust:
     """The reasons to refuse a complete bundle."""
@@ -218,16 +183,16 @@ class TestTrust:
             assert store.get(None).identity.digest == bundle.digest
 
     @pytest.mark.parametrize(
-        ("change", "words"),
+        "change",
         [
-            (lambda forecast: forecast + 1e-3, "not reproduce the forecasts it was saved with"),
-            (lambda forecast: forecast * [1, 1, 1.01, 1], "differ by up to .* standard deviations"),
-            (lambda forecast: forecast * np.nan, "does not reproduce"),
-            (None, "was saved without forecasts to check it with: train it again"),
+            lambda forecast: forecast + 1e-3,
+            lambda forecast: forecast * [1, 1, 1.01, 1],
+            lambda forecast: forecast * np.nan,
+            None,
         ],
     )
-    def test_another_golden_forecast_is_refused(
-        self, folder: Path, change: Callable[[np.ndarray], np.ndarray] | None, words: str
+    def test_another_golden_forecast_is_refused_or_none(
+        self, folder: Path, change: Callable[[np.ndarray], np.ndarray] | None
     ) -> None:
         bundle = load(folder)
         assert bundle.golden is not None
@@ -236,7 +201,7 @@ class TestTrust:
         )
         replace(bundle, golden=golden).save(folder)
         with stored(folder) as store:
-            assert re.search(words, refused(store).detail)
+            assert "forecasts" in refused(store).detail
 
     def test_a_pickle_beside_the_bundle_is_not_opened(self, folder: Path, tmp_path: Path) -> None:
         canary = tmp_path / "canary"
@@ -268,14 +233,10 @@ class TestReplacing:
         replaced = total(store.metrics.loads) - len(store.slots)
         return replaced, total(store.metrics.failures)
 
-    def test_nothing_new(self, store: Store) -> None:
-        old = store.get(None)
-        store.poll()
-        assert store.get(None) is old
-        assert self.counts(store) == (0, 0)
-
     def test_another_model_takes_the_place(self, store: Store, folder: Path) -> None:
         old = store.get(None)
+        store.poll()
+        assert store.get(None) is old, "there is nothing new"
         new = make_bundle(folder, columns=("load", "wind"), model="tokens")
         store.poll()
         assert store.get(None).identity.digest == new.digest != old.identity.digest
@@ -318,16 +279,14 @@ class TestReplacing:
         for _ in range(3):
             store.poll()
         assert self.counts(store) == (0, 1)
-        monkeypatch.setattr("forecaster_service.store.monotonic", lambda: time.monotonic() + AGAIN)
+        now = time.monotonic() + AGAIN
+        monkeypatch.setattr("forecaster_service.store.monotonic", lambda: now)
         store.poll()
         store.poll()
-        assert self.counts(store) == (0, 2)
         (folder / WEIGHTS).write_bytes(weights)
         store.poll()
         assert self.counts(store) == (0, 2)
-        monkeypatch.setattr(
-            "forecaster_service.store.monotonic", lambda: time.monotonic() + 2 * AGAIN
-        )
+        now += AGAIN
         store.poll()
         assert store.get(None).identity.digest == whole.digest
         assert self.counts(store) == (1, 2)
@@ -377,18 +336,12 @@ class TestReplacing:
             assert store.get("a/1") is fixed
             registry.away = True
             store.poll()
-            assert store.status == "ready"
-            assert self.counts(store) == (1, 1)
-
-    def test_an_alias_that_is_gone_leaves_the_old(self, folder: Path, registry: Registry) -> None:
-        registry.put("a@champion", folder, name="a", version="1", alias="champion")
-        registry.put("b", folder, name="b", version="1")
-        with stored("a@champion", "b") as store:
-            both = store.whole()
+            registry.away = False
             registry.models.pop("a@champion")
             store.poll()
-            assert store.whole() == both
-            assert self.counts(store) == (0, 1)
+            assert store.get("a@champion").identity.version == "2"
+            assert store.status == "ready"
+            assert self.counts(store) == (1, 2)
 
     def test_a_lost_device_loads_nothing(self, store: Store, folder: Path) -> None:
         store.lose("it is gone")
@@ -401,11 +354,11 @@ def test_it_polls_by_itself_until_it_ends(folder: Path, monkeypatch: pytest.Monk
     others = set(threading.enumerate())
     store = Store(Settings(model=str(folder), poll_seconds=0.01), Metrics())
     store.open()
-    wait_until(lambda: store.status == "ready")
+    until(lambda: store.status == "ready")
     with monkeypatch.context() as patch:  # an unexpected error ends no thread
         patch.setattr("forecaster_service.store.current", lambda *asked: 1 / 0)
-        wait_until(lambda: total(store.metrics.failures) > 1)
+        until(lambda: total(store.metrics.failures) > 1)
     new = make_bundle(folder, columns=("load", "wind"), model="tokens")
-    wait_until(lambda: store.get(None).identity.digest == new.digest)
+    until(lambda: store.get(None).identity.digest == new.digest)
     store.close()
-    wait_until(lambda: all(each.name != "load" for each in {*threading.enumerate()} - others))
+    until(lambda: all(each.name != "load" for each in {*threading.enumerate()} - others))

@@ -7,9 +7,8 @@ import signal
 import sys
 import threading
 import time
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -18,19 +17,11 @@ import psutil
 import pytest
 
 from forecaster.forecast.bundle import digest_of
-from tests.service.processes import Server, free_port, running, wait_for
+from tests.service.processes import SECONDS, Server, free_port, get, running, serving, until
 from tests.service.toy import NAME, make_bundle
 
 WORKERS, CLIENTS = 2, 4
-SECONDS = 90.0
-"""The most that anything here may take on a busy machine."""
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+SEVERAL = ("--workers", str(WORKERS))
 
 
 def workers(server: Server) -> list[psutil.Process]:
@@ -49,34 +40,17 @@ def workers_are(server: Server, gone: int) -> bool:
     return len(pids) == WORKERS and gone not in pids
 
 
-def fetch(server: Server, path: str) -> str:
-    """The content of a path."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=30) as answer:
-        text: str = answer.read().decode()
-        return text
-
-
 def digest(server: Server) -> str:
     """The digest of the model that answers."""
-    found: str = json.loads(fetch(server, "/models"))["models"][0]["digest"]
+    found: str = server.get("/models")["models"][0]["digest"]
     return found
 
 
 def counters(server: Server) -> dict[str, float]:
     """The samples of /metrics, by name and labels."""
-    found = re.findall(r"^([^#\s]\S*) (\S+)$", fetch(server, "/metrics"), re.MULTILINE)
+    text = server.raw([get("/metrics")])[0].decode()
+    found = re.findall(r"^([^#\s]\S*) (\S+)\r?$", text.partition("\r\n\r\n")[2], re.MULTILINE)
     return {name: float(value) for name, value in found}
-
-
-@contextmanager
-def serving(model: Path, place: Path, settings: Mapping[str, str]) -> Iterator[tuple[Server, Path]]:
-    """A service of several processes that all have their model, and its log."""
-    port, log = free_port(), place / "log"
-    command = ["forecaster", "serve", "--model", str(model), "--port", str(port)]
-    environment = {"FORECASTER_DEVICE": "cpu", **settings}
-    with running([*command, "--workers", str(WORKERS)], environment, place, log) as process:
-        wait_for(f"http://127.0.0.1:{port}/readyz", process, log)
-        yield Server(port, process), log
 
 
 @dataclass
@@ -134,18 +108,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def service(place: Path) -> Iterator[tuple[Server, Path]]:
+def server(place: Path) -> Iterator[Server]:
     for kind in ("informer", "tokens"):
         make_bundle(place / kind, model=kind)
     (place / "link").symlink_to("informer")
-    settings = {"FORECASTER_POLL_SECONDS": "1"}
-    with serving(place / "link", place, settings) as both:
-        yield both
+    with serving(place / "link", place, *SEVERAL, device="cpu", poll_seconds=1) as server:
+        yield server
 
 
 @pytest.fixture
-def body(service: tuple[Server, Path]) -> bytes:
-    return fetch(service[0], f"/models/{NAME}/example").encode()
+def body(server: Server) -> bytes:
+    return json.dumps(server.get(f"/models/{NAME}/example")).encode()
 
 
 def test_where_none_can_start_it_ends(tmp_path: Path) -> None:
@@ -163,21 +136,20 @@ def test_where_none_can_start_it_ends(tmp_path: Path) -> None:
 @pytest.mark.slow
 class TestAsOneService:
     def test_one_that_is_killed_costs_what_it_was_doing_and_comes_back(
-        self, service: tuple[Server, Path], body: bytes
+        self, server: Server, body: bytes
     ) -> None:
-        server, log = service
         seen: list[dict[str, float]] = []
         with Load(server.port, body) as load:
             for _ in range(WORKERS):
                 asked, victim = len(load.answers), workers(server)[0]
-                wait_until(lambda asked=asked: len(load.answers) > asked + 20)
+                until(lambda asked=asked: len(load.answers) > asked + 20)
                 victim.kill()
-                wait_until(lambda victim=victim: workers_are(server, victim.pid))
+                until(lambda victim=victim: workers_are(server, victim.pid))
                 while counters(server)["forecaster_workers"] < WORKERS:
                     seen.append(counters(server))
                     time.sleep(0.05)
             seen.append(counters(server))
-        assert load.failed == [], log.read_text()[-3000:]
+        assert load.failed == [], server.log.read_text()[-3000:]
         assert load.again <= WORKERS * CLIENTS
         seen.append(counters(server))
         for before, after in pairwise(seen):
@@ -193,27 +165,25 @@ class TestAsOneService:
         assert seen[-1]["forecaster_workers_wanted"] == WORKERS
 
     def test_a_newer_model_takes_its_place_in_all_without_a_failed_request(
-        self, service: tuple[Server, Path], body: bytes, place: Path
+        self, server: Server, body: bytes, place: Path
     ) -> None:
-        server, log = service
         with Load(server.port, body) as load:
-            wait_until(lambda: len(load.answers) > 20)
+            until(lambda: len(load.answers) > 20)
             (place / "spare").symlink_to("tokens")
             (place / "spare").replace(place / "link")
             new = digest_of(place / "tokens")
-            wait_until(lambda: log.read_text().count(f'"digest": "{new}"') >= WORKERS)
+            until(lambda: server.log.read_text().count(f'"digest": "{new}"') >= WORKERS)
             asked = len(load.answers)
-            wait_until(lambda: len(load.answers) > asked + 20)
-        assert load.failed == [], log.read_text()[-3000:]
+            until(lambda: len(load.answers) > asked + 20)
+        assert load.failed == [], server.log.read_text()[-3000:]
         assert load.again == 0
         assert set(load.answers) == {digest_of(place / kind) for kind in ("informer", "tokens")}
         older = [each for each in load.answers[asked:] if each != new]
         assert len(older) <= CLIENTS  # what was under way
 
     def test_a_model_that_does_not_suit_is_kept_out_of_all(
-        self, service: tuple[Server, Path], place: Path
+        self, server: Server, place: Path
     ) -> None:
-        server, log = service
         had = digest(server)
         make_bundle(place / "other", columns=("x",))
         (place / "spare").symlink_to("other")
@@ -221,27 +191,26 @@ class TestAsOneService:
 
         def tried() -> list[int]:
             """The workers that tried it, in order."""
-            lines = (line for line in log.read_text().splitlines() if "would not suit" in line)
+            lines = (
+                line for line in server.log.read_text().splitlines() if "would not suit" in line
+            )
             return [json.loads(line)["pid"] for line in lines]
 
-        wait_until(lambda: len(set(tried())) == WORKERS)
+        until(lambda: len(set(tried())) == WORKERS)
         attempts = tried()
-        failed = 'forecaster_model_reload_failures_total{source="link"}'
-        failures = counters(server)[failed]
-        assert failures >= len(attempts)
-        assert json.loads(fetch(server, "/readyz")) == {"status": "ready"}
+        assert server.figure("model_reload_failures_total") >= len(attempts)
+        assert server.get("/readyz") == {"status": "ready"}
         for _ in range(10):
             assert digest(server) == had
 
 
 @pytest.mark.slow
 def test_terminated_all_end_and_answer_what_they_have(folder: Path, tmp_path: Path) -> None:
-    settings = {"FORECASTER_DRAIN_SECONDS": "1", "FORECASTER_MAX_BATCH": "1"}
-    with serving(folder, tmp_path, settings) as (server, log):
+    with serving(folder, tmp_path, *SEVERAL, drain_seconds=1, max_batch=1) as server:
         body = json.dumps(server.get(f"/models/{NAME}/example")).encode()
         processes = workers(server)
         with Load(server.port, body) as load:
-            wait_until(lambda: len(load.answers) > 20)
+            until(lambda: len(load.answers) > 20)
             asked, began = len(load.answers), time.monotonic()
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(SECONDS) == 143
@@ -249,13 +218,13 @@ def test_terminated_all_end_and_answer_what_they_have(folder: Path, tmp_path: Pa
         assert len(load.answers) > asked
         assert all(isinstance(error, ConnectionError) for error in load.failed), load.failed
     assert not any(each.is_running() for each in processes)
-    assert "Traceback" not in log.read_text()
+    assert "Traceback" not in server.log.read_text()
 
 
 @pytest.mark.slow
 def test_without_their_parent_none_is_left(folder: Path, tmp_path: Path) -> None:
-    with serving(folder, tmp_path, {}) as (server, log):
+    with serving(folder, tmp_path, *SEVERAL) as server:
         processes = workers(server)
         server.process.kill()
-        wait_until(lambda: not any(each.is_running() for each in processes))
-    assert "Traceback" not in log.read_text()
+        until(lambda: not any(each.is_running() for each in processes))
+    assert "Traceback" not in server.log.read_text()

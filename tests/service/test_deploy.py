@@ -1,0 +1,381 @@
+"""The files by which the service is deployed, as far as they can be tested without containers or a
+cluster: compose, images, the release, Kubernetes, Prometheus and Grafana. tests/containers/run
+builds the images and starts them."""
+
+import copy
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from fastapi.testclient import TestClient
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from forecaster_service.app import create_app
+from forecaster_service.settings import Settings
+from tests.service.containers import ROOT
+from tests.test_house import LINUX_311, PINS, PROJECT
+
+BASE, GPU, TLS = (f"docker-compose{each}.yml" for each in ("", ".gpu", ".tls"))
+DOCKERFILE = (ROOT / "service/Dockerfile").read_text()
+
+
+def loaded(file: Path | str) -> Any:
+    return yaml.safe_load((ROOT / file).read_text())
+
+
+def whole(*files: str) -> dict[str, Any]:
+    """The files merged as compose merges them."""
+    merged: dict[str, Any] = {}
+    for file in files:
+        merged = _merged(merged, loaded(file))
+    return merged
+
+
+def _merged(one: Any, other: Any) -> Any:
+    if isinstance(one, dict):
+        return {**one, **{k: _merged(one[k], v) if k in one else v for k, v in other.items()}}
+    return one + other if isinstance(one, list) else other
+
+
+SERVICES = loaded(BASE)["services"]
+
+
+class TestCompose:
+    @pytest.mark.parametrize("files", [(BASE,), (GPU,), (BASE, GPU), (BASE, TLS)], ids=" and ".join)
+    def test_the_files_follow_the_specification(
+        self, files: tuple[str, ...], tmp_path: Path
+    ) -> None:
+        (tmp_path / "compose.yml").write_text(yaml.safe_dump(whole(*files)))
+        command = ["check-jsonschema", "--builtin-schema", "vendor.compose-spec"]
+        command.append(str(tmp_path / "compose.yml"))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+
+    def test_what_they_name_exists(self) -> None:
+        everything = whole(BASE, GPU, TLS)
+        assert set(loaded(GPU)["services"]) <= set(SERVICES)
+        for service in everything["services"].values():
+            assert set(service["networks"]) <= set(everything["networks"])
+            assert set(service.get("depends_on", ())) <= set(everything["services"])
+            for volume in service.get("volumes", ()):
+                source = re.sub(r"\$\{\w+:[-?](.*?)\}", r"\1", volume).split(":")[0]
+                if not source.startswith("set it to"):  # it has no default
+                    assert source in everything["volumes"] or (ROOT / source).exists()
+
+    def test_every_setting_of_theirs_is_explained(self) -> None:
+        used = set(re.findall(r"\$\{(\w+)", "".join((ROOT / f).read_text() for f in (BASE, TLS))))
+        told = re.findall(r"^#?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
+        assert used == set(told)
+        check_settings(SERVICES["forecaster"]["environment"])
+
+    def test_every_service_has_its_limits_and_no_rights(self) -> None:
+        for service in SERVICES.values():
+            assert service["mem_limit"]
+            assert service["cpus"]
+            assert service["pids_limit"] > 0
+            assert service["logging"]["options"] == {"max-size": "10m", "max-file": "5"}
+            assert service["read_only"]
+            assert service["cap_drop"] == ["ALL"]
+            assert service["security_opt"] == ["no-new-privileges:true"]
+            if "build" in service:
+                assert service["environment"]["MLFLOW_DISABLE_TELEMETRY"] == "true"
+                assert service["environment"]["DO_NOT_TRACK"] == "true"
+            else:
+                assert re.fullmatch("([1-9][0-9]*):\\1", service["user"])
+
+    def test_mlflow_may_be_slow_and_starts_nothing_unused(self) -> None:
+        mlflow = SERVICES["mlflow"]
+        assert "--uvicorn-opts=--timeout-worker-healthcheck=120" in mlflow["command"]
+        assert mlflow["healthcheck"]["start_period"] == "300s"
+        assert mlflow["environment"]["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
+
+    def test_every_port_is_published_on_loopback_alone(self) -> None:
+        ports = {name: service.get("ports", []) for name, service in SERVICES.items()}
+        assert {name: found for name, found in ports.items() if found} == {
+            "mlflow": ["127.0.0.1:5000:5000"],
+            "nginx": ["127.0.0.1:8000:8080"],
+        }
+
+    def test_passwords_come_from_outside(self) -> None:
+        for service in SERVICES.values():
+            for name, value in service.get("environment", {}).items():
+                if re.search("PASS|SECRET|TOKEN", name):
+                    assert re.fullmatch(r"\$\{\w+:\?set .*\}", value)
+                elif "KEY" in name:
+                    assert value == f"${{{name}:-}}"
+        assert "password" not in " ".join(SERVICES["mlflow"]["command"])
+
+    def test_who_can_talk_to_whom(self) -> None:
+        def company(of: str) -> set[str]:
+            own = set(SERVICES[of]["networks"])
+            return {name for name, each in SERVICES.items() if own & set(each["networks"])}
+
+        assert company("postgres") == {"postgres", "mlflow"}
+        assert company("nginx") == {"nginx", "forecaster"}
+        assert company("forecaster") == {"forecaster", "nginx", "mlflow"}
+        inward = {name for name, each in loaded(BASE)["networks"].items() if each}
+        for name, service in SERVICES.items():
+            outward = bool(set(service["networks"]) - inward)
+            assert outward == ("ports" in service or name == "train")
+
+    def test_they_end_when_they_have_answered_and_training_waits_to_be_asked(self) -> None:
+        def seconds(name: str) -> int:
+            return int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
+
+        settings = Settings()
+        assert seconds("forecaster") > settings.drain_seconds + 60 > settings.deadline_seconds
+        assert seconds("nginx") > 90
+        assert SERVICES["nginx"]["stop_signal"] == "SIGQUIT"
+        assert [n for n, each in SERVICES.items() if each.get("profiles")] == ["train"]
+        assert SERVICES["train"]["restart"] == "no"
+
+
+def check_settings(variables: dict[str, Any]) -> None:
+    """Check that variables of a container that look like settings of the service are."""
+    for name in variables:
+        if name.startswith("FORECASTER_"):
+            assert name.removeprefix("FORECASTER_").lower() in Settings.model_fields
+
+
+EXTRAS = {"serve": {"serve", "registry"}, "train": {"all", "excel", "postgresql", "sample"}}
+
+
+def locked(name: str) -> dict[str, tuple[str, list[str]]]:
+    """The version and the hashes of each package of a file."""
+    found = {}
+    text = (ROOT / f"service/lock/{name}.txt").read_text().strip()
+    for entry in re.split(r"\n(?=\S)", text):
+        pin, *hashes = entry.replace("\\\n", " ").split()
+        package, version = pin.split("==")
+        found[canonicalize_name(package)] = (version, hashes)
+    return found
+
+
+def wanted(extras: set[str]) -> set[str]:
+    """What the project with these extras installs on Linux with Python 3.11, except for itself."""
+    own = PROJECT["optional-dependencies"]
+    queue: list[tuple[str, str]] = [(text, "") for text in PROJECT["dependencies"]]
+    queue += [(text, "") for extra in extras for text in own[extra]]
+    found: set[tuple[str, str]] = set()
+    while queue:
+        text, extra = queue.pop()
+        requirement = Requirement(text)
+        if requirement.marker and not requirement.marker.evaluate({**LINUX_311, "extra": extra}):
+            continue
+        name = canonicalize_name(requirement.name)
+        for inner in {"", *requirement.extras} - {each for of, each in found if of == name}:
+            found.add((name, inner))
+            ours = name == PROJECT["name"]
+            texts = own.get(inner, []) if ours else importlib.metadata.requires(name) or []
+            queue += [(each, inner) for each in texts]
+    return {name for name, _ in found} - {PROJECT["name"]}
+
+
+class TestImages:
+    @pytest.mark.parametrize("name", ["serve", "train", "build"])
+    def test_the_locks_agree_with_the_constraints(self, name: str) -> None:
+        for package, (version, hashes) in locked(name).items():
+            assert version == PINS.get(package, version)
+            assert package in PINS or package == "setuptools", f"{package} is not pinned"
+            assert hashes
+            assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes)
+        assert (ROOT / "service/lock/torch.txt").read_text() == f"torch=={PINS['torch']}\n"
+
+    @pytest.mark.parametrize("name", EXTRAS)
+    def test_they_hold_what_the_extras_want_and_nothing_else(self, name: str) -> None:
+        of_torch = r"nvidia-|cuda-|triton$"  # of its builds for CUDA
+        found = {each for each in wanted(EXTRAS[name]) if not re.match(of_torch, each)}
+        assert set(locked(name)) - {"setuptools"} == found - {"torch", "setuptools"}
+        making = (ROOT / "service/lock/make").read_text()
+        (line,) = re.findall(rf"(?m)^compile (.*) pyproject.toml .*/{name}\.txt$", making)
+        assert set(line.replace("--extra", "").split()) == EXTRAS[name]
+
+    def test_what_serves_holds_neither_training_nor_mlflows_server(self) -> None:
+        serve, train = set(locked("serve")), set(locked("train"))
+        assert "mlflow-skinny" in serve
+        assert serve < train
+        assert {"mlflow", "lightning", "scikit-learn", "matplotlib", "sqlalchemy"} <= train - serve
+
+    def test_what_is_copied_exists_and_is_not_ignored(self) -> None:
+        lines = re.findall(r"^COPY (.*) \S+$", DOCKERFILE, re.MULTILINE)
+        copied = {name for line in lines for name in line.split()}
+        ignore = (ROOT / ".dockerignore").read_text().split()
+        assert {f"!{name}" for name in copied} == {line for line in ignore if line.startswith("!")}
+        assert all((ROOT / name).exists() for name in copied)
+
+    def test_who_runs_it_is_a_number(self) -> None:
+        stages = dict(re.findall(r"^FROM \S+ AS (\w+)\n(.*?)(?=^FROM|\Z)", DOCKERFILE, re.M | re.S))
+        for name in EXTRAS:
+            assert re.findall(r"^USER (.*)$", stages[name], re.MULTILINE) == ["10001:10001"]
+            assert stages[name].index("RUN") < stages[name].index("USER")
+
+    def test_all_is_checked_before_the_sources_come(self) -> None:
+        for each in re.findall(r"pip install (.*)$", DOCKERFILE, re.MULTILINE):
+            assert "--require-hashes" in each or "torch.txt" in each or "/wheel/" in each
+            assert "--no-deps" in each or "torch.txt" in each
+        assert "--extra-index-url" not in DOCKERFILE
+        wheel, torch = (DOCKERFILE.index(f"AS {stage}\n") for stage in ("wheel", "torch"))
+        for found in re.finditer("^COPY (forecaster|service/forecaster)", DOCKERFILE, re.M):
+            assert wheel < found.start() < torch
+
+    def test_the_release_pins_every_image_of_compose(self, tmp_path: Path) -> None:
+        """It was never run: its scripts are bash, and this one runs with a stand-in for docker."""
+        release = ROOT / ".github/workflows/release.yml"
+        assert not re.search(r"sha256:[0-9a-f]{8}", release.read_text() + DOCKERFILE)
+        steps = loaded(release)["jobs"]["images"]["steps"]
+        for script in [step["run"] for step in steps if "run" in step]:
+            subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+        (script,) = [step["run"] for step in steps if step.get("name", "").startswith("pin")]
+        (tmp_path / "docker").write_text("#!/bin/sh\necho sha256:a-digest\n")
+        (tmp_path / "docker").chmod(0o755)
+        compose = (ROOT / BASE).read_text()
+        (tmp_path / BASE).write_text(compose)
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        subprocess.run(["bash", "-c", script], cwd=tmp_path, env={"PATH": path}, check=True)
+        images = dict(re.findall(r"\$\{(\w+_IMAGE):-(\S+?)\}", compose))
+        assert images["PYTHON_IMAGE"] in DOCKERFILE
+        pinned = (tmp_path / "images.env").read_text().splitlines()
+        others = {name: image for name, image in images.items() if "forecaster" not in image}
+        assert pinned == [f"{name}={image}@sha256:a-digest" for name, image in others.items()]
+
+
+FILES = {
+    file.name: yaml.safe_load(file.read_text())
+    for file in (ROOT / "service/kubernetes").glob("*.yaml")
+}
+LIST = FILES.pop("kustomization.yaml")
+KINDS = {each["kind"]: each for each in FILES.values()}
+POD = KINDS["Deployment"]["spec"]["template"]
+(CONTAINER,) = POD["spec"]["containers"]
+
+
+class TestKubernetes:
+    @pytest.mark.parametrize("file", sorted(FILES))
+    def test_each_follows_its_schema(self, file: str) -> None:
+        latest = kubernetes_validate.latest_version()
+        kubernetes_validate.validate(FILES[file], latest, strict=True)
+        wrong = {**copy.deepcopy(FILES[file]), "unheard": 1}
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(wrong, latest, strict=True)
+
+    def test_the_list_names_them_all(self) -> None:
+        assert sorted(LIST["resources"]) == sorted(FILES)
+        assert LIST["namespace"] == KINDS["Namespace"]["metadata"]["name"]
+        assert [each["name"] for each in LIST["images"]] == [CONTAINER["image"]]
+
+    def test_the_pod_is_restricted(self) -> None:
+        """What the profile "restricted" of the Pod Security Standards wants, and no more rights."""
+        labels = KINDS["Namespace"]["metadata"]["labels"]
+        assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+        spec = POD["spec"]
+        assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        own = CONTAINER["securityContext"]
+        assert own["allowPrivilegeEscalation"] is False
+        assert own["capabilities"] == {"drop": ["ALL"]}
+        assert not {"privileged", "runAsUser", "procMount"} & set(own)
+        kinds = {key for each in spec["volumes"] for key in each} - {"name"}
+        assert kinds <= {"configMap", "emptyDir", "persistentVolumeClaim", "secret"}
+
+    def test_they_find_each_other(self) -> None:
+        name, kinds = {"app.kubernetes.io/name": "forecaster"}, KINDS
+        assert POD["metadata"]["labels"] == name
+        assert kinds["Deployment"]["spec"]["selector"]["matchLabels"] == name
+        assert kinds["Service"]["spec"]["selector"] == name
+        assert kinds["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == name
+        assert kinds["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == name
+        (port,) = CONTAINER["ports"]
+        assert kinds["Service"]["spec"]["ports"][0]["targetPort"] == port["name"]
+        ingress = kinds["NetworkPolicy"]["spec"]["ingress"][0]
+        assert ingress["ports"] == [{"port": port["name"]}]
+        minimum = kinds["PodDisruptionBudget"]["spec"]["minAvailable"]
+        assert kinds["Deployment"]["spec"]["replicas"] > minimum
+
+    def test_they_ask_what_the_service_answers(self) -> None:
+        paths = create_app(Settings()).openapi()["paths"]
+        for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+            get = CONTAINER[name]["httpGet"]
+            assert get["path"] in paths
+            assert get["port"] == CONTAINER["ports"][0]["name"]
+            # the service does not answer to a pod's address
+            assert get["httpHeaders"] == [{"name": "Host", "value": "localhost"}]
+
+    def test_the_settings_are_the_services(self) -> None:
+        own = {each["name"]: each["value"] for each in CONTAINER["env"]}
+        assert (
+            CONTAINER["envFrom"][0]["configMapRef"]["name"]
+            == (KINDS["ConfigMap"]["metadata"]["name"])
+        )
+        variables = {**KINDS["ConfigMap"]["data"], **own}
+        check_settings(variables)
+        assert variables["FORECASTER_TRUSTED_PROXIES"] == "10.0.0.0/8"  # else all clients are one
+        settings = Settings(drain_seconds=own["FORECASTER_DRAIN_SECONDS"])
+        assert POD["spec"]["terminationGracePeriodSeconds"] > settings.drain_seconds + 60
+        assert CONTAINER["args"][:2] == ["forecaster", "serve"]
+
+
+FOLDER = ROOT / "service/monitoring"
+RULES = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"][0]["rules"]
+PANELS = json.loads((FOLDER / "dashboard.json").read_text())["panels"]
+DRAWN = [
+    target["expr"].replace("$__rate_interval", "5m").replace("$instance", ".*")
+    for panel in PANELS
+    for target in panel.get("targets", ())
+]
+SEVERAL = {"forecaster_workers", "forecaster_workers_wanted", "forecaster_worker_deaths_total"}
+"""Metrics that only the parent of several processes has."""
+
+
+def given(client: TestClient) -> set[str]:
+    """The names of the service's metrics, with or without samples."""
+    names = set()
+    for name, kind in re.findall(r"(?m)^# TYPE (\S+) (\S+)$", client.get("/metrics").text):
+        ends = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
+        names |= {name + end for end in ends}
+    return names
+
+
+class TestMonitoring:
+    def test_the_service_gives_what_is_asked(self, client: TestClient) -> None:
+        for texts in (DRAWN, [rule["expr"] for rule in RULES]):
+            names = set(re.findall(r"\b(?:forecaster|process)_\w+", " ".join(texts)))
+            assert len(names) > 15
+            assert names - given(client) <= SEVERAL
+
+    def test_what_the_service_gives_is_drawn_and_documented(self, client: TestClient) -> None:
+        said, shown = (ROOT / "docs/operate.md").read_text(), " ".join(DRAWN)
+        for name in given(client):
+            plain = re.sub(r"_(bucket|sum|count)$", "", name)
+            if name.startswith("forecaster_") and not name.endswith("_created"):
+                assert f"`{plain}`" in said, name
+                assert plain in shown or plain == "forecaster_build_info", name
+
+    def test_each_alert_is_tried(self) -> None:
+        tried = (FOLDER / "alerts_test.yml").read_text()
+        assert len({rule["alert"] for rule in RULES}) == len(RULES) >= 12
+        for rule in RULES:
+            assert f'alertname="{rule["alert"]}"' in tried
+
+    @pytest.mark.slow
+    def test_promtool_finds_nothing(self, tmp_path: Path) -> None:
+        rules = [{"record": f"drawn:{i}", "expr": each} for i, each in enumerate(DRAWN)]
+        drawn = tmp_path / "drawn.yml"
+        drawn.write_text(yaml.safe_dump({"groups": [{"name": "drawn", "rules": rules}]}))
+        for command in (
+            "check rules alerts.yml", "check config prometheus.yml",
+            "test rules alerts_test.yml", f"check rules {drawn}",
+        ):  # fmt: skip
+            done = subprocess.run(
+                ["promtool", *command.split()], cwd=FOLDER, capture_output=True, text=True,
+                timeout=240, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,435 @@
+"""The traps of a request: never a 500, and answers that are small, quick and echo nothing.
+
+What is wrong is told by its place and by a word for programs; the sentence beside them may change.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from copy import deepcopy
+from typing import Any
+
+import pandas as pd
+import pytest
+from fastapi.testclient import TestClient
+
+from forecaster_service.http_errors import Flaw, invalid
+from tests.service.toy import (
+    COLUMNS,
+    HORIZON,
+    KINDS,
+    KSERVE,
+    NAME,
+    PAST,
+    kserve,
+    make_bundle,
+    refused,
+    start,
+)
+
+Body = dict[str, Any]
+
+
+def told(problem: Body) -> str:
+    """The first flaw of a request: where, and what."""
+    if "errors" not in problem:
+        return ""
+    flaw = problem["errors"][0]
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in flaw["loc"])
+    return f"{where.removeprefix('.')} {flaw['type']}".strip()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"target=1",
+        b'{"target": [1, 2,]}',
+        b"\xff\xfe",
+        b'{"item_id": "\xff"}',
+        '{"target": [1]}'.encode("utf-16"),
+        b'\xef\xbb\xbf{"target": [1]}',
+        b'{"item_id": "\\ud800", "target": [1]}',
+        b'{"target": [' + b"1" * 5000 + b"]}",
+        b"[" * 100_000,
+        b'{"a":' * 500 + b"1" + b"}" * 500,
+        b'{"target": [1], "t\\u0061rget": [2]}',
+        b'{"inputs": [{"target": [1], "start": "a", "start": "b"}]}',
+    ],
+)
+def test_what_is_not_json_is_400(client: TestClient, content: bytes) -> None:
+    refused(client, content, 400)
+
+
+BODIES = {
+    '{"inputs": NaN}': "inputs list_type",
+    '{"inputs": []}': "inputs too_short",
+    "[]": "model_type",
+    "null": "model_type",
+    "{}": "target missing",
+    '{"target": []}': "target too_short",
+    '{"target": [[]]}': "target[0] too_short",
+    '{"target": [[1, 2], [3, NaN]]}': "target[1][1] finite_number",
+    '{"target": [[1, 2], [1e999, 4]]}': "target[1][0] finite_number",
+    '{"target": [[1, 2], null]}': "target[1] list_type",
+    '{"target": [1, [2]]}': "target[1] float_type",
+    '{"target": [[1], 2]}': "target[1] list_type",
+    '{"target": [true, "3.5"]}': "target[0] float_type",
+    '{"target": [[1, "3.5"]]}': "target[0][1] float_type",
+    '{"target": {"0": 1}}': "target list_type",
+    '{"target": [[{"a": 1}]]}': "target[0][0] float_type",
+    '{"target": [%s]}' % ("1" * 400): "target[0] float_type",
+    '{"target": [1], "past_covariates": {"a": [1, "2"]}}': "past_covariates.a[1] float_type",
+    '{"target": [1], "past_covariates": {"a": [NaN]}}': "past_covariates.a[0] finite_number",
+    '{"target": [1], "past_covariates": {"": [1]}}': "past_covariates string_too_short",
+    '{"target": [1], "past_covariates": [1]}': "past_covariates dict_type",
+    '{"target": [1], "future_covariates": {"a": []}}': "future_covariates.a too_short",
+    '{"target": [1], "static_covariates": {"a": null}}': "static_covariates.a attribute",
+    '{"target": [1], "static_covariates": {"a": Infinity}}': "static_covariates.a finite_number",
+    '{"target": [1], "prediction_length": NaN}': "prediction_length int_type",
+    '{"target": [1], "prediction_lenght": 3}': "prediction_lenght extra_forbidden",
+    '{"inputs": [{"target": [1], "strat": "x"}]}': "inputs[0].strat extra_forbidden",
+    '{"inputs": [{"target": [1]}], "target": [1]}': "target extra_forbidden",
+    '{"target": [1], "item_id": "../../etc/passwd"}': "item_id item_id",
+    '{"target": [1], "item_id": "a\\u0000b"}': "item_id item_id",
+    '{"target": [1], "model": "file:///etc/passwd"}': "model string_pattern_mismatch",
+    '{"target": [1], "freq": "hhhh"}': "freq string_pattern_mismatch",
+    '{"target": [1], "start": 1767225600}': "start string_type",
+}
+
+
+@pytest.mark.parametrize(("content", "flaw"), BODIES.items())
+def test_what_is_no_request_is_422(client: TestClient, content: str, flaw: str) -> None:
+    assert told(refused(client, content)) == flaw
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        ('{"target": [1], "prediction_lenght": 3}', "prediction_length"),
+        ('{"inputs": [{"target": [1], "strat": "x"}]}', "start"),
+        ('{"inputs": [{"target": [1]}], "parameters": {"quantiles": []}}', "quantile_levels"),
+    ],
+)
+def test_a_wrong_key_is_told_the_right_one(client: TestClient, content: str, hint: str) -> None:
+    assert f"Did you mean '{hint}'?" in refused(client, content)["detail"]
+
+
+Serve = Callable[[str], tuple[TestClient, Body]]
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """For a kind of model: a client, and a request that it accepts."""
+    made: dict[str, tuple[TestClient, Body]] = {}
+    with ExitStack() as stack:
+
+        def served(kind: str) -> tuple[TestClient, Body]:
+            if kind not in made:
+                folder = tmp_path_factory.mktemp("kinds") / "bundle"
+                make_bundle(folder, model="tokens", **KINDS[kind])
+                client = stack.enter_context(start(model=str(folder)))
+                made[kind] = client, client.get(f"/models/{NAME}/example").json()
+            return made[kind][0], deepcopy(made[kind][1])
+
+        yield served
+
+
+GONE = object()
+PAST_, AHEAD, STATIC = "past_covariates", "future_covariates", "static_covariates"
+SERIES: list[tuple[str, str, Any, str]] = [
+    ("plain", "columns", ["load", "wind"], "columns names"),
+    ("plain", "columns", ["load", "wind", "wind"], "columns names"),
+    ("plain", "columns", [*COLUMNS, "rain"], "columns names"),
+    ("plain", "columns", [], "columns names"),
+    ("plain", "columns", ['a[{"', "b\\", 'c":"'], "columns names"),
+    ("plain", "target", [[1.0] * 3] * 5 + [[1.0] * 2] * 19, "target[5] column_count"),
+    ("plain", "target", [1.0] * PAST, "target[0] column_count"),
+    ("plain", "target", [[1.0] * 3] * (PAST - 1), "target too_short"),
+    ("plain", "target", [[1.0, None, 3.0]] * PAST, "target no_value"),
+    ("plain", "target", [[1e300, 0.0, 0.0]] * PAST, ""),
+    ("plain", "start", GONE, "start start"),
+    ("plain", "start", "yesterday", "start start"),
+    ("plain", "start", "2026-02-30T00:00:00", "start start"),
+    ("plain", "start", "2026-01-01T00:00:00Z", "start start"),
+    ("plain", "start", "9999-12-31T23:00:00", "start start"),
+    *[("plain", f"{role}.holiday", value, f"{role} names")
+      for role, value in ((PAST_, [1]), (AHEAD, [1]), (STATIC, 1))],
+    ("panel", "item_id", "../c", "item_id item_id"),
+    ("panel", "item_id", " a", "item_id item_id"),
+    ("panel", "item_id", "a" * 129, "item_id item_id"),
+    ("panel", "target", [[1e300]] * PAST, ""),
+    ("two ids", "item_id", "South / a/b", "item_id item_id"),
+    ("two ids", "item_id", "South/Basel", "item_id item_id"),
+    ("wide", "columns", ["Bern", "None"], "columns names"),
+    ("past", f"{PAST_}.wind", [1.0] * 23, f"{PAST_}.wind length"),
+    ("past", f"{PAST_}.wind", [None] * 24, f"{PAST_}.wind no_value"),
+    ("past", f"{PAST_}.wind", GONE, "columns names"),
+    ("past", f"{PAST_}.wnd", [1.0] * 24, f"{PAST_} names"),
+    ("past", f"{PAST_}.Zürich °C", [1.0] * 24, f"{PAST_} names"),
+    ("ahead", f"{AHEAD}.holiday", [0.0] * 2, f"{AHEAD}.holiday length"),
+    ("ahead", f"{AHEAD}.holiday", [0.0] * 7, f"{AHEAD}.holiday length"),
+    ("ahead", f"{AHEAD}.holiday", [None] + [0.0] * 5, f"{AHEAD}.holiday[0] incomplete"),
+    ("ahead", f"{AHEAD}.holiday", GONE, f"{AHEAD} names"),
+    ("ahead", f"{PAST_}.holiday", GONE, f"{PAST_} names"),
+    ("ahead", f"{PAST_}.holiday", [0.0] * 23, f"{PAST_}.holiday length"),
+    ("ahead", f"{PAST_}.holiday", [0.0] * 3 + [None] * 21, f"{PAST_}.holiday[3] incomplete"),
+    ("ahead", f"{PAST_}.load", [0.0] * 24, f"{PAST_} names"),
+    ("ahead", f"{AHEAD}.holiday", [1e300] * 6, ""),
+    ("words", f"{AHEAD}.sky", ["clear"] * 5 + ["hail"], f"{AHEAD}.sky[5] category"),
+    ("words", f"{AHEAD}.sky", [1.0] * 6, f"{AHEAD}.sky[0] category"),
+    ("words", f"{AHEAD}.sky", ["rain", None] * 3, f"{AHEAD}.sky[1] incomplete"),
+    ("words", f"{AHEAD}.sky", ["rain", 1] * 3, f"{AHEAD}.sky[1] string_type"),
+    ("words", f"{AHEAD}.holiday", ["no"] * 6, f"{AHEAD}.holiday[0] category"),
+    ("words", f"{PAST_}.holiday", [None] + ["no"] * 23, f"{PAST_}.holiday[1] category"),
+    ("words", f"{PAST_}.mood", ["meh"] * 24, f"{PAST_}.mood[0] category"),
+    ("attributes", f"{STATIC}.kind", "inn", f"{STATIC}.kind attribute"),
+    ("attributes", f"{STATIC}.kind", 1, f"{STATIC}.kind attribute"),
+    ("attributes", f"{STATIC}.kind", GONE, f"{STATIC} names"),
+    ("attributes", f"{STATIC}.size", "100", f"{STATIC}.size attribute"),
+    ("attributes", f"{STATIC}.size", True, f"{STATIC}.size attribute"),
+    ("attributes", f"{STATIC}.size", 1e300, ""),
+    ("attributes", f"{STATIC}.sise", 1.0, f"{STATIC} names"),
+]  # fmt: skip
+PARAMETERS: list[tuple[str, Any, str]] = [
+    *[("prediction_length", value, "greater_than_equal") for value in (0, -1, 0.0)],
+    *[("prediction_length", value, "beyond_horizon") for value in (7, 10**9, 10**30)],
+    *[("prediction_length", value, "int_type") for value in (2.5, True, "3")],
+    ("prediction_length", 1e300, "beyond_horizon"),
+    *[("freq", value, "other_freq") for value in ("D", "15min", "2h", "0h", "xyz")],
+    *[("quantile_levels", [0.5, value], "no_quantiles") for value in (0.05, 0.95)],
+]
+
+
+@pytest.mark.parametrize(("kind", "place", "value", "flaw"), SERIES)
+def test_a_series_that_does_not_fit_the_model(
+    serve: Serve, kind: str, place: str, value: Any, flaw: str
+) -> None:
+    """Alone at the top, and as the second of a request."""
+    client, body = serve(kind)
+    (good,) = body["inputs"]
+    bad = deepcopy(good)
+    role, _, name = place.rpartition(".")
+    at = bad[role] if role else bad
+    if value is GONE:
+        del at[name]
+    else:
+        at[name] = value
+    assert told(refused(client, bad)) == flaw
+    assert told(refused(client, {"inputs": [good, bad]})) == (flaw and f"inputs[1].{flaw}")
+
+
+@pytest.mark.parametrize(("name", "value", "kind"), PARAMETERS)
+def test_a_parameter_that_does_not_fit_the_model(
+    client: TestClient, flat: Body, full: Body, name: str, value: Any, kind: str
+) -> None:
+    full["parameters"][name] = value
+    assert told(refused(client, {**flat, name: value})) == f"{name} {kind}"
+    assert told(refused(client, full)) == f"parameters.{name} {kind}"
+
+
+def test_a_name_that_does_not_fit_is_told_those_that_do(client: TestClient, flat: Body) -> None:
+    flat["columns"] = ["load", "wind", "Zurich °C"]
+    detail = refused(client, flat)["detail"]
+    for words in ("load, wind, Zürich °C", "name 3", "Did you mean 'Zürich °C'?", "missing"):
+        assert words in detail
+
+
+def test_each_bad_series_is_told(client: TestClient, full: Body) -> None:
+    good = full["inputs"][0]
+    short, unnamed = {**good, "target": good["target"][:5]}, {**good, "columns": ["a"]}
+    problem = refused(client, {"inputs": [good, short, good, unnamed] * 15})
+    assert (problem["error_count"], len(problem["errors"])) == (30, 20)
+    places = [error["loc"] for error in problem["errors"][:2]]
+    assert places == [["inputs", 1, "target"], ["inputs", 3, "columns"]]
+
+
+@pytest.mark.parametrize("secret", ["s3cret-" * 20, "<script>", "päss wörd", "\u2028"])
+def test_nothing_that_came_in_goes_out(client: TestClient, flat: Body, secret: str) -> None:
+    for body in (
+        {secret: 1},
+        {**flat, "item_id": secret + "/"},
+        {**flat, "columns": [secret] * 3},
+        {**flat, "start": secret},
+        {**flat, "freq": secret},
+        {**flat, "target": [secret]},
+        {**flat, "past_covariates": {secret: ["x"]}},
+        {**flat, "past_covariates": {"a": [secret]}},
+        {**flat, "static_covariates": {secret: None}},
+        {**flat, "static_covariates": {secret * 60: 1}},
+        {**flat, "model": secret + "!"},
+        {"inputs": [flat, {secret: secret}], "parameters": {secret: secret}},
+    ):
+        assert secret[:7] not in json.dumps(refused(client, body), ensure_ascii=False)
+
+
+def many(count: int, item: bytes) -> bytes:
+    return b",".join([item] * count)
+
+
+def keys(count: int) -> bytes:
+    return b",".join(b'"%d":1' % number for number in range(count))
+
+
+LONG = {
+    b'{"inputs": [' + many(10**6, b'{"target":[1]}') + b"]}": "too_many_series",
+    b'{"inputs": [' + many(1001, b"1") + b"]}": "too_many_series",
+    b'{"target": [' + many(1_009_000, b"[1]") + b"]}": "too_many_rows",
+    b'{"target": [' + many(10**5, b'"x"') + b"]}": "target[0] float_type",
+    b'{"target": [' + many(50_000, b"[null,null]") + b"]}": "target[0] column_count",
+    b'{"target": [' + many(50_000, b"[true,null]") + b"]}": "target[0][0] float_type",
+    b'{"target": [1], "quantile_levels": [' + many(10**5, b"0.5") + b"]}": "quantile_levels",
+    b'{"target": [1], "columns": [' + many(10**6, b'"c"') + b"]}": "too_many_strings",
+    b'{"target": [1], "columns": [' + many(10_001, b'"c"') + b"]}": "columns too_long",
+    b'{"target": [1],' + keys(300_000) + b"}": "too_many_keys",
+    b'{"target": [1],' + keys(100_000) + b"}": "extra_forbidden",
+    b'{"target": [1], "past_covariates": {' + keys(10_001) + b"}}": "past_covariates",
+    b'{"inputs": [%s]}' % many(1000, b'{"target":[1],"static_covariates":{%s}}' % keys(100)): "",
+}
+
+
+@pytest.mark.parametrize(("content", "flaw"), LONG.items(), ids=map(str, range(len(LONG))))
+def test_large_and_wrong_is_cheap(client: TestClient, content: bytes, flaw: str) -> None:
+    began = time.perf_counter()
+    assert flaw in told(refused(client, content))
+    assert time.perf_counter() - began < 3  # tens of milliseconds on an idle machine
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        *[{"Content-Encoding": coding} for coding in ("gzip", "br", "gzip, identity")],
+        *[{"Content-Type": kind} for kind in ("text/plain", "multipart/form-data", "", "*/*")],
+    ],
+)
+def test_other_content_types_are_415(
+    client: TestClient, flat: Body, headers: dict[str, str]
+) -> None:
+    refused(client, flat, 415, **headers)
+
+
+def test_content_type_may_name_the_charset(client: TestClient, flat: Body) -> None:
+    headers = {"Content-Type": "Application/JSON; charset=utf-8", "Content-Encoding": "identity"}
+    answer = client.post("/predict", content=json.dumps(flat), headers=headers)
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_long_bodies_are_413(folder: Any, flat: Body, chunked: bool) -> None:
+    content = json.dumps(flat).encode()
+    for most, status in ((len(content), 200), (len(content) - 1, 413)):
+        with start(model=str(folder), max_body_bytes=most) as client:
+            sent: Any = iter([content[:500], content[500:]]) if chunked else content
+            kind = {"Content-Type": "application/json"}
+            answer = client.post("/predict", content=sent, headers=kind)
+        assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["connection"] == "close"
+
+
+def test_longest_series_in_many(folder: Any, flat: Body) -> None:
+    with start(model=str(folder), max_series=2, max_rows=2 * PAST) as client:
+        series = {key: flat[key] for key in ("start", "target", "columns")}
+        assert client.post("/predict", json={"inputs": [series] * 2}).status_code == 200
+        small = {**series, "target": series["target"][:1]}
+        assert told(refused(client, {"inputs": [small] * 3})) == "too_many_series"
+        numbers = [1.0] * (2 * PAST + 1)
+        for change in ({"target": numbers}, {PAST_: {"x": numbers}}, {AHEAD: {"x": numbers}}):
+            assert told(refused(client, {"inputs": [series | change]})) == "too_many_rows"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "flaw"),
+    [
+        ("type", "univariate_time_series", "type rank"),
+        ("type", "panel", "type literal_error"),
+        ("name", "/", "name item_id"),
+        ("start_timestamp", None, "start_timestamp start"),
+        ("start_timestamp", "x", "start_timestamp start"),
+        ("series", [[1.0] * 3], "series too_short"),
+        ("series", [[1.0] * 3, [1, "2", 3]], "series[1][1] float_type"),
+        ("series", [], "series too_short"),
+        ("serie", 1, "serie extra_forbidden"),
+        ("frequency", "S", "frequency other_freq"),
+        ("options", {"horizon": HORIZON + 1}, "options.horizon beyond_horizon"),
+        ("options", {"horizon": 0}, "options.horizon greater_than_equal"),
+        ("options", {"horizon": 1, "quantiles": [0.01]}, "options.quantiles no_quantiles"),
+        ("options", {"horizon": 1, "quantile": [0.1]}, "options.quantile extra_forbidden"),
+        ("options", {}, "options.horizon missing"),
+        ("inputs", {}, "inputs list_type"),
+    ],
+)
+def test_kserve_is_told_in_the_words_of_its_request(
+    client: TestClient, full: Body, key: str, value: Any, flaw: str
+) -> None:
+    body = kserve(full)
+    inner = key not in body
+    (body["inputs"][0] if inner else body)[key] = value
+    found = told(refused(client, body, path=KSERVE))
+    assert found == (f"inputs[0].{flaw}" if inner else flaw)
+
+
+def test_kserve_knows_no_covariates(serve: Serve) -> None:
+    client, example = serve("ahead")
+    assert told(refused(client, kserve(example), path=KSERVE)) == "model no_covariates"
+
+
+SPLIT = {"columns": ["a"], "data": [[1]]}
+TABLES: list[tuple[Any, str]] = [
+    ({}, "tables"),
+    ({"inputs": None}, "tables"),
+    ([], "model_type"),
+    ({"inputs": {}}, "inputs too_short"),
+    ({"inputs": []}, "inputs too_short"),
+    ({"inputs": {"a": [1], "b": [1, 2]}}, ""),
+    ({"inputs": {"a": [1, "x", {}]}}, "inputs.a[2] cell"),
+    ({"inputs": {"a": [1, float("nan")]}}, "inputs.a[1] cell"),
+    ({"inputs": {"a": [1, "x" * 257]}}, "inputs.a[1] cell"),
+    ({"dataframe_records": [{"a": 1}, {"a": [1]}]}, "dataframe_records[1].a cell"),
+    ({"dataframe_records": [1]}, "dataframe_records[0] dict_type"),
+    ({"instances": [{"a": 1}], "parms": {}}, "parms extra_forbidden"),
+    ({"instances": [{"a": 1}], "inputs": [{"a": 1}]}, "tables"),
+    ({"dataframe_split": {**SPLIT, "data": [[1], [2, 3]]}}, ""),
+    ({"dataframe_split": {**SPLIT, "data": [[[1]]]}}, "dataframe_split.data[0][0] cell"),
+    ({"dataframe_split": {**SPLIT, "x": 1}}, "dataframe_split.x extra_forbidden"),
+    ({"dataframe_split": {"columns": ["a", "a"], "data": [[1, 2]]}}, ""),
+    ({"dataframe_split": SPLIT}, ""),
+    ({"instances": [{"a": 1}], "params": {"horizon": 0}}, "params.horizon greater_than_equal"),
+    ({"instances": [{"a": 1}], "params": {"quantile_levels": [0.01]}}, ""),
+]
+
+
+@pytest.mark.parametrize(("body", "flaw"), TABLES)
+def test_what_is_no_table_of_the_model(client: TestClient, body: Any, flaw: str) -> None:
+    assert told(refused(client, json.dumps(body), path="/invocations")) == flaw
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "words"),
+    [
+        ("load", "much", "expected a number, got 'much'"),
+        ("load", float("inf"), "finite"),
+        *[("time", cell, "row 6") for cell in (10**30, "yesterday", None, True)],
+        ("time", "2026-01-01T07:00:00Z", "time zone"),
+        ("time", "9999-12-31T23:00:00", "row"),
+    ],
+)
+def test_cells_that_do_not_fit(
+    client: TestClient, full: Body, column: str, cell: Any, words: str
+) -> None:
+    (series,) = full["inputs"]
+    times = pd.date_range(series["start"], periods=PAST, freq="h").astype(str)
+    rows = [
+        {"time": time, **dict(zip(COLUMNS, row, strict=True))}
+        for time, row in zip(times, series["target"], strict=True)
+    ]
+    rows[5][column] = cell
+    body = json.dumps({"instances": rows})
+    assert words in refused(client, body, path="/invocations")["detail"]
+
+
+def test_the_words_of_an_error() -> None:
+    flaws = [Flaw(loc=["inputs", 3, "target"], msg="no", type="x"), Flaw(loc=[], msg="", type="y")]
+    assert invalid(flaws).detail == "inputs[3].target: no (and 1 more, see errors)"
