@@ -209,13 +209,13 @@ def _portions(
     together = max(1, min(SERIES, NUMBERS // numbers))
     for first in range(0, count, together):
         those = range(first, min(first + together, count))
-        yield [_series(question, number, card, known) for number in those]
+        yield [input_of(question, number, card, known) for number in those]
 
 
-def _series(
+def input_of(
     question: Question, number: int, card: dict[str, Any], known: Sequence[str]
 ) -> dict[str, Any]:
-    """One series as the interface spells it."""
+    """One series as /predict takes it."""
     name, rows = question.items[number], question.rows[number]
     values = question.values[number, -rows:]
     missing = card["look_back"] - rows
@@ -249,5 +249,5 @@ def _later(start: "pd.Timestamp", steps: int, freq: str) -> "pd.Timestamp":
 def _attribute(value: Any, words: list[str] | None) -> float | str:
     """A static attribute; if the model knows it as words, 7.0 stands for the word 7 of a file."""
     if isinstance(value, str):
-        return value
+        return str(value)
     return f"{float(value):g}" if words else float(value)

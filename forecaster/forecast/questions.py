@@ -92,23 +92,26 @@ class History:
 
     def questions(self) -> Iterator[Question]:
         """What to ask the model, TOGETHER series at a time. Raises DataError for a short one."""
-        series, items, count = self.series, self.items, len(self.items)
+        count = len(self.items)
         for first in range(0, count, TOGETHER):
-            which = np.arange(first, min(first + TOGETHER, count))
-            rows = self._rows(which)
-            past, end = self.form.past, items.bounds[which + 1] - self.drop
-            places = end[:, None] + np.arange(-past, 0)
-            there = np.arange(past) >= past - rows[:, None]
-            values = series.values[np.where(there, places, 0)].astype(np.float64)
-            values[~there] = np.nan
-            yield Question(
-                values,
-                _starts(series, items.places[which] + items.lengths[which] - self.drop - past),
-                None if self.ahead is None else self.ahead(which),
-                {name: list(found[which]) for name, found in series.static.items()},
-                [items.names[int(item)] for item in which],
-                rows.tolist(),
-            )
+            yield self.question(np.arange(first, min(first + TOGETHER, count)))
+
+    def question(self, which: np.ndarray) -> Question:
+        """What to ask about some series, by their places. Raises DataError for a short one."""
+        series, items, rows = self.series, self.items, self._rows(which)
+        past, end = self.form.past, items.bounds[which + 1] - self.drop
+        places = end[:, None] + np.arange(-past, 0)
+        there = np.arange(past) >= past - rows[:, None]
+        values = series.values[np.where(there, places, 0)].astype(np.float64)
+        values[~there] = np.nan
+        return Question(
+            values,
+            _starts(series, items.places[which] + items.lengths[which] - self.drop - past),
+            None if self.ahead is None else self.ahead(which),
+            {name: list(found[which]) for name, found in series.static.items()},
+            [items.names[int(item)] for item in which],
+            rows.tolist(),
+        )
 
     def _rows(self, which: np.ndarray) -> np.ndarray:
         """How many of the newest P rows some items have. Raises DataError for too few."""
@@ -182,7 +185,7 @@ class History:
 
 def ask(
     form: Form,
-    history: pd.DataFrame | str | Path,
+    history: pd.DataFrame | str | Path | bytes,
     horizon: int | None,
     levels: Sequence[float],
     future: pd.DataFrame | str | Path | None,

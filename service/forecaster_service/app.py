@@ -30,7 +30,16 @@ from forecaster_service.metrics import Metrics
 from forecaster_service.process import Process
 from forecaster_service.protocol import Connections
 from forecaster_service.registry import Found
-from forecaster_service.routes import health, invocations, kserve, metrics, models, page, predict
+from forecaster_service.routes import (
+    health,
+    invocations,
+    kserve,
+    metrics,
+    models,
+    page,
+    predict,
+    read,
+)
 from forecaster_service.settings import Settings, from_environment
 from forecaster_service.store import Store
 
@@ -65,7 +74,7 @@ def create_app(
     http_errors.install(app)
     keys = [Security(HTTPBearer(scheme_name="key", auto_error=False))]
     guarded = {"dependencies": keys, "responses": http_errors.responses(400, 401)}
-    for routes in (predict, invocations, kserve, models, metrics):
+    for routes in (predict, read, invocations, kserve, models, metrics):
         shown = guarded if settings.api_keys else {"responses": http_errors.responses(400)}
         app.include_router(routes.router, **shown)
     app.include_router(health.router, responses=http_errors.responses(400))

@@ -40,6 +40,6 @@ ROOMS = {
     "service": (
         "service/",
         "service/access service/answer* service/app service/bat* service/bod* service/forecasting"
-        " service/gauges service/registry service/slots service/routes/*",
+        " service/requests service/metrics service/registry service/slots service/routes/*",
     ),
 }

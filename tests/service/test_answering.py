@@ -3,12 +3,12 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from forecaster.base import machine
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.questions import Question
 from forecaster_service.store import Store
+from tests.service.processes import until
 from tests.service.toy import HORIZON, PAST, mean, start
 
 Body = dict[str, Any]
@@ -29,9 +30,12 @@ PATHS = ("/predict", "/v1/predict", "/invocations", "/v1/timeseries/forecast")
 
 def test_every_path_that_takes_json_is_one_that_forecasts(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
-    assert {path for path, item in paths.items() if "requestBody" in item.get("post", {})} == {
-        *PATHS
+    bodies = {
+        path: [*item["post"]["requestBody"]["content"]]
+        for path, item in paths.items()
+        if "post" in item
     }
+    assert bodies == {**{path: ["application/json"] for path in PATHS}, "/read": ["text/csv"]}
 
 
 @contextmanager
@@ -52,13 +56,6 @@ def held(client: TestClient) -> Iterator[Store]:
     finally:
         go.set()
         holding.result(60)
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    end = monotonic() + 60
-    while not true():
-        assert monotonic() < end
-        sleep(0.005)
 
 
 def different(full: Body, count: int, missing: bool = False) -> list[Body]:
@@ -88,7 +85,7 @@ def alone_and_together(client: TestClient, bodies: list[Body]) -> tuple[list[Bod
     with ThreadPoolExecutor(len(bodies)) as pool:
         with held(client) as store:
             answers = pool.map(ask, bodies)
-            wait_until(lambda: store.batcher.waiting == len(bodies))
+            until(lambda: store.batcher.waiting == len(bodies))
             sleep(0.1)
         return alone, list(answers)
 
@@ -97,23 +94,17 @@ def alone_and_together(client: TestClient, bodies: list[Body]) -> tuple[list[Bod
 def test_requests_at_the_same_time_run_together_and_answer_as_alone(
     client: TestClient, full: Body, missing: bool
 ) -> None:
-    alone, together = alone_and_together(client, different(full, 32, missing))
+    """Also those for different quantiles."""
+    bodies = different(full, 32, missing)
+    for number, body in enumerate(bodies):
+        body["parameters"]["quantile_levels"] = ([0.1], [0.9, 0.5], [0.3])[number % 3]
+    alone, together = alone_and_together(client, bodies)
     for one, other in zip(alone, together, strict=True):
         assert (one["timing"]["batch_size"], other["timing"]["batch_size"]) == (1, 32)
         assert other["timing"]["queue_ms"] >= 100, "so long were all held"
         (first,), (second,) = one["predictions"], other["predictions"]
         assert first["item_id"] == second["item_id"]
         np.testing.assert_allclose(first["mean"], second["mean"], rtol=1e-5, atol=1e-5)
-
-
-def test_requests_for_different_quantiles_share_a_batch(client: TestClient, full: Body) -> None:
-    bodies = different(full, 3)
-    for body, levels in zip(bodies, ([0.1], [0.9, 0.5], [0.3]), strict=True):
-        body["parameters"]["quantile_levels"] = levels
-    alone, together = alone_and_together(client, bodies)
-    for one, other in zip(alone, together, strict=True):
-        assert (one["timing"]["batch_size"], other["timing"]["batch_size"]) == (1, 3)
-        (first,), (second,) = one["predictions"], other["predictions"]
         assert list(first["quantiles"]) == list(second["quantiles"])
         for level, quantile in first["quantiles"].items():
             np.testing.assert_allclose(quantile, second["quantiles"][level], rtol=1e-5, atol=1e-5)
@@ -138,7 +129,7 @@ def test_a_series_that_cannot_be_forecast_fails_alone(client: TestClient, full: 
             answers = pool.map(
                 lambda body: client.post("/predict", json=body), [good, good, bad, good, good]
             )
-            wait_until(lambda: store.batcher.waiting == 5)
+            until(lambda: store.batcher.waiting == 5)
         found = list(answers)
     assert [answer.status_code for answer in found] == [200, 200, 422, 200, 200]
     assert "'wind'" in found[2].json()["detail"]
@@ -173,11 +164,11 @@ def test_a_full_queue_is_503_until_there_is_room(full: Body, folder: Path) -> No
     with start(model=str(folder), max_queue=3) as client, ThreadPoolExecutor(2) as pool:
         with held(client) as store:
             answers = [pool.submit(client.post, "/predict", json=two)]
-            wait_until(lambda: store.batcher.waiting == 2)
+            until(lambda: store.batcher.waiting == 2)
             assert client.get("/readyz").status_code == 200
             refusals = [client.post("/predict", json=two)]
             answers += [pool.submit(client.post, "/predict", json=full)]
-            wait_until(lambda: store.batcher.waiting == 3)
+            until(lambda: store.batcher.waiting == 3)
             refusals += [client.post(path, content=b"not even read") for path in PATHS]
             refusals += [client.get("/readyz")]
             assert client.get("/livez").status_code == 200

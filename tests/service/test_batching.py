@@ -190,15 +190,6 @@ def test_what_runs_too_long_is_expected_to_go_on(make: Make, device: Device) -> 
     assert results([running]) == [[1]]
 
 
-def test_nobody_is_sent_away_for_longer_than_the_longest(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 8184.809515
-    assert (now + LATEST) - now > LATEST
-    monkeypatch.setattr(batching, "monotonic", lambda: now)
-    assert make().later(2 * LATEST) == LATEST
-
-
 def test_what_was_too_slow_once_is_tried_again(
     make: Make, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,11 +1,12 @@
 """Failures of a GPU that a service meets: out of memory, or lost. Simulated; real where marked."""
 
-import threading
+import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -44,50 +45,27 @@ def test_what_failed_for_want_of_memory_holds_none_of_it(
     assert not any(kept)
 
 
-class TestLostDevice:
-    @pytest.fixture
-    def ended(self, monkeypatch: pytest.MonkeyPatch) -> "Ended":
-        ended = Ended()
-        monkeypatch.setattr(store.os, "_exit", ended)
-        monkeypatch.setattr(store, "LEAVING_SECONDS", 0.0)
-        return ended
-
-    def test_what_is_asked_gets_503_and_the_process_ends(
-        self, folder: Path, ended: "Ended", monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        calls = 0
-
-        def lost(*_: Any, **__: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            raise DeviceLostError(GONE)
-
-        with start(model=str(folder)) as client:
-            served = client.app.state.store.ready()  # type: ignore[attr-defined]
-            example = client.get(f"/models/{NAME}/example").json()
-            job = forecasting.prepare(FullRequest.model_validate(example), served.forecaster)
-            monkeypatch.setattr(Predictor, "forecast_quantiles", lost)
-            answer = client.post("/predict", json={**example, "inputs": example["inputs"] * 3})
-            assert (answer.status_code, answer.json()["detail"]) == (503, GONE)
-            assert int(answer.headers["Retry-After"]) > 0
-            assert client.get("/readyz").status_code == 503
-            assert client.get("/livez").status_code == 200
-            queued = client.app.state.store.submit(served, job)  # type: ignore[attr-defined]
-            with pytest.raises(HttpError, match=GONE):
-                queued.result(60)
-        assert ended.wait(60)
-        assert ended.status == 70
-        assert calls == 1
-
-
-class Ended(threading.Event):
-    """Raised in place of os._exit."""
-
-    status = 0
-
-    def __call__(self, status: int) -> None:
-        self.status = status
-        self.set()
+def test_of_a_lost_device_clients_get_503_and_the_process_ends(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave, lost = Mock(), Mock(side_effect=DeviceLostError(GONE))
+    monkeypatch.setattr(store, "Timer", leave)
+    with start(model=str(folder)) as client:
+        served = client.app.state.store.ready()  # type: ignore[attr-defined]
+        example = client.get(f"/models/{NAME}/example").json()
+        job = forecasting.prepare(FullRequest.model_validate(example), served.forecaster)
+        monkeypatch.setattr(Predictor, "forecast_quantiles", lost)
+        answer = client.post("/predict", json={**example, "inputs": example["inputs"] * 3})
+        assert (answer.status_code, answer.json()["detail"]) == (503, GONE)
+        assert int(answer.headers["Retry-After"]) > 0
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/livez").status_code == 200
+        queued = client.app.state.store.submit(served, job)  # type: ignore[attr-defined]
+        with pytest.raises(HttpError, match=GONE):
+            queued.result(60)
+    leave.assert_called_once_with(store.LEAVING_SECONDS, os._exit, (70,))
+    leave.return_value.start.assert_called_once()
+    assert lost.call_count == 1
 
 
 @pytest.mark.gpu

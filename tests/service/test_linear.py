@@ -28,6 +28,7 @@ from forecaster_service.body import parse
 from forecaster_service.foreign import ScoringRequest, TimeSeriesRequest
 from forecaster_service.http_errors import HttpError
 from forecaster_service.routes import invocations
+from forecaster_service.routes.read import _read
 from forecaster_service.schemas import ARRAYS, ForecastRequest
 from forecaster_service.settings import Settings
 
@@ -152,6 +153,17 @@ def test_stamps_and_cells_of_a_table(client: TestClient, piece: bytes) -> None:
         return KINDS[1].validate_python({"inputs": table})
 
     is_linear(lambda body: invocations._ask(body, Settings(), forecaster), make)
+
+
+@pytest.mark.parametrize("piece", PIECES, ids=repr)
+def test_texts_of_tables(client: TestClient, piece: bytes) -> None:
+    store: Any = client.app.state.store  # type: ignore[attr-defined]
+    served = store.slots[0].served
+    for row in (piece, piece + b"\n", b"2026-01-01," + piece + b",1,1\n"):
+        is_linear(
+            lambda text: _read(text, served, Settings(), None, "refuse"),
+            lambda n, row=row: b"time,load,wind,Z\xc3\xbcrich \xc2\xb0C\n" + row * (n // len(row)),
+        )
 
 
 @pytest.mark.parametrize("piece", [b"a", b",", b";", b"/", b"[", b":"])

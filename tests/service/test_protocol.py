@@ -2,7 +2,6 @@
 
 import json
 import math
-import resource
 import socket
 import threading
 import time
@@ -16,7 +15,7 @@ import uvicorn
 
 from forecaster_service import forecasting, protocol
 from forecaster_service.app import create_app
-from forecaster_service.protocol import MOST_HEAD, Connections
+from forecaster_service.protocol import MOST_HEAD
 from forecaster_service.server import HOW
 from forecaster_service.settings import Settings
 from tests.service.processes import free_port, get, head, until
@@ -318,26 +317,3 @@ def test_the_oldest_idle_connection_makes_room() -> None:
                     assert whole(connection).startswith(b"HTTP/1.1 200")
             assert rest(second) == b""
         assert service.closed("too many") == 1
-
-
-def test_connections_are_as_many_as_files_allow(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = [200, 520]
-    monkeypatch.setattr(protocol, "getrlimit", lambda which: tuple(limits))
-
-    def change(which: int, new: tuple[int, int]) -> None:
-        if new[0] == 4000:
-            raise ValueError
-        limits[:] = new
-
-    def most(wanted: int) -> int:
-        settings = Settings(max_connections=wanted)
-        return Connections(settings, create_app(settings).state.metrics).most
-
-    monkeypatch.setattr(protocol, "setrlimit", change)
-    monkeypatch.setattr(protocol.os, "listdir", lambda path: range(20))  # files that are open
-    assert (most(60), limits) == (60, [520, 520])
-    assert most(900) == 400
-    limits[:] = [220, 4000]
-    assert (most(900), limits) == (160, [220, 4000])
-    limits[:] = [resource.RLIM_INFINITY] * 2
-    assert most(10**6) == 10**6

@@ -1,4 +1,4 @@
-"""Mixed traffic, faults and a hundred new models: nothing grows, and no good request fails.
+"""Mixed traffic, faults and two new models a second: nothing grows, and no good request fails.
 
 FORECASTER_SOAK sets the seconds.
 """
@@ -24,6 +24,7 @@ import requests
 
 from forecaster.forecast.bundle import WEIGHTS
 from forecaster.forecast.predictor import Predictor
+from tests.bundles import sign
 from tests.service.processes import get, head, serving
 from tests.service.toy import NAME, make_bundle
 
@@ -133,9 +134,8 @@ def test_nothing_grows_and_no_good_request_fails(tmp_path: Path) -> None:
     folders = [tmp_path / kind for kind in ("informer", "tokens", "damaged")]
     bundles = [make_bundle(folder, model=folder.name) for folder in folders[:2]]
     shutil.copytree(folders[0], folders[2])
-    data = bytearray((folders[2] / WEIGHTS).read_bytes())
-    data[-1] ^= 1
-    (folders[2] / WEIGHTS).write_bytes(bytes(data))
+    (folders[2] / WEIGHTS).write_bytes(b"x")
+    sign(folders[2])
     expected = {}
     for bundle in bundles:
         model = Predictor(bundle, "cpu")
@@ -170,7 +170,7 @@ def test_nothing_grows_and_no_good_request_fails(tmp_path: Path) -> None:
         loads, failures = map(server.figure, ("model_loads_total", "model_reload_failures_total"))
     assert min(soak.counts[act] for act in ("predict", "table", "look", "wrong", "leave")) > 0
     assert soak.digests == {bundle.digest for bundle in bundles}
-    assert loads > SECONDS / SWAP / 2
+    assert loads > SECONDS / SWAP / 4, "two in three are whole"
     assert failures > 0, "the damaged one is refused"
     third = len(times) // 3
     first, last = (

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -312,6 +313,11 @@ def _source(path: Path) -> FileSource:
     if source.magic.startswith(b"\x1f\x8b") or path.suffix.lower() == ".gz":
         return FileSource(str(path), partial(Unpacked, path))
     return source
+
+
+def text_table(text: bytes, where: str, reading: Reading = NOTHING_SAID) -> RawTable:
+    """The table in a text that was sent; nothing that is packed in it is opened."""
+    return RawTable(where, (TextFile(where, partial(BytesIO, text), reading),), reading)
 
 
 def frame_table(

@@ -27,7 +27,7 @@ from forecaster.datasets.items import Items
 from forecaster.datasets.reader.attributes import Attributes
 from forecaster.datasets.reader.cells import Complain, add_words, indicators, to_numbers
 from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock
-from forecaster.datasets.reader.files import RawTable, Rows, frame_table, open_table
+from forecaster.datasets.reader.files import RawTable, Rows, frame_table, open_table, text_table
 from forecaster.datasets.reader.roles import Roles
 from forecaster.datasets.reader.survey import Ids, Occurrences, Survey
 from forecaster.datasets.reader.values import Values, allocate
@@ -65,7 +65,7 @@ def read_frame(frame: pd.DataFrame, reading: Reading = NOTHING_SAID, *, where: s
 
 
 def history(
-    source: "str | Path | pd.DataFrame",
+    source: "str | Path | bytes | pd.DataFrame",
     reading: Reading,
     *,
     where: str = "the history",
@@ -73,7 +73,8 @@ def history(
 ) -> Dataset:
     """Read other rows, perhaps only a few, in the same way as the data of a trained model.
 
-    `reading` is that of the model's data, complete; columns that it does not name are ignored.
+    `source` is a frame, the name of a file or, as bytes, the text of one. `reading` is that of the
+    model's data, complete; columns that it does not name are ignored.
     Stamps without a zone are in UTC if those of the model were. Raises DataError as `read` does, if
     stamps carry a zone although those of the model did not, and for more than `most` values between
     the first and the last stamps of the series.
@@ -82,6 +83,8 @@ def history(
         raise ValueError(f"{reading} leaves out the time column, the targets, the step or the zone")
     if isinstance(source, pd.DataFrame):
         table = frame_table(source, reading.time, where, reading)
+    elif isinstance(source, bytes):
+        table = text_table(source, where, reading)
     elif not isinstance(source, str | Path):
         raise UsageError(f"{where}: expected a DataFrame or a file, got {type(source).__name__}")
     else:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Request, Response
 
 from forecaster_service import forecasting
 from forecaster_service.http_errors import responses
@@ -27,9 +27,13 @@ async def models(request: Request) -> Models:
     response_model=FullRequest,
     responses=responses(404, 422, 503),
 )
-async def example(request: Request, name: Name) -> dict[str, Any]:
-    """A request that this model accepts, ready to be posted to /predict."""
-    return forecasting.example(store_of(request).get(name).forecaster)
+async def example(request: Request, name: Name) -> Any:
+    """A request that this model accepts, ready to be posted to /predict; with Accept: text/csv a
+    table for /read."""
+    forecaster = store_of(request).get(name).forecaster
+    if request.headers.get("accept", "").startswith("text/csv"):
+        return Response(forecaster.example.to_csv(index=False), media_type="text/csv")
+    return forecasting.example(forecaster)
 
 
 @router.get("/{name:path}", operation_id="get_model", responses=responses(404, 422, 503))

@@ -19,9 +19,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-FILES = (
-    "page.css", "page.js", "reader.js", "papaparse.min.js", "papaparse.LICENSE", "icon.svg",
-)  # fmt: skip
+FILES = ("page.css", "page.js", "icon.svg")
 
 router = APIRouter(include_in_schema=False)
 

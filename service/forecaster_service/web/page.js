@@ -1,180 +1,93 @@
 "use strict";
-// Turns a CSV (reader.js) into a request to /predict, and the answer into a chart. GET /models
-// lists what a model reads and forecasts.
+// Sends a CSV to /read and /predict, and draws the answer. GET /models lists what a model reads and
+// forecasts.
 
 const $ = (id) => document.getElementById(id);
 const url = (path) => new URL(path, document.baseURI).href;
-const state = { key: "", models: [], card: null, file: "", text: "", example: true, shown: null };
+const state = { key: "", models: [], card: null, file: null, example: true, shown: null };
 
-// ---- From CSV to a request.
+class Refused extends Error {}
 
-function timeColumn({ columns, rows }, card) {
-  if (columns.includes(card.time)) return card.time;
-  const found = columns.find((name) => Object.keys(FORMS).some((form) => !Number.isNaN(parseTime(rows[0]["=" + name], form))));
-  if (found === undefined) {
-    throw new Refused(`The file has no time column: expected '${card.time}', with times such as 2026-01-31 00:00. Its columns are ${columns.join(", ")}.`);
-  }
-  return found;
+// ---- Times: milliseconds without a time zone, and the frequencies of pandas.
+
+const DAY = 86400000;
+const FIXED = { us: 0.001, ms: 1, s: 1000, min: 60000, h: 3600000, D: DAY, W: 7 * DAY };
+const MONTHS = { MS: 1, ME: 1, QS: 3, QE: 3, YS: 12, YE: 12 };
+const UNITS = { us: "microsecond", ms: "millisecond", s: "second", min: "minute", h: "hour", D: "day",
+  W: "week", B: "weekday", MS: "month", ME: "month", QS: "quarter", QE: "quarter", YS: "year", YE: "year" };
+
+// The milliseconds of a stamp of the service; of stamps with a zone, in UTC.
+const parseTime = (text) => Date.parse(/[+Z]/.test(text) ? text : `${text}Z`);
+
+function isoTime(time) {
+  return new Date(Math.round(time)).toISOString().replace(/(:00)?\.000Z$|Z$/, "").replace("T", " ");
 }
 
-// Whether the file has the columns that identify the series.
-function isLong(csv, card) {
-  return card.id_columns.length > 0 && card.id_columns.every((name) => csv.columns.includes(name));
+// A stamp, as short as the time step allows.
+function stamp(time, freq) {
+  return /[DBWSE]/.test(freq) ? isoTime(time).replace(/ 00:00$/, "") : isoTime(time);
 }
 
-// The series that a row belongs to.
-function itemOf(row, card) {
-  return card.id_columns.map((name) => row["=" + name] || "").join(" / ");
+function stepOf(freq) {
+  const [, count, unit] = /^(\d*)([A-Za-z]+)/.exec(freq);
+  return [Number(count || 1), unit];
 }
 
-// The names of the series in a CSV: from its id columns or the columns of a wide panel, else none.
-function seriesOf(csv, card) {
-  if (isLong(csv, card)) return [...new Set(csv.rows.map((row) => itemOf(row, card)))];
-  if (!card.wide) return [];
-  const others = new Set([timeColumn(csv, card), ...card.past_covariates, ...card.future_covariates]);
-  return csv.columns.filter((name) => !others.has(name));
+function later(time, steps, freq) {
+  const [count, unit] = stepOf(freq);
+  const by = steps * count;
+  if (unit in FIXED) return time + by * FIXED[unit];
+  const date = new Date(time);
+  if (unit in MONTHS) {
+    const end = unit.endsWith("E");
+    const month = date.getUTCMonth() + by * MONTHS[unit] + (end ? 1 : 0);
+    return Date.UTC(date.getUTCFullYear(), month, end ? 0 : 1) + (time - Math.floor(time / DAY) * DAY);
+  }
+  for (let left = by; left > 0; ) { // B: weekdays
+    date.setUTCDate(date.getUTCDate() + 1);
+    if (date.getUTCDay() % 6) left -= 1;
+  }
+  return date.getTime();
 }
 
-function buildRequest(csv, card, item, steps, drop) {
-  const long = isLong(csv, card);
-  const time = timeColumn(csv, card);
-  const source = (name) => (card.wide && card.targets.includes(name) ? item : name);
-  const statics = card.static_covariates.map(({ name }) => name);
-  const wanted = [...card.targets.map(source), ...card.past_covariates, ...card.future_covariates, ...statics];
-  const absent = wanted.filter((name) => !csv.columns.includes(name));
-  if (absent.length) {
-    throw new Refused(`The file lacks the column${absent.length > 1 ? "s" : ""} ${absent.map((name) => `'${name}'`).join(", ")}. Its columns are ${csv.columns.join(", ")}.`);
-  }
-  const columns = card.columns.filter((name) => csv.columns.includes(source(name)));
-  const among = card.reading.categories;
-  const decimal = decimalOf(csv, card);
-  const read = (rows, name) => (name in among ? wordsOf(rows, name, among[name]) : numbersOf(csv, rows, source(name), card, decimal));
-  let rows = long ? csv.rows.filter((row) => itemOf(row, card) === item) : csv.rows;
-  if (card.wide) { // from its first to its last value, or to the last row with future covariates
-    const there = read(rows, card.targets[0]).map((value) => value !== null);
-    rows = rows.slice(Math.max(0, there.indexOf(true)), card.future_covariates.length ? rows.length : there.lastIndexOf(true) + 1);
-  }
-  const values = columns.map((name) => read(rows, name));
-  const target = rows.map((_, i) => values.map((column) => column[i]));
-  const known = card.future_covariates;
-  let length = rows.length; // rows at the end without any value hold future covariates
-  if (known.length) while (length > 0 && target[length - 1].every((value) => value === null)) length -= 1;
-  const first = Math.max(0, length - card.look_back);
-  const times = timesOf(csv, rows, first, time, card);
-  if (known.length && rows.length - length !== card.horizon) {
-    throw new Refused(`The model needs ${known.map((name) => `'${name}'`).join(", ")} for the ${span(card.horizon, card.freq)} ahead, in rows at the end with no other values; the file has ${rowsOf(rows.length - length)} of this kind.`);
-  }
-  const ahead = Object.fromEntries(known.map((name) => {
-    const own = read(rows, name);
-    const hole = own.findIndex((value, i) => i >= first && value === null);
-    if (hole >= 0) throw new Refused(`${placeOf(rows[hole])}, column '${name}': the value is missing, but covariates known ahead must be complete.`);
-    return [name, own];
-  }));
-  const wordy = card.past_covariates.filter((name) => name in among);
-  const of = (names, values) => Object.fromEntries(names.map((name) => [name, values(name)]));
-  const series = { start: isoTime(times[first]).replace(" ", "T"), columns, target: target.slice(first, length) };
-  if (item) series.item_id = item;
-  if (wordy.length || known.length) {
-    series.past_covariates = { ...of(wordy, (name) => read(rows, name).slice(first, length)), ...of(known, (name) => ahead[name].slice(first, length)) };
-  }
-  if (known.length) series.future_covariates = of(known, (name) => ahead[name].slice(length));
-  if (statics.length) {
-    series.static_covariates = Object.fromEntries(card.static_covariates.map(({ name, words }) => [name, (words ? wordsOf(rows.slice(0, 1), name, words) : numbersOf(csv, rows.slice(0, 1), name, card, decimal))[0]]));
-  }
-  const levels = card.quantile_levels;
-  const within = levels.length && levels[0] <= 0.1 && levels[levels.length - 1] >= 0.9;
-  const body = { inputs: [series], parameters: { prediction_length: steps, quantile_levels: within ? [0.1, 0.9] : [], ...(drop && { short_history: "drop" }) }, model: nameOf(card) };
-  return { body, time, stamps: times.slice(first, length), skipped: first, item };
+// "hour", "15 minutes": the time between two rows.
+function between(freq) {
+  const [count, unit] = stepOf(freq);
+  const name = UNITS[unit] || freq;
+  return count === 1 ? name : `${count} ${name}s`;
 }
 
-// The words of a text covariate, null where one is missing.
-function wordsOf(rows, name, among) {
-  return rows.map((row) => {
-    const word = row["=" + name].trim();
-    if (isMissing(word)) return null;
-    if (!among.includes(word)) throw new Refused(`${placeOf(row)}, column '${name}': '${word.slice(0, 40)}' is not one of the words that the model knows: ${among.join(", ")}.`);
-    return word;
-  });
-}
-
-// The times of the rows; from the first that is read, they must be one step apart.
-function timesOf(csv, rows, first, column, card) {
-  const form = formOf(csv.rows.map((row) => row["=" + column]), card, column);
-  const where = (i) => `${placeOf(rows[i])}, column '${column}'`;
-  const shown = (time) => stamp(time, card.freq);
-  const times = rows.map((row, i) => {
-    const text = row["=" + column].trim();
-    const got = parseTime(text, form);
-    if (Number.isNaN(got)) throw new Refused(`${where(i)}: expected a time such as 2026-01-31 00:00, got '${text.slice(0, 40)}'.`);
-    if (card.timezone === "naive" && isZoned(text, form)) throw new Refused(`${where(i)}: '${text}' has a time zone, but the times of the model's data have none. Give the local time of the source.`);
-    return got;
-  });
-  const step = between(card.freq);
-  const back = times.findIndex((time, i) => i > first && time <= times[i - 1]);
-  if (back >= 0 && times[back] === times[back - 1]) throw new Refused(`${where(back)}: ${shown(times[back])} is repeated. Keep one row for every ${step}.`);
-  if (back >= 0) throw new Refused(`${where(back)}: the rows are out of order, ${shown(times[back])} comes after ${shown(times[back - 1])}. Sort them by time, the oldest first.`);
-  times.forEach((got, i) => {
-    const expected = later(times[first], i - first, card.freq);
-    if (i > first && Math.abs(got - expected) > 1) {
-      throw new Refused(`${where(i)}: expected ${shown(expected)}, because the file has one row per ${step}, got ${shown(got)}. Add a row for every ${step}; leave missing values empty.`);
-    }
-  });
-  return times;
-}
-
-// ---- The example of a model, as the CSV that a user would have.
-
-function exampleCsv({ inputs: [series] }, card) {
-  const known = card.future_covariates;
-  const ahead = known.length ? series.future_covariates[known[0]].length : 0;
-  const fields = [card.time, ...card.id_columns];
-  const ids = card.id_columns.length > 1 ? series.item_id.split(" / ") : card.id_columns.map(() => series.item_id);
-  const columns = [...series.columns.map((name) => (card.wide ? series.item_id : name)),
-    ...Object.keys(series.past_covariates), ...Object.keys(series.static_covariates)];
-  const start = parseTime(series.start);
-  const data = [];
-  for (let i = 0; i < series.target.length + ahead; i += 1) {
-    const past = i < series.target.length;
-    const before = ([name, values]) => (past ? values[i] : (series.future_covariates[name] || [])[i - series.target.length]);
-    data.push([stamp(later(start, i, card.freq), card.freq), ...ids,
-      ...(past ? series.target[i] : series.columns.map(() => null)),
-      ...Object.entries(series.past_covariates).map(before), ...Object.values(series.static_covariates)]);
-  }
-  return Papa.unparse({ fields: [...fields, ...columns], data }, { newline: "\n" });
+// "336 hours", "96 steps of 15 minutes".
+function span(steps, freq) {
+  const name = between(freq);
+  return /^\d/.test(name) ? `${steps} steps of ${name}` : `${steps} ${name}${steps === 1 ? "" : "s"}`;
 }
 
 // ---- The service.
 
-async function ask(path, body) {
+// The answer to a request, parsed if it is JSON. A body is JSON, unless it is a text or a file.
+async function ask(path, body, accept = "application/json") {
   let answer;
-  const headers = { ...(body && { "Content-Type": "application/json" }), ...(state.key && { Authorization: `Bearer ${state.key}` }) };
+  const csv = typeof body === "string" || body instanceof Blob;
+  const headers = { Accept: accept, ...(body !== undefined && { "Content-Type": csv ? "text/csv" : "application/json" }), ...(state.key && { Authorization: `Bearer ${state.key}` }) };
   try {
-    answer = await fetch(url(path), { headers, ...(body && { method: "POST", body: JSON.stringify(body) }) });
+    answer = await fetch(url(path), { headers, ...(body !== undefined && { method: "POST", body: csv ? body : JSON.stringify(body) }) });
   } catch {
     throw new Refused("The service does not answer.");
   }
+  if (answer.ok) return accept === "application/json" ? answer.json() : answer.text();
   const found = await answer.json().catch(() => ({}));
-  if (answer.ok) return found;
   if (answer.status === 401) {
     $("access").hidden = false;
     $("key").focus();
     if (!state.key) throw new Refused("This service needs an API key.");
   }
-  const flaws = found.errors?.map((flaw) => inWords(flaw, body)) || [found.detail || `the service answered ${answer.status}`];
-  throw new Refused(flaws.map(sentence).join("\n"));
+  const flaws = found.errors?.map(({ msg }) => msg) || [found.detail || `the service answered ${answer.status}`];
+  throw new Refused(flaws.map(inWords).map(sentence).join("\n"));
 }
 
-// What is wrong with a request, in terms of the file that it was made from.
-function inWords({ type, msg }, body) {
-  if (type !== "too_short" || !body) return msg;
-  const { card } = state;
-  const [{ target, item_id: item }] = body.inputs;
-  const rows = rowsOf(target.length);
-  const found = item ? `The series '${item}' has ${rows}` : `The file has ${rows}`;
-  if (body.parameters.short_history) return `${found}; no part of this model forecasts from fewer than ${card.least}`;
-  const way = target.length >= card.least ? ". Tick the box for a shorter history to forecast from them with fewer parts of the model" : "";
-  return `${found}; this model needs at least ${card.needs}${way}`;
-}
+// What is wrong, in terms of the page.
+const inWords = (text) => text.replace("short_history=drop forecasts", "ticking the box for a shorter history forecasts");
 
 const rowsOf = (count) => `${count} row${count === 1 ? "" : "s"}`;
 
@@ -206,7 +119,6 @@ async function choose(card) {
   $("horizon").max = card.horizon;
   $("horizon").value = card.horizon;
   $("wanted").textContent = wanted(card);
-  fill($("names"), card.item_names);
   $("least").textContent = rowsOf(card.least);
   $("drop-field").hidden = card.least >= card.needs;
   $("drop").checked = $("drop").checked && card.least < card.needs;
@@ -215,9 +127,7 @@ async function choose(card) {
 }
 
 async function takeExample() {
-  const { card } = state;
-  const request = await ask(`models/${encodeURIComponent(nameOf(card))}/example`);
-  set(exampleCsv(request, card), { example: true });
+  set(await ask(`models/${encodeURIComponent(nameOf(state.card))}/example`, undefined, "text/csv"), null, true);
   await forecast();
 }
 
@@ -229,16 +139,22 @@ async function forecast() {
   const number = (newest += 1);
   say("forecasting …");
   try {
-    const csv = readCsv(state.text || $("csv").value);
-    const items = seriesOf(csv, card);
-    if (items.length) fill($("item"), items, $("item").value);
-    $("item-field").hidden = items.length < 2;
-    $("name-field").hidden = !card.items || items.length > 0;
-    const item = items.length ? $("item").value : card.items ? $("name").value.trim() : "";
-    const request = buildRequest(csv, card, item, $("horizon").valueAsNumber || 0, $("drop").checked);
-    const answer = await ask("predict", request.body);
+    const model = nameOf(card);
+    const drop = $("drop").checked && { short_history: "drop" };
+    const query = new URLSearchParams({ model, ...($("item").value && { item: $("item").value }), ...drop });
+    const { series, items, rows, notes } = await ask(`read?${query}`, state.file || $("csv").value);
+    const levels = card.quantile_levels;
+    const within = levels.length && levels[0] <= 0.1 && levels[levels.length - 1] >= 0.9;
+    const parameters = { prediction_length: $("horizon").valueAsNumber || 0, quantile_levels: within ? [0.1, 0.9] : [], ...drop };
+    const body = { inputs: [series], parameters, model };
+    const answer = await ask("predict", body);
     if (number !== newest) return; // a newer request is under way
-    state.shown = { ...request, answer, prediction: answer.predictions[0], card, example: state.example, file: state.file };
+    fill($("item"), items, series.item_id);
+    $("item-field").hidden = items.length < 2;
+    const skipped = rows - series.target.length;
+    const start = parseTime(series.start);
+    const stamps = series.target.map((_, i) => later(start, i, card.freq));
+    state.shown = { body, stamps, skipped, notes, answer, prediction: answer.predictions[0], card, item: series.item_id, example: state.example, file: state.file?.name };
     showResult();
     say(`forecast in ${Math.round(answer.timing.queue_ms + answer.timing.inference_ms)} ms`);
   } catch (error) {
@@ -326,32 +242,29 @@ function drawShares({ made_of: parts }) {
 const REMARKS = new Set(["short_history", "lost_to_floor", "coverage", "first_step", "unlike_training", "unlike_covariates"]);
 
 function showResult() {
-  const { card, prediction, answer, body, time, skipped } = state.shown;
+  const { card, prediction, answer, body, skipped, notes, file } = state.shown;
   $("result").hidden = false;
   $("made-up").hidden = !state.shown.example;
   $("result-title").textContent = state.shown.example ? "Forecast of the example" : "Forecast";
   fill($("column"), prediction.columns, $("column").value);
   $("column-field").hidden = prediction.columns.length < 2;
   $("whole-field").hidden = body.inputs[0].target.length <= recent(state.shown);
-  const notes = skipped ? [`the newest ${card.look_back} of ${card.look_back + skipped} rows were read`] : [];
-  $("warnings").replaceChildren(...notes.map((text) => make("li", {}, sentence(text))),
+  const cut = skipped ? [`the newest ${card.look_back} of ${card.look_back + skipped} rows were read`] : [];
+  $("warnings").replaceChildren(...[...cut, ...notes].map((text) => make("li", {}, sentence(text))),
     ...answer.notices.map(({ code, text }) => make("li", { class: REMARKS.has(code) ? "remark" : "done" }, sentence(text))));
   $("legend-forecast").textContent = `forecast (${card.forecast})`;
   $("legend-band").hidden = !prediction.quantiles;
   $("values").textContent = valuesCsv("\n");
   $("curl").textContent = `curl -s ${url("predict")}${state.key && ' -H "Authorization: Bearer $FORECASTER_API_KEY"'} -H 'Content-Type: application/json' -d @- <<'JSON'\n${JSON.stringify(body)}\nJSON`;
-  const name = JSON.stringify(state.file || "history.csv");
-  const other = time !== card.time;
+  const name = JSON.stringify(file || "history.csv");
   const { prediction_length: steps, quantile_levels: levels, short_history: drop } = body.parameters;
   const options = [`horizon=${steps}`, ...(levels.length ? [`levels=(${levels.join(", ")})`] : []), ...(drop ? [`short_history="${drop}"`] : []), ...(state.models.length > 1 ? [`model=${JSON.stringify(nameOf(card))}`] : [])];
   $("python").textContent = [
     ...(state.key ? ["import os"] : []),
-    ...(other ? ["import pandas as pd"] : []),
     "from forecaster.client import Client",
     "",
-    ...(other ? [`history = pd.read_csv(${name}).rename(columns={${JSON.stringify(time)}: ${JSON.stringify(card.time)}})`] : []),
     `client = Client("${url("").replace(/\/$/, "")}"${state.key && ', api_key=os.environ["FORECASTER_API_KEY"]'})`,
-    `ahead = client.predict(${other ? "history" : name}, ${options.join(", ")})`,
+    `ahead = client.predict(${name}, ${options.join(", ")})`,
     "print(ahead)",
   ].join("\n");
   drawTargets();
@@ -364,8 +277,11 @@ function valuesCsv(newline) {
   const fields = [card.time, ...prediction.columns.flatMap((name) => [name, ...quantiles.map(([level]) => `${name} ${level}`)])];
   const data = prediction[card.forecast].map((row, i) => [stamp(ahead(i), card.freq),
     ...row.flatMap((value, j) => [value, ...quantiles.map(([, values]) => values[i][j])])]);
-  return Papa.unparse({ fields, data }, { newline });
+  return [fields, ...data].map((row) => row.map(cell).join(",")).join(newline);
 }
+
+// A cell of a CSV, by RFC 4180.
+const cell = (value) => (/[",\r\n]/.test(value ?? "") ? `"${value.replaceAll('"', '""')}"` : `${value ?? ""}`);
 
 // A file in the format of RFC 4180, named after the file that was read.
 function download() {
@@ -534,11 +450,12 @@ const short = (value) => String(Number(value.toPrecision(5)));
 
 const LONG = 1e6;
 
-// Set the field and where its content came from; a file that is too long for it is kept in `text`.
-function set(value, { file = "", text = "", example = false } = {}) {
-  $("csv").value = value;
-  $("csv").placeholder = "";
-  Object.assign(state, { file, text, example });
+// Set the field and where its content came from; a file is sent as it is, whatever the field shows.
+function set(text, file = null, example = false) {
+  $("csv").value = text;
+  $("csv").placeholder = file && !text ? `${file.name}, ${(file.size / 1e6).toFixed(1)} MB` : "";
+  $("item").replaceChildren();
+  Object.assign(state, { file, example });
   labelCsv();
 }
 
@@ -547,13 +464,10 @@ function labelCsv() {
   $("csv-label").textContent = state.example ? "The example, made up and not your data; paste your own CSV over it" : "CSV with a header line";
 }
 
-function read(file) {
-  lettersOf(file).then((text) => {
-    const long = text.length > LONG; // too slow to show in a field
-    set(long ? "" : text, { file: file.name, text: long ? text : "" });
-    $("csv").placeholder = long ? `${file.name}, ${(file.size / 1e6).toFixed(1)} MB` : "";
-    return forecast();
-  });
+async function read(file) {
+  const text = file.size > LONG ? "" : await file.text(); // more is too slow to show in a field
+  set(text.includes("\ufffd") ? "" : text, file);
+  await forecast();
 }
 
 async function start() {
@@ -576,12 +490,13 @@ function listen() {
   $("file").addEventListener("change", ({ target }) => { if (target.files[0]) read(target.files[0]); target.value = ""; });
   $("example").addEventListener("click", () => takeExample().catch((error) => say("", error.message)));
   $("csv").addEventListener("input", () => {
-    Object.assign(state, { file: "", text: "", example: false });
+    Object.assign(state, { file: null, example: false });
+    $("item").replaceChildren();
     labelCsv();
   });
   $("download").addEventListener("click", download);
   $("csv").addEventListener("paste", () => setTimeout(forecast));
-  for (const id of ["csv", "horizon", "item", "name", "drop"]) $(id).addEventListener("change", forecast);
+  for (const id of ["csv", "horizon", "item", "drop"]) $(id).addEventListener("change", forecast);
   $("forecast").addEventListener("click", forecast);
   $("model").addEventListener("change", ({ target }) => choose(state.models[target.selectedIndex]).catch((error) => say("", error.message)));
   $("column").addEventListener("change", draw);

@@ -1,7 +1,6 @@
 """The files of the page; tests/service/test_page.py tests in a browser what it does."""
 
 import re
-from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -18,15 +17,13 @@ def test_it_loads_its_own_files_and_nothing_else(client: TestClient) -> None:
     assert set(links) >= {
         "page/page.css",
         "page/page.js",
-        "page/reader.js",
-        "page/papaparse.min.js",
         "docs",
     }
     for link in links:
         assert ":" not in link
         assert not link.startswith("/"), "it may be served under a prefix"
         assert client.get(f"/{link}").status_code == 200
-    for name in ("index.html", "page.css", "page.js", "reader.js"):
+    for name in ("index.html", "page.css", "page.js"):
         addresses = re.findall(r"https?:[^\s\"'`]*", (WEB / name).read_text(encoding="utf-8"))
         assert set(addresses) <= {"http://www.w3.org/2000/svg"}
 
@@ -35,7 +32,7 @@ def test_nothing_is_inline_and_the_policy_would_refuse_it(client: TestClient) ->
     answer = client.get("/")
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", answer.text)
     assert all(tag.endswith("defer>") for tag in re.findall(r"<script[^>]*>", answer.text))
-    script = "".join((WEB / name).read_text("utf-8") for name in ("page.js", "reader.js"))
+    script = (WEB / "page.js").read_text("utf-8")
     assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|eval\(|Function\(", script)
     policy = dict(
         part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; ")
@@ -69,10 +66,8 @@ def test_no_other_file_can_be_had(client: TestClient, name: str) -> None:
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_the_folder_has_the_files_and_the_licence_of_what_is_not_ours(client: TestClient) -> None:
-    assert {path.name for path in Path(WEB).iterdir()} == {"index.html", *FILES}
-    assert "MIT License" in client.get("/page/papaparse.LICENSE").text
-    assert "License: MIT" in client.get("/page/papaparse.min.js").text[:200]
+def test_the_folder_has_the_files() -> None:
+    assert {path.name for path in WEB.iterdir()} == {"index.html", *FILES}
 
 
 def test_it_warns_by_the_codes_that_are_remarks() -> None:

@@ -1,0 +1,197 @@
+"""The text of a file in, a series for /predict out: as the client reads the file."""
+
+import re
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from fastapi.testclient import TestClient
+
+from forecaster.base.errors import DataError
+from forecaster.forecast.predictor import Predictor, keep
+from forecaster_service.routes import read
+from tests.bundles import blended
+from tests.service.toy import HORIZON, KINDS, NAME, PAST, make_bundle, refused, start
+from tests.test_client import history
+
+CSV = {"Content-Type": "text/csv"}
+ISO, GERMAN, AMERICAN = "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M", "%m/%d/%Y %I:%M %p"
+
+
+def posted(client: TestClient, text: str | bytes, **query: str) -> Any:
+    answer = client.post("/read", content=text, headers=CSV, params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def kept(text: str | bytes, folder: Path) -> Path:
+    """The text as a file."""
+    file = folder / "mine.csv"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return file
+
+
+def wrong(client: TestClient, text: str | bytes, status: int = 422) -> str:
+    """Why a text is refused."""
+    content = text.encode() if isinstance(text, str) else text
+    detail: str = refused(client, content, status, "/read", **CSV)["detail"]
+    return detail
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_forecast_is_that_of_the_library(kind: str, tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path, model="tokens", **KINDS[kind])
+    frame, schema = history(bundle), bundle.schema
+    table = Predictor(bundle).predict(frame)
+    with start(model=str(tmp_path)) as client:
+        text = frame.to_csv(index=False)
+        found = posted(client, text)
+        assert sorted(found["items"]) == sorted(schema.items)
+        assert found["rows"] == len(frame) / max(len(schema.items) * bool(schema.id), 1) - (
+            HORIZON if schema.known.columns else 0
+        )
+        for item in found["items"] or [""]:
+            series = posted(client, text, **({"item": item} if item else {}))["series"]
+            answer = client.post("/predict", json={"inputs": [series]}).json()
+            expected = table
+            if schema.id:
+                expected = table[table[list(schema.id)].agg(" / ".join, axis=1) == item]
+            names = [item] if schema.wide else list(schema.targets)
+            mean = np.array(answer["predictions"][0]["mean"])
+            np.testing.assert_allclose(mean, expected[names], rtol=1e-5, atol=1e-5)
+
+
+def test_the_example_as_a_table_can_be_read(client: TestClient) -> None:
+    answer = client.get(f"/models/{NAME}/example", headers={"Accept": "text/csv"})
+    assert len(pd.read_csv(StringIO(answer.text))) == PAST
+    assert len(posted(client, answer.text)["series"]["target"]) == PAST
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClient, Predictor]]:
+    """A service whose model reads two columns, and that model."""
+    folder = tmp_path_factory.mktemp("two")
+    make_bundle(folder, columns=("load", "Zürich °C"))
+    with start(model=str(folder)) as client:
+        yield client, Predictor.load(folder, "cpu")
+
+
+def written(separator: str, decimal: str, stamps: str, **marks: str) -> str:
+    """A table as people write it: two columns of numbers that show their decimal sign."""
+    rng, lines = np.random.default_rng(1), [f"time{separator}load{separator}Zürich °C"]
+    for stamp in pd.date_range("2026-01-28", periods=PAST + 2, freq="h"):
+        load, degrees = (f"{each:,.2f}" for each in (1000 + rng.normal(0, 9), rng.normal(20, 3)))
+        load = load.translate({ord(","): marks.get("thousands", ""), ord("."): decimal})
+        cells = [f"{stamp:{stamps}}", load + marks.get("sign", ""), degrees.replace(".", decimal)]
+        lines.append(separator.join(f'"{cell}"' if separator in cell else cell for cell in cells))
+    return "\n".join([*lines, ""])
+
+
+GERMAN_TABLE = written(";", ",", GERMAN)
+TABLES = {
+    "German, of thousands": written(";", ",", GERMAN, thousands="."),
+    "Swiss": written(";", ".", GERMAN, thousands="'"),
+    "commas in quotes": written(",", ",", ISO),
+    "American": written(",", ".", AMERICAN, thousands=","),
+    "tabs": written("\t", ",", ISO),
+    "of Excel": "sep=;\r\n" + GERMAN_TABLE.replace("\n", "\r\n"),
+    "with holes": re.sub(r"(?m);2\d,\d\d$", ";n/a", GERMAN_TABLE),
+    "Windows": GERMAN_TABLE.encode("cp1252"),
+    "UTF-16": GERMAN_TABLE.encode("utf-16"),
+    "a mark before it": GERMAN_TABLE.encode("utf-8-sig"),
+}
+REFUSED = {
+    "both signs": written(";", ",", ISO).replace(",", ".", 1),
+    "words": written(";", ",", ISO).replace(",", "?,", 1),
+    "no zone here": written(";", ",", "%Y-%m-%dT%H:%M+01:00"),
+    "no such day": GERMAN_TABLE.replace("28.01", "30.02", 1),
+    "a stamp twice": GERMAN_TABLE + GERMAN_TABLE.splitlines()[-1],
+    "unclear numbers": re.sub(r"(?m);[\d,]+;[\d,]+$", ";1,234;7", GERMAN_TABLE),
+    "a column less": GERMAN_TABLE.replace("load", "lod"),
+    "no rows": "time;load;Zürich °C\n",
+    "no text": b"\x00\xff" * 50,
+    "": "",
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_is_read_as_the_library_reads_it(
+    two: tuple[TestClient, Predictor], kind: str, tmp_path: Path
+) -> None:
+    (client, forecaster), text = two, TABLES[kind]
+    expected = forecaster.predict(kept(text, tmp_path))
+    series = posted(client, text)["series"]
+    (answer,) = client.post("/predict", json={"inputs": [series]}).json()["predictions"]
+    assert answer["start"] == expected["time"][0].isoformat()
+    np.testing.assert_allclose(answer["mean"], expected.drop(columns="time"), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_table_is_refused_as_the_library_refuses_it(
+    two: tuple[TestClient, Predictor], kind: str, tmp_path: Path
+) -> None:
+    (client, forecaster), text = two, REFUSED[kind]
+    with pytest.raises(DataError) as error:
+        forecaster.predict(kept(text, tmp_path))
+    file = str(tmp_path / "mine.csv")
+    assert wrong(client, text) == str(error.value).replace(file, "the file")
+
+
+def test_a_short_history_is_taken_on_request(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path)
+    keep(blended(bundle, network=0.5, cycle=0.3, last=0.2), tmp_path)
+    text = history(bundle).tail(3).to_csv(index=False)
+    with start(model=str(tmp_path)) as client:
+        assert "the file has 3 rows, the model needs 24" in wrong(client, text)
+        assert len(posted(client, text, short_history="drop")["series"]["target"]) == 3
+
+
+def test_of_a_panel_one_series_may_be_too_short(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path, **KINDS["panel"])
+    frame = history(bundle)
+    text = frame[(frame["town"] != "Bern") | (frame.index % 29 > 9)].to_csv(index=False)
+    with start(model=str(tmp_path)) as client:
+        assert posted(client, text, item="None")["rows"] == PAST + 5
+        for item, words in (("Bern", "series 'Bern' has"), ("Basel", "no series 'Basel'")):
+            answer = client.post("/read", content=text, headers=CSV, params={"item": item})
+            assert answer.status_code == 422
+            assert words in answer.json()["detail"]
+
+
+class TestBounds:
+    """What a stranger may send, and what is never opened."""
+
+    @pytest.mark.parametrize("kind", ["text/plain", "application/json", ""])
+    def test_other_types_are_415(self, client: TestClient, kind: str) -> None:
+        refused(client, b"a", 415, "/read", **{"Content-Type": kind})
+
+    @pytest.mark.parametrize(
+        "data", [b"PAR1", b"PK\3\4", b"\x1f\x8b", b"ARROW1", b"\xd0\xcf\x11\xe0"]
+    )
+    def test_nothing_packed_is_opened(self, client: TestClient, data: bytes) -> None:
+        assert wrong(client, data + b"x" * 50)
+
+    def test_names_of_files_are_texts(self, client: TestClient, folder: Path) -> None:
+        assert wrong(client, str(folder / "metrics.json"))
+
+    def test_lengths(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(read, "LONGEST_LINE", 1000)
+        with start(model=str(folder), max_rows=100, max_body_bytes=10_000) as client:
+            assert "at most 100 rows" in wrong(client, "\n" * 300)
+            assert "lines of at most 1,000 bytes" in wrong(client, "," * 2000)
+            wrong(client, "a" * 20_000, 413)
+
+    def test_a_gap_costs_no_memory(self, client: TestClient, monkeypatch: Any) -> None:
+        monkeypatch.setattr(read, "MOST_CELLS", 30_000)
+        text = client.get(f"/models/{NAME}/example", headers={"Accept": "text/csv"}).text
+        lines = text.splitlines()
+        lines[1] = lines[1].replace("2026", "1926")
+        assert "steps of h lie between" in wrong(client, "\n".join(lines))
+
+    def test_without_a_model_the_text_is_not_read(self) -> None:
+        with start() as empty:
+            assert empty.post("/read", content=b"x", headers=CSV).status_code == 503
