@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 
 from forecaster import Forecaster
-from forecaster.datasets import load_card, locate
+from forecaster.datasets.card import load_card
+from forecaster.datasets.fetch import locate
 
 SERVED, NETWORK = 0.3869, 0.4574
 """The mean squared errors on the test split, measured when this test was written."""
