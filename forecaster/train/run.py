@@ -147,16 +147,12 @@ def fit(
         limits["val_check_interval"] = between
         if between > len(order):
             limits["check_val_every_n_epoch"] = None
-    begun = time.monotonic()
-    checkpointing = None
-    if checkpoints is not None or state is not None:
-        checkpointing = Checkpointing(checkpoints, state, order)
-        callbacks.append(checkpointing)
-        begun = checkpointing.begun
-        if state is not None:
-            load_weights(model, state)
-            late.end -= state.facts["seconds"]
-        if state is not None and checkpoints is not None:
+    checkpointing = Checkpointing(checkpoints, state, order)
+    callbacks.append(checkpointing)
+    if state is not None:
+        load_weights(model, state)
+        late.end -= state.facts["seconds"]
+        if checkpoints is not None:
             checkpoints.tell(f"epoch {state.facts['epoch'] + 1}, step {state.step} of {steps}")
     team.gather()
     with warnings.catch_warnings(), talking():
@@ -186,8 +182,7 @@ def fit(
             trainer.validate(module, checks, verbose=False)
             stop.best_score = torch.tensor(keep.best)  # a model may be best before training
             report({"validation_mse": keep.near[0].mse}, 0)
-        if checkpointing is not None:
-            checkpointing.set_back(trainer)
+        checkpointing.set_back(trainer)
         if steps:
             with bar, checkpointed(model) if config.checkpointing else nullcontext():
                 trainer.fit(module, loader(train, order, seed), checks)
@@ -204,7 +199,7 @@ def fit(
         best_epoch=best_step / len(order),
         epochs=trainer.current_epoch,
         steps=trainer.global_step,
-        seconds=time.monotonic() - begun,
+        seconds=time.monotonic() - checkpointing.begun,
         windows_per_second=progress.windows / max(progress.seconds, 1e-9),
         limit=last_epoch,
         late=late.struck,

@@ -11,12 +11,11 @@ import pytest
 import torch
 
 from forecaster.config.run_config import RunConfig
-from forecaster.datasets.card import SplitRule
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.series import Series
-from forecaster.datasets.windows import Batch
+from forecaster.datasets.card import SplitRule
 from forecaster.evaluate import score
 from forecaster.evaluate.judge import forecast_with, judge
 from forecaster.evaluate.problem import Problem, make_problem
@@ -68,19 +67,6 @@ def trained(posed: Problem) -> tuple[ForecastModel, Fit]:
 
 def bits(model: ForecastModel) -> dict[str, bytes]:
     return {name: value.numpy().tobytes() for name, value in model.state_dict().items()}
-
-
-@both
-def test_training_cannot_read_the_test_rows(model: dict[str, Any]) -> None:
-    noisy = values()
-    noisy[VALIDATION:] = 1000 * np.random.default_rng(1).normal(size=(ROWS - VALIDATION, 3))
-    one, other = problem(values(), model), problem(noisy, model)
-    assert one.digest != other.digest
-    assert one.schema.scaler == other.schema.scaler
-    (model_one, fit_one), (model_other, fit_other) = trained(one), trained(other)
-    assert fit_one.best_epoch > 0  # the weights did change
-    assert bits(model_one) == bits(model_other)
-    assert fit_one.validation_mse == fit_other.validation_mse
 
 
 def test_the_scaler_knows_the_training_rows_alone() -> None:
@@ -191,20 +177,3 @@ def test_columns_that_never_change_are_no_trouble(model: dict[str, Any]) -> None
         report = judge(posed, Blend.alone(Network(network)), "cpu").record.to_dict()
         json.dumps(report, allow_nan=False)
         assert report["columns"]["a"]["mase"] is None
-
-
-@both
-def test_one_request_does_not_change_the_forecast_of_another(model: dict[str, Any]) -> None:
-    posed = problem(values(), model)
-    network, _ = trained(posed)
-    forecast = forecast_with(network)
-    test = posed.test("cpu")
-    with torch.inference_mode():
-        alone = forecast(test.batch(torch.tensor([5])))
-        for others in ([5, 6, 7], [5, 60, 60, 60, 60, 60, 60, 60]):
-            together = forecast(test.batch(torch.tensor(others)))[:1]
-            torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
-        batch = test.batch(torch.tensor([5, 6]))
-        wild = Batch(*(torch.stack([x[0], 1e3 * x[1]]) for x in batch[:4]))
-        torch.testing.assert_close(forecast(wild)[:1], alone, atol=1e-5, rtol=1e-5)
-        assert torch.equal(forecast(test.batch(torch.tensor([5]))), alone)
