@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from forecaster.config.run_config import RunConfig
+from forecaster.datasets.card import SplitRule
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.series import Series
-from forecaster.datasets.card import SplitRule
 from forecaster.evaluate import score
 from forecaster.evaluate.judge import forecast_with, judge
 from forecaster.evaluate.problem import Problem, make_problem
