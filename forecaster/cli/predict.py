@@ -165,7 +165,7 @@ def _each(
     def each(files: Sequence[batch.InputFile]) -> Iterable[tuple[batch.InputFile, Any]]:
         if ray is None:
             return ((part, work.draft(source.predict, part)) for part in files)
-        shared = batch.BatchWork(replace(work, here=Path.cwd()), source.bundle, device or "auto")
+        shared = replace(work, here=Path.cwd(), bundle=source.bundle, device=device or "auto")
         jobs = min(machine.cores(), max(1, len(files)))
         return cluster.each(batch.draft_apart, shared, files, ray, jobs, gpus) if files else ()
 

@@ -73,11 +73,11 @@ Each = Callable[
 
 @dataclass(frozen=True)
 class Work:
-    """How any process forecasts files: everything except the model and the files.
+    """How any process forecasts files: everything except the files.
 
     `output` is the output folder, and relative paths start at `here`; `options` go to
     `Predictor.predict`. A frame has id columns, then the column `time`, then values; `write` saves
-    it in the format that the file's suffix names.
+    it in the format that the file's suffix names. Other processes build the `bundle` on `device`.
     """
 
     write: Write
@@ -85,6 +85,8 @@ class Work:
     time: str
     options: Mapping[str, Any] = field(default_factory=dict)
     here: Path = Path()
+    bundle: "Bundle | None" = None
+    device: str = "auto"
 
     def draft(self, predict: Callable[..., "pd.DataFrame"], part: InputFile) -> Draft:
         """Forecast a file with a model's method `predict`, and write to a file beside the target.
@@ -109,25 +111,18 @@ class Work:
         return Draft(len(frame), _series(frame, self.time), said)
 
 
-@dataclass(frozen=True)
-class BatchWork:
-    """What all worker processes share: the work, the model, and the device it runs on."""
-
-    work: Work
-    bundle: "Bundle"
-    device: str
-
-
-def draft_apart(shared: BatchWork, part: InputFile) -> Draft | ForecasterError:
+def draft_apart(work: Work, part: InputFile) -> Draft | ForecasterError:
     """Run `Work.draft` in a worker process; return errors instead of raising them."""
     from forecaster.forecast.predictor import Predictor
 
+    bundle = work.bundle
+    assert bundle is not None
     try:
-        if shared.bundle.digest not in _models:
-            forecaster = Predictor(shared.bundle, shared.device)
+        if bundle.digest not in _models:
+            forecaster = Predictor(bundle, work.device)
             forecaster.check()
-            _models[shared.bundle.digest] = forecaster
-        return shared.work.draft(_models[shared.bundle.digest].predict, part)
+            _models[bundle.digest] = forecaster
+        return work.draft(_models[bundle.digest].predict, part)
     except ForecasterError as error:
         return error
 

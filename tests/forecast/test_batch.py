@@ -13,7 +13,6 @@ from forecaster.cli.output import write
 from forecaster.forecast.batch import (
     LOG,
     BatchResult,
-    BatchWork,
     InputFile,
     Work,
     draft_apart,
@@ -203,15 +202,12 @@ class TestElsewhere:
 
     def test_it_finds_files_from_the_folder_of_the_command(self, tmp_path, monkeypatch):
         history().to_csv("x.csv", index=False)
-        bundle = unsaved()
-        work = Work(write, Path("out"), "time", {"horizon": 2}, here=tmp_path)
+        work = Work(write, OUT, "time", {"horizon": 2}, here=tmp_path, bundle=unsaved())
         monkeypatch.chdir("/")
-        draft = draft_apart(BatchWork(work, bundle, "cpu"), InputFile(Path("x.csv"), "x.csv"))
+        draft = draft_apart(work, InputFile(Path("x.csv"), "x.csv"))
         assert (draft.rows, draft.refused) == (2, "")
         assert (tmp_path / "out" / ".x.csv").is_file()
-        draft = draft_apart(
-            BatchWork(work, bundle, "cpu"), InputFile(Path("in/a.parquet"), "a.parquet")
-        )
+        draft = draft_apart(work, InputFile(Path("in/a.parquet"), "a.parquet"))
         assert draft.refused.startswith(f"{tmp_path}/in/a.parquet: columns 'wind', ")
 
 
