@@ -1,29 +1,26 @@
-"""What the records are made of: data, settings and questions."""
+"""What was recorded of release 0.2.0, how close to it a forecast must be, and data to train on."""
 
+import json
 import os
 import platform
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
-import requests
 import torch
 from fastapi.testclient import TestClient
-
-from forecaster.client import Client
 
 HERE = Path(__file__).parent
 RECORDS, THEIRS = HERE / "records", HERE / "theirs"
 ROWS, HORIZON = 700, 12
 LEVELS = (0.1, 0.5, 0.9)
-SMALL = ("--epochs", "2", "--set", "model.width=4", "--set", "model.feed_forward=4")
-LENGTHS = ("--horizon", str(HORIZON), "--lookback", "48")
 
 
 def machine() -> dict[str, str]:
@@ -36,6 +33,35 @@ def machine() -> dict[str, str]:
         "processor": models[0] if models else platform.processor(),
         "capability": torch.backends.cpu.get_cpu_capability(),
     }
+
+
+WRITTEN = json.loads((RECORDS / "bundles.json").read_text())
+CLOSE = 1e-6 if WRITTEN["machine"] == machine() else 1e-5
+"""How far a forecast may be from the kept one, in standard deviations of its series. On another
+machine it is what README promises."""
+
+
+def kept(name: str, file: str) -> str:
+    return (RECORDS / "bundles" / name / file).read_text()
+
+
+def assert_close(found: Any, expected: Any, std: Any, what: str) -> None:
+    assert np.shape(found) == np.shape(expected), what
+    away = float(np.abs((np.array(found) - np.array(expected)) / std).max())
+    assert away <= CLOSE, f"{what} is {away:.2g} standard deviations away"
+
+
+def assert_same_table(found: pd.DataFrame, name: str) -> None:
+    """The forecast of a table is the kept one."""
+    expected = pd.read_csv(StringIO(kept(name, "forecast.csv")))
+    again = pd.read_csv(StringIO(found.to_csv(index=False)))
+    assert list(again) == list(expected)
+    for column in expected:
+        if pd.api.types.is_float_dtype(expected[column]):
+            std = WRITTEN["std"][name][column.split(" ")[0]]
+            assert_close(again[column], expected[column], std, column)
+        else:
+            assert again[column].equals(expected[column]), column
 
 
 # Data.
@@ -78,8 +104,9 @@ KINDS = (
     "own", "panel", "known", "missing", "pinball", "words", "sample", "lookback", "plugin", "alone",
 )  # fmt: skip
 ALONE = (
-    "train", "--data", "alone.csv", *LENGTHS, *SMALL, "--device", "cpu", "--attn", "fastformer",
-    "--set", "model.linear=false", "--set", "model.centre=window",
+    "train", "--data", "alone.csv", "--horizon", str(HORIZON), "--lookback", "48", "--epochs", "2",
+    "--set", "model.width=4", "--set", "model.feed_forward=4", "--device", "cpu",
+    "--attn", "fastformer", "--set", "model.linear=false", "--set", "model.centre=window",
 )  # fmt: skip
 """The command that trained `alone`, on the rows of `two`, with --blend none."""
 
@@ -105,17 +132,6 @@ def unpack(name: str, folder: Path) -> Path:
     with zipfile.ZipFile(RECORDS / "bundles" / name / "bundle.zip") as kept:
         kept.extractall(folder / name)
     return folder / name
-
-
-def told(service: TestClient, model: str, file: Path) -> pd.DataFrame:
-    """What a client makes of the answer of a service."""
-
-    def send(method: str, url: str, **options: Any) -> Any:
-        passed = {name: each for name, each in options.items() if name in ("json", "headers")}
-        return service.request(method, url, **passed)
-
-    with patch.object(requests, "request", send):
-        return pd.DataFrame(Client("http://localhost").predict(file, levels=LEVELS, model=model))
 
 
 def answer(service: TestClient, request: dict[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from fastapi.testclient import TestClient
 from forecaster import Forecaster
 from forecaster_service.logs import LINES
 from tests.equality import cases
-from tests.equality.cases import KINDS
-from tests.equality.kept import WRITTEN, assert_close, assert_same_table, kept
+from tests.equality.cases import KINDS, WRITTEN, assert_close, assert_same_table, kept
 from tests.service.toy import start
 
 LINES.at_once = True  # so that each line is in the output of its test
@@ -59,9 +58,3 @@ def test_the_service_answers_the_same(name: str, service: TestClient) -> None:
         middle = "mean" if "mean" in theirs else "median"
         assert_close(mine.pop(middle), theirs.pop(middle), std, middle)
     assert found == expected
-
-
-@every
-def test_a_client_is_told_the_same(name: str, home: Path, service: TestClient) -> None:
-    ahead = cases.told(service, WRITTEN["models"][name], home / f"{name}.csv")
-    assert_same_table(ahead, name)

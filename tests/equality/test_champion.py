@@ -9,7 +9,7 @@ import pytest
 from forecaster import Forecaster
 from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 from tests.equality import cases
-from tests.equality.kept import WRITTEN, assert_same_table, kept
+from tests.equality.cases import WRITTEN, assert_same_table, kept
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's use of SQLAlchemy

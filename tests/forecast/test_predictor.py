@@ -209,15 +209,6 @@ class TestRemarks:
         Predictor(warning(unsaved(calibrated=True)), "cpu").predict(history(), say=said.append)
         assert "coverage" not in [notice.code for notice in said]
 
-    def test_each_notice_has_the_place_of_its_history(self):
-        forecaster = Predictor(warning(unsaved()), "cpu")
-        mean = np.array(forecaster.schema.scaler.mean)
-        values = np.stack([np.tile(mean, (12, 1)), CYCLE[np.arange(12) % SEASON]])
-        starts = pd.date_range("2026-01-01", periods=2)
-        found = forecaster.remarks(Question(values, starts), values[:, -1:], False)
-        assert [(place, notice.code) for place, notice in found] == [(1, "unlike_training")]
-        assert [notice.code for notice in forecaster.figures(())] == ["lost_to_floor"]
-
     def test_the_series_of_a_panel_are_named(self, tmp_path):
         bundle = warning(make_bundle(tmp_path, **KINDS["panel"]))
         forecaster, said = Predictor(bundle, "cpu"), []
@@ -242,7 +233,8 @@ class TestQuantiles:
                 expected = plain[column] + factor * steps
                 np.testing.assert_allclose(ahead[column + name], expected, rtol=1e-12)
 
-    def test_they_are_wider_after_a_wilder_history_and_at_harder_hours(self, forecaster):
+    @pytest.mark.parametrize("missing", [[], [3, 7]])
+    def test_they_are_wider_after_a_wilder_history_and_at_harder_hours(self, missing):
         """Twelve rows do not make two days: then the distance from their mean counts."""
         bundle, phases = unsaved(calibrated=True), np.ones((24, 3))
         phases[13] = 3  # the second step after noon
@@ -250,11 +242,7 @@ class TestQuantiles:
         bundle = replace(bundle, intervals=replace(bundle.intervals, conditions=told))
         frame = history(12)
         frame["load"] = np.repeat([1.0, 1.0, 5.0], 4) + np.tile([0.0, 4.0], 6)
-        recent = np.sqrt(np.square((frame["load"] - frame["load"].mean()) / 2).mean())
-        ahead = Predictor(bundle, "cpu").predict(frame, 4, (0.1, 0.9))
-        wanted = np.sqrt(recent / 0.5) * np.array([2, 4 * 3, 6, 8])
-        np.testing.assert_allclose(ahead["load 0.9"] - ahead["load"], wanted, rtol=1e-6)
-        frame.loc[[3, 7], "load"] = np.nan
+        frame.loc[missing, "load"] = np.nan
         there = frame["load"].dropna()
         recent = np.sqrt(np.square((there - there.mean()) / 2).mean())
         ahead = Predictor(bundle, "cpu").predict(frame, 4, (0.1, 0.9))
