@@ -145,6 +145,7 @@ def warning(bundle: Bundle, past: float = 0.0) -> Bundle:
         bundle,
         floors={"last value": {"mse": 0.2, "mae": 0.2, "skill": -1.0, "paired_low": 0.1}},
         intervals={"80": {"coverage": 0.44}},
+        verdict="The model LOSES to the best floor.",
     )
     return replace(found, about={**bundle.about, "ranges": ranges})
 

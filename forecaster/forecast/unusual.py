@@ -224,19 +224,7 @@ def figures(test: Backtest | None, levels: Sequence[float]) -> Iterator[Notice]:
         return
     mine, bar = test["mse"], test.bar["mse"]
     if mine is not None and bar is not None and mine > bar:
-        low = test.bar.paired_low
-        measured = (
-            "the windows are too few to measure it"
-            if low is None
-            else "which is measurable"
-            if low > 0
-            else "which is not measurable"
-        )
-        yield Notice(
-            NoticeCode.LOST_TO_FLOOR,
-            f"on the test split the model was worse than its best floor, {test.best_floor}: MSE "
-            f"{mine:.4f} against {bar:.4f}, {measured}",
-        )
+        yield Notice(NoticeCode.LOST_TO_FLOOR, f"on the test split: {test.verdict}")
     known = {round(level, 9) for level in levels}
     for level in sorted(level for level in known if level < 0.5 and round(1 - level, 9) in known):
         share = 1 - 2 * level

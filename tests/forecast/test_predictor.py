@@ -177,7 +177,6 @@ class TestRemarks:
         assert [notice.code for notice in said] == [
             "lost_to_floor", "coverage", "first_step", "unlike_training",
         ]  # fmt: skip
-        assert "MSE 0.3000 against 0.2000, which is measurable" in said[0]
         assert "the 80 % band covered 44.0% of" in said[1]
         assert "the first step of 'wind' is -3.5, far from the last value 1: " in said[2]
         assert (
