@@ -371,14 +371,8 @@ class Forecaster:
             f"attention {bundle.config.attn.name}: {bundle.about['attn_effective']}",
         ]
         if test:
-            skill, floor = test.bar.skill, test.best_floor
             scores = f"MSE {test['mse']:.4f}, MAE {test['mae']:.4f} (scaled)"
-            lines.append(f"on {test.windows} test windows: {scores}")
-            lines.append(
-                f"the best floor, {floor}, makes no error"
-                if skill is None
-                else f"skill {skill:+.1%} against the best floor, {floor}"
-            )
+            lines += [f"on {test.windows} test windows: {scores}", test.verdict]
         return "\n  ".join(lines)
 
     # The rest.
