@@ -103,7 +103,8 @@ def predict(
     if len(card["made_of"]) > 1:
         from forecaster.forecast.composition import in_words
 
-        say(f"made of {in_words(card['made_of'])}")
+        shares = {part["name"]: part["weight"] for part in card["made_of"]}
+        say(f"made of {in_words(shares)}")
     options = {"horizon": horizon, "policy": policy, "short_history": short_history}
     time = card["time"]
     if folder and output is not None:

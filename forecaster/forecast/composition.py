@@ -1,15 +1,12 @@
 """The parts of a model with their weights and own errors, for every page and command."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from forecaster.record import NETWORK, Scores
 
 if TYPE_CHECKING:
     from forecaster.forecast.bundle import Bundle
-
-MOST = 5
-"""The number of parts that a sentence names."""
 
 
 def made_of(bundle: "Bundle") -> list[dict[str, Any]]:
@@ -48,16 +45,8 @@ def attention_weight(bundle: "Bundle") -> float:
     return next((part["weight"] for part in made_of(bundle) if part["name"] == NETWORK), 0.0)
 
 
-def in_words(parts: Sequence[Mapping[str, Any]]) -> str:
-    """A text such as "41 % ridge, 504 + 33 % network (attention prob)", from `made_of`.
-
-    The heaviest come first; if there are many, the lightest are combined.
-    """
-    first, others = parts[:MOST], parts[MOST:]
-    found = [
-        (part["weight"], part["name"] + (f" ({part['chosen']})" if part["name"] == NETWORK else ""))
-        for part in first
-    ]
-    if others:
-        found.append((sum(part["weight"] for part in others), f"{len(others)} others"))
-    return " + ".join(f"{100 * weight:.0f} % {name}" for weight, name in found)
+def in_words(shares: Mapping[str, float]) -> str:
+    """A text such as "41 % ridge, 504 + 33 % network" about the weights of parts, the heaviest
+    first."""
+    parts = sorted(shares.items(), key=lambda part: -part[1])
+    return " + ".join(f"{100 * weight:.0f} % {name}" for name, weight in parts)

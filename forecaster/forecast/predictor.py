@@ -18,6 +18,7 @@ from forecaster.base.installation import MANIFEST, is_bundle
 from forecaster.datasets.items import Items, id_parts
 from forecaster.datasets.scaling import Scaler
 from forecaster.forecast import golden, questions, unusual
+from forecaster.forecast.composition import in_words
 from forecaster.forecast.notices import OWN_SCALE, Notice, NoticeCode, ShortHistory
 from forecaster.forecast.questions import Question
 from forecaster.forecast.schema import Schema
@@ -234,11 +235,8 @@ class Predictor:
 
     def _shortened(self, rows: int, banded: bool) -> Notice:
         """A notice about a history that has fewer rows than the model needs."""
-        left = self._runner(rows).model
-        parts = sorted(left.shares.items(), key=lambda part: -part[1])
-        listed = " + ".join(f"{100 * share:.0f} % {name}" for name, share in parts)
         text = f"the history has {rows} of the {self.needs} rows that the model needs: "
-        text += f"forecast by {listed} alone"
+        text += f"forecast by {in_words(self._runner(rows).model.shares)} alone"
         if banded:
             text += "; the intervals are as wide as those of the whole model"
         return Notice(NoticeCode.SHORT_HISTORY, text)

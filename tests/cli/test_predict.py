@@ -81,7 +81,7 @@ class TestPredict:
         blended(unsaved(), network=0.5, cycle=0.3, last=0.2).save(tmp_path / "blend")
         history(rows=9).to_csv(tmp_path / "short.csv", index=False)
         arguments = ("predict", "--model", tmp_path / "blend", "--input", tmp_path / "short.csv")
-        made = "made of 50 % network (attention prob) + 30 % cycle mean + 20 % last value\n"
+        made = "made of 50 % network + 30 % cycle mean + 20 % last value\n"
         status, out, err = run(*arguments)
         assert (status, out) == (65, "")
         assert err.startswith(made)

@@ -20,7 +20,6 @@ def test_parts_stand_by_their_weight() -> None:
     }  # fmt: skip
     assert (network["kind"], network["weight"], network["test_mse"]) == ("network", 0.25, 0.5)
     assert composition.attention_weight(found) == 0.25
-    assert composition.in_words(parts) == "75 % cycle mean + 25 % network (attention prob)"
-    many = [{"name": f"ridge, {i}", "weight": 0.125, "chosen": ""} for i in range(8)]
-    assert composition.in_words(many).endswith("+ 12 % ridge, 4 + 38 % 3 others")
+    shares = {part["name"]: part["weight"] for part in reversed(parts)}
+    assert composition.in_words(shares) == "75 % cycle mean + 25 % network"
     assert composition.attention_weight(blended(unsaved("informer"), cycle=0.5, last=0.5)) == 0
