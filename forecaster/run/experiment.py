@@ -27,6 +27,7 @@ from forecaster.evaluate.cutoffs import cut, roll
 from forecaster.evaluate.judge import contested, draw, judge, validate
 from forecaster.evaluate.problem import Problem, find_data, make_problem
 from forecaster.forecast.bundle import Bundle, Share
+from forecaster.forecast.composition import in_words
 from forecaster.forecast.intervals import Intervals
 from forecaster.forecast.predictor import keep
 from forecaster.forecast.unusual import Ranges
@@ -452,12 +453,8 @@ def make_blend(
         + (" (blend=none: the network alone)" if problem.config.blend == "none" else "")
     )
     kept = [place for place in range(len(tried)) if weights[place].any()]
-    shown = sorted(kept, key=lambda place: -float(weights[place].mean()))
-    say(
-        "the forecast is made of "
-        + ", ".join(f"{tried[i].name} {float(weights[i].mean()):.0%}" for i in shown)
-    )
     served = Blend(tried[-1].task, {tried[i].name: tried[i] for i in kept}, weights[kept])
+    say(f"the forecast is made of {in_words(served.shares)}")
     parts = {
         part.name: Weighed(
             weight=float(weights[i].mean()), validation_mse=float(errors[i]), chosen=part.chosen

@@ -140,7 +140,7 @@ class TestRun:
         assert served.shares == pytest.approx(weighty)
         assert "training mean" not in served.names
         line = next(line for line in said if "is made of" in line)
-        assert all(f"{name} {weight:.0%}" in line for name, weight in weighty.items())
+        assert all(f"{100 * weight:.0f} % {name}" in line for name, weight in weighty.items())
 
     def test_the_result_is_plain_json(self, result):
         document = result.to_dict()
