@@ -314,8 +314,9 @@ class Forecaster:
         ]
         if not scenarios:
             raise UsageError("future: expected at least one scenario, got none")
-        if level is None and model.levels:
-            level = min(80.0, self._widest())
+        if level is None and model.bundle.intervals is not None:
+            widest = model.bundle.intervals.widest(0.8)
+            level = widest and round(100 * widest, 6)
         ends = self._ends(level) if level is not None and len(scenarios) == 1 else ()
         question = questions.ask(model.form, table, None, ends, futures[0], None, "the history")
         names = [*question.items.names]
@@ -409,19 +410,8 @@ class Forecaster:
                 f"level: expected percentages from 1 to below 100, got {share!r}{meant}"
             )
         low, high = round(0.5 - share / 200, 10), round(0.5 + share / 200, 10)
-        try:
-            self.fitted.check_levels((low, high))
-        except UsageError as error:
-            widest = self._widest()
-            more = "; more rows calibrate wider ones" if widest > 0 else ""
-            text = f"the widest interval of this model is {widest:g} %{more} ({error})"
-            raise UsageError(f"level={share:g}: {text}") from None
+        self.fitted.check_levels((low, high))
         return low, high
-
-    def _widest(self) -> float:
-        """The widest central interval that the model has, in percent."""
-        known = self.fitted.levels
-        return round(100 - 200 * max(known[0], 1 - known[-1]), 6) if known else 0
 
     def _say(self, sentence: str) -> None:
         if self.verbose:
