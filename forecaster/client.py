@@ -122,7 +122,6 @@ class Client:
         form = _form(card)
         known = form.reading.read_as(card["future_covariates"])
         table, back = questions.as_pandas(frame)
-        future = None if future is None else questions.as_pandas(future)[0]
         history = questions.ask(
             form, table, horizon, levels, future, policy, where, say, short_history
         )

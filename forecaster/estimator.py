@@ -203,8 +203,7 @@ class Forecaster:
         wanted = sorted({*levels, *(end for pair in ends.values() for end in pair)})
         ahead = self.fitted.predict(
             table, horizon, wanted,
-            future=None if future is None else questions.as_pandas(future)[0],
-            policy=policy, short_history=short_history, say=say or self._say,
+            future=future, policy=policy, short_history=short_history, say=say or self._say,
         )  # fmt: skip
         named = _named(ahead, self.fitted.schema, levels, ends)
         return back(_with_ids(named, self.fitted.schema.id, table))
@@ -309,9 +308,7 @@ class Forecaster:
         table, _ = self._asked(history)
         model, schema = self.fitted, self.fitted.schema
         scenarios = future if isinstance(future, Mapping) else {"forecast": future}
-        futures = [
-            None if each is None else questions.as_pandas(each)[0] for each in scenarios.values()
-        ]
+        futures = [*scenarios.values()]
         if not scenarios:
             raise UsageError("future: expected at least one scenario, got none")
         if level is None and model.bundle.intervals is not None:

@@ -188,7 +188,7 @@ def ask(
     history: pd.DataFrame | str | Path | bytes,
     horizon: int | None,
     levels: Sequence[float],
-    future: pd.DataFrame | str | Path | None,
+    future: Frame | str | Path | None,
     policy: Policy | None,
     where: str,
     say: Callable[[str], None] = lambda _: None,
@@ -262,7 +262,7 @@ def _starts(series: Series, steps: np.ndarray) -> pd.DatetimeIndex:
 
 
 def _ahead(
-    future: pd.DataFrame | str | Path | None, series: Series, form: Form, policy: Policy
+    future: Frame | str | Path | None, series: Series, form: Form, policy: Policy
 ) -> tuple[Callable[[np.ndarray], np.ndarray] | None, int]:
     """A function that returns the covariates (B, P + T, K) of some items, None for a model without
     any; and the number of rows at the end of each item that hold those of the horizon."""
@@ -295,7 +295,7 @@ def _ahead(
         targets=names, past_covariates=(), future_covariates=(), static=(), panel=False,
         policy=policy,
     )  # fmt: skip
-    beyond = reader.history(future, theirs_reading, where="the future").series
+    beyond = reader.history(as_pandas(future)[0], theirs_reading, where="the future").series
     theirs = beyond.items or Items.single(len(beyond.times))
     places = {name: place for place, name in enumerate(theirs.names)}
 
