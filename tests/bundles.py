@@ -139,8 +139,8 @@ def warning(bundle: Bundle, past: float = 0.0) -> Bundle:
     there its histories lay at `past`, scaled.
     """
     columns, targets = len(bundle.schema.columns), len(bundle.schema.targets)
-    range_ = [[past] * columns, [0.0] * columns, [None] * columns, [None] * columns, [0] * columns]
-    ranges = {"season": SEASON, "low": range_, "high": range_, "change": [0.0] * targets}
+    range_ = [[past] * columns, [0.0] * columns, [0] * columns]
+    ranges = {"low": range_, "high": range_, "change": [0.0] * targets}
     found = rejudged(
         bundle,
         floors={"last value": {"mse": 0.2, "mae": 0.2, "skill": -1.0, "paired_low": 0.1}},

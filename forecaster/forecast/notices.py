@@ -24,7 +24,7 @@ class NoticeCode(StrEnum):
     FIRST_STEP = "first_step"
     """The forecast begins further from the last value than training rows change in a step."""
     UNLIKE_TRAINING = "unlike_training"
-    """The history is unlike those of the training rows: its level, scale, order, or gaps."""
+    """The history is unlike those of the training rows: its level, scale or gaps."""
     UNLIKE_COVARIATES = "unlike_covariates"
     """A covariate known ahead is far outside its range in the training rows."""
 

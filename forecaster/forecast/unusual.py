@@ -20,26 +20,25 @@ if TYPE_CHECKING:
     from forecaster.datasets.known import KnownInputs
     from forecaster.datasets.windows import Windows
 
-TRAITS = {
-    "mean": "the mean of {}",
-    "standard deviation": "the standard deviation of {}",
-    "steps": "the correlation of {} from step to step",
-    "season": "the correlation of {} with the season before",
-    "missing": "the share of missing values of {}",
-}
-"""The traits measured for each column of a history: its level, its scale, its order, its gaps."""
+TRAITS = (
+    "the mean of {}",
+    "the standard deviation of {}",
+    "the share of missing values of {}",
+)
+"""The traits measured for each column of a history: its level, its scale, its gaps."""
+OF_OLD = (0, 1, 4)
+"""Their places among the five traits in a bundle of an earlier build."""
 WINDOWS, VALUES = 2048, 2**24
 """The most training windows that are measured, evenly spaced, and the most values in them."""
 CHANGES = 64
 """The number of newest changes from step to step that are measured in each window."""
 RARE = 0.001
 """The share of training windows below the usual range of a trait, and of those above."""
-SPREAD, CORRELATION, MISSING = 3.0, 0.3, 0.1
+SPREAD, MISSING = 3.0, 0.1
 """How far outside its range a trait may be: a mean by the width of the range, but at least by one
-standard deviation of the training rows; a standard deviation by the factor SPREAD; a correlation by
-CORRELATION below, and a share of missing values by MISSING above. On the validation windows of
-ETTh1, ETTh2, ETTm1, ETTm2, weather and exchange_rate, at most 2 % of the histories are further
-off."""
+standard deviation of the training rows; a standard deviation by the factor SPREAD; a share of
+missing values by MISSING above. On the validation windows of ETTh1, ETTh2, ETTm1, ETTm2, weather
+and exchange_rate, at most 2 % of the histories are further off."""
 JUMP, LEAST = 3.0, 0.5
 """How far a first step may be from the last value: JUMP times the bound on 99 % of all changes, but
 at least LEAST standard deviations. On ETTh1's validation windows, the network alone jumps further
@@ -48,52 +47,38 @@ BEYOND = 0.1
 """How far outside its range in training a covariate may be, as a share of that range."""
 
 
-def traits(values: np.ndarray, season: int) -> np.ndarray:
-    """The TRAITS (B, 5, C) of histories (B, P, C), scaled, NaN where a value is missing.
+def traits(values: np.ndarray) -> np.ndarray:
+    """The TRAITS (B, 3, C) of histories (B, P, C), scaled, NaN where a value is missing.
 
-    A trait is nan if it does not exist: for a column without values, for the correlations of a
-    constant column, and for the correlation with the season before in a history shorter than two
-    seasons.
+    Mean and deviation of a column without values are nan.
     """
     seen = ~np.isnan(values)
-    count = seen.sum(axis=1)
-    complete = count.min() == values.shape[1]
-
-    def correlation(lag: int) -> np.ndarray:
-        if values.shape[1] < 2 * lag:
-            return np.full(count.shape, np.nan)
-        pairs = (seen[:, lag:] & seen[:, :-lag]).sum(axis=1) if not complete else len(off[0]) - lag
-        products = np.einsum("bpc,bpc->bc", off[:, lag:], off[:, :-lag])
-        return np.asarray(products / pairs / variance)
-
+    count, complete = seen.sum(axis=1), seen.all()
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = (values if complete else np.where(seen, values, 0)).sum(axis=1) / count
-        off = values - mean[:, None]
+        filled = values if complete else np.where(seen, values, 0)
+        mean = filled.sum(axis=1) / count
+        off = filled - mean[:, None]
         if not complete:
-            off[~seen] = 0
-        variance = np.einsum("bpc,bpc->bc", off, off) / count
-        std = np.sqrt(variance)
-        variance[std < 1e-6] = np.nan  # constant except for rounding
-        missing = 1 - count / values.shape[1]
-        return np.stack([mean, std, correlation(1), correlation(season), missing], axis=1)
+            off *= seen
+        std = np.sqrt(np.einsum("bpc,bpc->bc", off, off) / count)
+    return np.stack([mean, std, 1 - count / values.shape[1]], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
     """The usual ranges in the training rows, scaled.
 
-    `low` and `high` (5, C): the range of each trait over histories, by column; `change` (K,): for
+    `low` and `high` (3, C): the range of each trait over histories, by column; `change` (K,): for
     each target, the bound on 99 % of the changes from one step to the next. For a panel, they cover
     all series together. nan where nothing was measured; nothing is then unusual.
     """
 
-    season: int
     low: np.ndarray
     high: np.ndarray
     change: np.ndarray
 
     @classmethod
-    def fit(cls, windows: "Windows", season: int) -> "Ranges":
+    def fit(cls, windows: "Windows") -> "Ranges":
         """The ranges of the histories of training windows."""
         import torch
 
@@ -108,27 +93,25 @@ class Ranges:
             if batch.observed is not None:
                 past = past.masked_fill(~batch.observed, torch.nan)
             values = past.cpu().numpy()
-            found.append(traits(values, season))
+            found.append(traits(values))
             newest = values[:, -CHANGES - 1 :, targets]
             changes.append(np.abs(np.diff(newest, axis=1)).reshape(-1, len(targets)))
         low, high = _quantiles(np.concatenate(found), RARE, 1 - RARE)
-        return cls(season, low, high, _quantiles(np.concatenate(changes), 0.99)[0])
+        return cls(low, high, _quantiles(np.concatenate(changes), 0.99)[0])
 
     def to_dict(self) -> dict[str, Any]:
         """The ranges as plain JSON types, to six digits."""
-        return {
-            "season": self.season,
-            **{name: _plain(getattr(self, name)) for name in ("low", "high", "change")},
-        }
+        return {name: _plain(getattr(self, name)) for name in ("low", "high", "change")}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], columns: int, targets: int) -> "Ranges":
         """The inverse of `to_dict`, also after JSON. Raises BundleError for anything else."""
         try:
-            season = state["season"]
             low, high, change = (
                 np.array(state[name], dtype=np.float64) for name in ("low", "high", "change")
             )
+            if len(low) == len(high) == 5:
+                low, high = low[[*OF_OLD]], high[[*OF_OLD]]
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise BundleError(
                 f"the ranges of the training rows in about.json cannot be read: {error!r}; "
@@ -138,12 +121,7 @@ class Ranges:
             raise BundleError(
                 f"the ranges of the training rows do not fit {columns} columns, {targets} targets"
             )
-        if type(season) is not int or season < 1:
-            raise BundleError(
-                f"the ranges of the training rows in about.json: expected a season of 1 step or "
-                f"more, got {season!r}"
-            )
-        return cls(season, low, high, change)
+        return cls(low, high, change)
 
     def unlike(
         self, scaled: np.ndarray, mean: np.ndarray, std: np.ndarray, columns: Sequence[str]
@@ -152,8 +130,8 @@ class Ranges:
 
         `mean` and `std`, (C,) or (B, 1, C), are those of their scaler.
         """
-        found = traits(scaled, self.season)
-        beyond = np.maximum(self._bounds[0] - found, found - self._bounds[1])  # (B, 5, C)
+        found = traits(scaled)
+        beyond = np.maximum(self._bounds[0] - found, found - self._bounds[1])  # (B, 3, C)
         mean, std = (np.broadcast_to(each, (len(scaled), 1, len(columns))) for each in (mean, std))
         for place in np.flatnonzero((beyond > 0).any(axis=(1, 2))):
             said = []
@@ -162,7 +140,7 @@ class Ranges:
                 unit = std[place, 0, worst] if trait < 2 else 1.0
                 zero = mean[place, 0, worst] if trait == 0 else 0.0
                 value, low, high = (_number(zero + unit * each) for each in ends)
-                name = [*TRAITS.values()][trait].format(f"'{columns[worst]}'")
+                name = TRAITS[trait].format(f"'{columns[worst]}'")
                 said.append(f"{name} is {value}, in training {low} to {high}{others}")
             text = f"the history is unlike the training rows: {'; '.join(said)}"
             yield int(place), Notice(NoticeCode.UNLIKE_TRAINING, text)
@@ -192,12 +170,11 @@ class Ranges:
 
     @cached_property
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """The bounds, (5, C) each, outside which a trait is unusual."""
+        """The bounds, (3, C) each, outside which a trait is unusual."""
         width = np.maximum(self.high[0] - self.low[0], 1)
-        endless = np.full_like(self.low[:1], np.inf)
-        low = [self.low[0] - width, self.low[1] / SPREAD, self.low[2:4] - CORRELATION, -endless]
-        high = [self.high[0] + width, self.high[1] * SPREAD, endless, endless]
-        return np.vstack(low), np.vstack([*high, self.high[4] + MISSING])
+        low = [self.low[0] - width, self.low[1] / SPREAD, np.full_like(width, -np.inf)]
+        high = [self.high[0] + width, self.high[1] * SPREAD, self.high[2] + MISSING]
+        return np.stack(low), np.stack(high)
 
 
 def covariates(known: "KnownInputs", values: np.ndarray) -> Iterator[tuple[int, Notice]]:

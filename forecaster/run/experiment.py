@@ -230,8 +230,7 @@ def make(
     figures = draw(problem, served, intervals, judged, device)
     later = checkpoints("refit")
     final, served, intervals = settle(problem, served, intervals, fitted, device, say, later, team)
-    ranges = Ranges.fit(final.training("cpu"), final.dataset.seasons[0])
-    about["ranges"] = ranges.to_dict()
+    about["ranges"] = Ranges.fit(final.training("cpu")).to_dict()
     network = served.network
     weights = {} if network is None else dict(network.state_dict())
     parts = Share.of(served)

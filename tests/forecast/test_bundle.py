@@ -290,9 +290,8 @@ class TestForeign:
     @pytest.mark.parametrize(
         "change",
         [
-            {"season": 0},
-            {"season": "4"},
             {"low": [[0.0] * 3]},
+            {"low": 5},
             {"high": [[0.0], [0.0, 1.0]]},
             {"change": "far"},
             {"change": None},
