@@ -277,7 +277,7 @@ def explained(
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and error.strerror is not None:
             raise StorageError(f"{name}: cannot be read: {error.strerror}") from None
-        if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
+        if encoding and (isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)):
             raise DataError(other_letter(name, encoding)) from None
         raise DataError(f"{name}: {row_error(str(error), what, names)}") from None
 
