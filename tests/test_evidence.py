@@ -49,6 +49,11 @@ class TestChoice:
         assert choice.cost("full") == pytest.approx(3.0)
         assert choice.cheapest == "prob"
 
+    def test_worse_in_some_counts_against_it(self):
+        one = {"full": row(0.4, 30, **BEST), "prob": row(0.4, 20, **BEST)}
+        other = {"full": row(0.5, 30), "prob": row(0.6, 20, none="worse")}
+        assert choose([table(one), table(other, data="epf-DE")]).attn == "full"
+
     def test_better_than_none_and_not_than_static_is_no_content(self):
         tables = [table({"full": row(0.44, 30, none="better"), "prob": row(0.46, 5)})]
         choice = choose(tables)

@@ -17,7 +17,7 @@ from forecaster.tracking.run import Background
 
 @pytest.fixture(autouse=True)
 def _pause(monkeypatch):
-    monkeypatch.setattr(tracked, "PAUSE", 0.05)
+    monkeypatch.setattr(tracked, "PAUSE", 0.3)
 
 
 class Tracker:
@@ -72,7 +72,7 @@ def test_it_is_tried_again_but_for_a_refusal(tracker):
     tracker.note(1)
     assert not tracker.settle(once=True)
     assert str(tracker.background.error) == "away"
-    assert not tracker.settle(0.3)
+    assert not tracker.settle(0.5)
     threading.Timer(0.5, setattr, [tracker, "fails", None]).start()
     assert tracker.settle(60)
     assert (tracker.numbers, tracker.background.error) == ([1], None)

@@ -139,8 +139,8 @@ def test_the_end_of_a_process_that_died_is_that_of_what_it_wrote_last():
 
 
 def test_a_run_is_found_by_its_name():
-    first, second = begin(begun=2), begin("abcdefghij", "other-abcdefgh", begun=1)
-    assert notes.find([]) == [second.folder, first.folder], "a parent before its children"
+    first, second = begin(begun=1), begin("abcdefghij", "other-abcdefgh", begun=2)
+    assert notes.find([]) == [first.folder, second.folder], "a parent before its children"
     for name in ["toy-01234567", "toy-01234567.spool", "runs/toy-01234567"]:
         assert notes.find([name]) == [first.folder]
     with pytest.raises(UsageError, match=r"left to upload: other-abcdefgh, toy-01234567"):

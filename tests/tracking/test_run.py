@@ -211,8 +211,10 @@ def test_a_store_that_refuses_fails_no_run(client, error, monkeypatch, tmp_path)
             if error:
                 raise error
 
+    before = time.monotonic()
     with pytest.raises(ValueError, match="of the training") if error else nullcontext():
         train()
+    assert time.monotonic() - before < tracked.LEAST, "what refuses is not waited for"
     assert "does not have all of this run yet" in said[0]
     assert "must be in the 'active' state" in said[0]
     (folder,) = Path("runs").glob("x-*.spool")

@@ -65,7 +65,7 @@ def test_holm(cells):
     tie = "no measurable difference"
     plain = Against(difference=0.2, seeds=(0,), verdict=tie, low=0.1, high=0.3, error=0.05,
                     freedom=4.0)  # fmt: skip
-    ps = {"a": 0.03, "b": 0.001, "c": 0.02, "d": 0.9}
+    ps = {"a": 0.025, "b": 0.001, "c": 0.02, "d": 0.9}
     family = correct({name: plain.model_copy(update={"p": p}) for name, p in ps.items()})
     assert [family[name].holm for name in ps] == pytest.approx([0.06, 0.004, 0.06, 0.9])
     assert [family[name].verdict == "worse" for name in ps] == [False, True, False, False]
