@@ -110,5 +110,5 @@ def test_says_what_each_attention_amounts_to() -> None:
     ]
     assert "4 of 40 queries active" in effective["encoders.0.steps.0"]
     assert "3 of 20 queries active" in effective["encoders.0.steps.2"]
-    assert effective["decoder.0"].startswith("mean")
+    assert effective["decoder.0"].startswith("Mean attention: ")
     assert effective["decoder.0.cross"] == "full"
