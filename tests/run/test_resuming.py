@@ -94,6 +94,7 @@ def test_the_newest_is_the_last_of_the_same_configuration_and_data():
     begun.lock.release()
     assert resuming.newest(config(), "sha256:1").name == "one"
     assert resuming.newest(config("seed=1"), "sha256:1").name == "other-seed"
+    assert resuming.newest(config(), "sha256:2").name == "other-data"
     assert resuming.newest(config("seed=2"), "sha256:1") is None
 
 
