@@ -88,7 +88,7 @@ def test_lengths_and_levels_may_not_shrink(tmp_path: Path) -> None:
         horizon = changes.pop("horizon", HORIZON)
         window = of.config.window.model_copy(update={"horizon": horizon})
         config = of.config.model_copy(update={"window": window})
-        made.bundle = replace(of, config=config, **changes)
+        made.bundle = made.facts = replace(of, config=config, **changes)
         return made
 
     plain = other(bundle)
