@@ -139,7 +139,11 @@ def test_what_stands_out_is_listed(tab: Tab, tmp_path: Path) -> None:
         listed = tab.run("[...document.querySelectorAll('#warnings li')].map((e) => e.textContent)")
         warned = tab.run("[...document.querySelectorAll('.remark')].map((e) => e.textContent)")
     remarks = [str(each) for each in said if isinstance(each, Notice)]
-    assert {*listed} >= {*warned} == {each[0].upper() + each[1:] + "." for each in remarks}
+    assert (
+        {*listed}
+        >= {*warned}
+        == {f"{each[0].upper()}{each[1:].removesuffix('.')}." for each in remarks}
+    )
 
 
 def test_what_a_band_covered_stands_beside_it(
