@@ -75,7 +75,7 @@ class Client:
         future: questions.Frame | str | Path | None = None,
         model: str | None = None,
         policy: "Policy | None" = None,
-        short_history: ShortHistory = "refuse",
+        short_history: ShortHistory | None = None,
         where: str = "the history",
         say: Callable[[str], None] = lambda _: None,
     ) -> questions.Frame:
@@ -99,7 +99,7 @@ class Client:
         def run(question: Question, steps: int) -> tuple[np.ndarray, questions.Placed]:
             parameters = {
                 "prediction_length": steps, "quantile_levels": levels,
-                "short_history": short_history,
+                "short_history": history.short,
             }  # fmt: skip
             rows: list[list[Any]] = []
             found: questions.Placed = []

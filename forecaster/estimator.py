@@ -181,7 +181,7 @@ class Forecaster:
         horizon: int | None = None,
         future: Frame | str | Path | None = None,
         policy: Policy | None = None,
-        short_history: ShortHistory = "refuse",
+        short_history: ShortHistory | None = None,
         say: Callable[[str], None] | None = None,
     ) -> Frame:
         """Forecast the steps after a history, or after the fitted frame.
@@ -207,6 +207,17 @@ class Forecaster:
         )  # fmt: skip
         named = _named(ahead, self.fitted.schema, levels, ends)
         return back(_with_ids(named, self.fitted.schema.id, table))
+
+    @_in_python
+    def make_future(self, history: Frame | str | Path | None = None) -> Frame:
+        """The rows of covariates known ahead that `predict` takes as `future`, to be filled in.
+
+        There is a row for each step of the horizon after a history, or after the fitted frame, for
+        each series. Values that rows after the history hold, or that the calendar determines, are
+        filled in. Raises UsageError for a model without covariates known ahead.
+        """
+        table, back = self._asked(history)
+        return back(self.fitted.make_future(table, say=self._say))
 
     @_in_python
     def evaluate(self) -> pd.DataFrame:

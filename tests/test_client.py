@@ -199,7 +199,7 @@ class TestPredict:
         with serving(tmp_path) as url:
             answer = Client(url).predict(frame, short_history="drop", say=said.append)
             with pytest.raises(DataError, match="has 10 rows, the model needs 24"):
-                Client(url).predict(frame)
+                Client(url).predict(frame, short_history="refuse")
         pd.testing.assert_frame_equal(answer, wanted, rtol=1e-6, atol=1e-5)
         assert said == expected
         assert [each.code for each in said if isinstance(each, Notice)] == ["short_history"]

@@ -73,7 +73,7 @@ def overall(
 
 for command in (
     *(train.train, train.evaluate, train.reproduce, train.tune, sync.sync, promote.promote),
-    *(predict.predict, export.export, serve.serve, reports.compare, reports.report),
+    *(predict.future, predict.predict, export.export, serve.serve, reports.compare, reports.report),
     *(attentions.advise, attentions.attentions, train.config, doctor.doctor),
 ):
     first = (command.__doc__ or "").partition("\n")[0]

@@ -15,6 +15,7 @@ from forecaster.cli.options import (
     Device,
     Gpus,
     Horizon,
+    Model,
     Policy,
     Ray,
     can_be_models,
@@ -37,7 +38,8 @@ Runtime = Literal["torch", "onnx"]
     input="File with the history; by default the model's data. With --output FOLDER: a folder or "
     "pattern of files, each with different series.",
     future="A file with the covariates known ahead, a row per step.",
-    short_history="A history that is too short: refuse it, or drop parts of the model.",
+    short_history="A history that is too short: refuse it, or drop parts of the model; by default "
+    "a single one is refused.",
     output="CSV or Parquet file to write, or a folder for one file per input file; by default CSV "
     "on stdout.",
     levels="Quantiles to give beside the forecast, such as 0.1,0.9.",
@@ -49,7 +51,7 @@ def predict(
     input: str | None = None,
     future: str | None = None,
     policy: Policy = None,
-    short_history: ShortHistory = "refuse",
+    short_history: ShortHistory | None = None,
     output: Path | None = None,
     horizon: Horizon = None,
     levels: str | None = None,
@@ -129,6 +131,34 @@ def predict(
         print_json([{**row, time: row[time].isoformat()} for row in rows])
     elif output is None:
         print(frame.to_csv(index=False), end="")
+
+
+@described(
+    input="File with the history; by default the model's data.",
+    output="CSV or Parquet file to write; by default CSV on stdout.",
+)
+def future(model: Model, input: str | None = None, output: Path | None = None) -> None:
+    """Write the covariates known ahead that a forecast needs, to fill in.
+
+    There is a row for each step after the history. Filled in is what rows after the history
+    already hold, and what the calendar has always determined. `predict --future` takes the file.
+
+    Example: forecaster future --model forecaster-shops-S-y-14 --output x.csv
+    """
+    from forecaster.forecast.predictor import Predictor
+
+    if output and output.suffix not in (".csv", ".parquet"):
+        raise UsageError(f"--output: expected FILE.csv or FILE.parquet, got {output}")
+    source = Predictor.load(model, "cpu")
+    if input is None:
+        input = own_history(source.bundle)
+        say(f"history: {input}")
+    rows = source.make_future(input, where=input, say=say)
+    if output is None:
+        print(rows.to_csv(index=False), end="")
+        return
+    write(rows, output)
+    say(f"wrote {len(rows)} rows to {output}")
 
 
 def _source(

@@ -93,7 +93,11 @@ def train(
     print(f"bundle   {result.folder}")
     if result.registered:
         print(f"model    {result.registered}")
-    print(f"forecast forecaster predict --model {result.folder}")
+    ahead = ""
+    if result.bundle.schema.known.columns:
+        ahead = " --future future.csv"
+        print(f"fill in  forecaster future --model {result.folder} --output future.csv")
+    print(f"forecast forecaster predict --model {result.folder}{ahead}")
     print(f"serve    forecaster serve --model {result.folder}")
     print_pages("compare", result.ui_command)
 

@@ -69,6 +69,7 @@ FLAGS = {
     "season": "data.seasons",
     "policy": "data.policy",
     "missing": "data.missing",
+    "fill": "data.fill",
     "split": "data.split",
     "holidays": "data.holidays",
     "lookback": "window.past",

@@ -19,10 +19,11 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, cast, get_args
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -52,6 +53,7 @@ from forecaster.config.flags import (
     numbers,
     seconds,
 )
+from forecaster.datasets.reading import ALL, Fill
 
 if TYPE_CHECKING:
     from forecaster.attention.base import AttentionChoice, AttentionPlan
@@ -117,9 +119,21 @@ class _RuleError(ValueError):
 
 _OF_FILES = (
     *("time", "stamps", "decimal", "separator", "id", "panel"),
-    *("freq", "seasons", "static", "split"),
+    *("freq", "seasons", "static", "split", "fill"),
 )
 """Values that describe how to read a file; a data card has its own."""
+
+
+def _fill_rule(rule: str) -> str:
+    if rule.rpartition("=")[2] not in get_args(Fill):
+        raise ValueError(
+            f"expected {' or '.join(get_args(Fill))}, for a column as in temp=linear, got "
+            f"{_short(rule)}"
+        )
+    return rule
+
+
+FillRule = Annotated[str, AfterValidator(_fill_rule)]
 
 
 class DataConfig(ConfigSection):
@@ -162,6 +176,9 @@ class DataConfig(ConfigSection):
     missing: Annotated[list[str | int | float], _from_text(names)] = []
     """Marks of missing values, comma-separated, such as -9999, besides empty cells and usual ones
     such as NA."""
+    fill: Annotated[list[FillRule], _from_text(names)] = []
+    """Fill gaps of covariates: linear, previous, zero or season, for all of them or by column, as
+    in temp=linear,promo=zero; by default none."""
     split: Split | None = None
     """Cut a panel at one date, or each series by its own length; by default at one date if that
     leaves no part empty."""
@@ -189,6 +206,12 @@ class DataConfig(ConfigSection):
     @property
     def ids(self) -> list[str]:
         return names(self.id or "")
+
+    @property
+    def filled(self) -> dict[str, Fill]:
+        """The rules of `fill` by column, or ALL of them."""
+        parts = [rule.rpartition("=") for rule in self.fill]
+        return {column or ALL: cast(Fill, how) for column, _, how in parts}
 
     @model_validator(mode="after")
     def _fits_together(self) -> "DataConfig":

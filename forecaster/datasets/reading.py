@@ -8,6 +8,9 @@ from pydantic import TypeAdapter
 
 Policy: TypeAlias = Literal["error", "sort", "resample", "rows"]
 Timezone: TypeAlias = Literal["UTC", "naive"]
+Fill: TypeAlias = Literal["linear", "previous", "zero", "season"]
+ALL = "*"
+"""The key of `Reading.fill` that stands for every covariate."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Reading:
 
     `timezone` is UTC if stamps carry a zone or count as UTC. `text` describes how a text file is
     written; a file without a header has the columns `header`, a file without stamps begins at
-    `first`. Cells equal to one of `missing` have no value. `categories` holds the words of
+    `first`. Cells equal to one of `missing` have no value; `fill` states how gaps of covariates are
+    filled (`reader.filling`), by column, or ALL of them. `categories` holds the words of
     covariates with words: a column `sky` of clear and rain is read as `sky=clear` and `sky=rain`,
     each 0 or 1.
 
@@ -67,6 +71,7 @@ class Reading:
     policy: Policy = "error"
     text: Text | None = None
     missing: tuple[str, ...] = ()
+    fill: dict[str, Fill] = field(default_factory=dict)
     categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
     timezone: Timezone | None = None
     header: tuple[str, ...] = ()

@@ -336,6 +336,7 @@ def said_of(data: DataConfig) -> Reading:
         panel=data.panel,
         policy=data.policy,
         missing=tuple(map(str, data.missing)),
+        fill=data.filled,
         text=Text(
             separator={"tab": "\t"}.get(data.separator or "", data.separator or ""),
             decimal=data.decimal or "",

@@ -9,6 +9,8 @@ class NoticeCode(StrEnum):
 
     SHORT_HISTORY = "short_history"
     """The history is shorter than the model needs: parts that read more were left out."""
+    LEFT_OUT = "left_out"
+    """A series of a panel is too short for any part of the model: it has no forecast."""
     HISTORY_CUT = "history_cut"
     """The history is longer than the look-back: the model read its newest part."""
     MISSING_MASKED = "missing_masked"
@@ -36,7 +38,8 @@ REMARKS = frozenset(
 """The codes for unusual features of a finished forecast (forecaster.forecast.unusual)."""
 ShortHistory: TypeAlias = Literal["refuse", "drop"]
 """What happens to a history that is shorter than a model needs: it is refused, or the parts that
-read more are dropped, provided that every step keeps at least one."""
+read more are dropped, provided that every step keeps at least one. By default, parts are dropped
+for the series of a panel, and a single history is refused."""
 
 
 class Notice(str):

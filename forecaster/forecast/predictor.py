@@ -325,7 +325,7 @@ class Predictor:
         *,
         future: "pd.DataFrame | str | Path | None" = None,
         policy: "Policy | None" = None,
-        short_history: ShortHistory = "refuse",
+        short_history: ShortHistory | None = None,
         where: str = "the history",
         say: Callable[[str], None] = lambda _: None,
     ) -> "pd.DataFrame":
@@ -337,8 +337,8 @@ class Predictor:
         file of them for the steps of the horizon; without it, they are taken from rows that follow
         the history, one per step, without other values. policy: what to do about gaps, repeated and
         unsorted stamps, by default as in training. short_history: whether to "refuse" a history
-        with fewer rows, or to "drop" the parts of the model that need more rows; `least` rows are
-        needed in any case.
+        with fewer rows, by default for a single one, or to "drop" the parts of the model that need
+        more rows, by default for a panel, whose series of fewer than `least` rows are left out.
 
         Returns the time column and one column per target (for a wide panel, one per series; for a
         long one, with the id columns before the time), with `horizon` rows for each series, at most
@@ -365,6 +365,22 @@ class Predictor:
             self.form, history, horizon, levels, future, policy, where, say, short_history
         )
         return read.answer(run)
+
+    def make_future(
+        self,
+        history: "pd.DataFrame | str | Path",
+        *,
+        where: str = "the history",
+        say: Callable[[str], None] = lambda _: None,
+    ) -> "pd.DataFrame":
+        """The rows of covariates known ahead that `predict` takes as `future`, to be filled in.
+
+        history: as in `predict`. Filled are values that the history already has in rows after its
+        last target, and those that the calendar determines (`future.future_rows`).
+        """
+        from forecaster.forecast.future import future_rows
+
+        return future_rows(self.form, history, where=where, say=say)
 
     @cached_property
     def example(self) -> "pd.DataFrame":

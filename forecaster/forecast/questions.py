@@ -17,7 +17,7 @@ from forecaster.datasets import reader
 from forecaster.datasets.calendar import future_times
 from forecaster.datasets.items import Items, id_parts
 from forecaster.datasets.series import Series, quoted
-from forecaster.forecast.notices import Notice, ShortHistory
+from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
 
 if TYPE_CHECKING:
     from forecaster.datasets.reading import Reading
@@ -77,13 +77,14 @@ for: the forecast, then the quantiles; and what is to be said of them."""
 @dataclass(frozen=True, eq=False)
 class History:
     """One history, or those of a panel, after reading: asks the model, and builds the table of its
-    answers."""
+    answers. `chosen` are the places of the series that are forecast."""
 
     form: Form
     steps: int
     levels: Sequence[float]
     series: Series
     items: Items
+    chosen: np.ndarray
     ahead: Callable[[np.ndarray], np.ndarray] | None
     drop: int
     where: str
@@ -92,9 +93,8 @@ class History:
 
     def questions(self) -> Iterator[Question]:
         """What to ask the model, TOGETHER series at a time. Raises DataError for a short one."""
-        count = len(self.items)
-        for first in range(0, count, TOGETHER):
-            yield self.question(np.arange(first, min(first + TOGETHER, count)))
+        for first in range(0, len(self.chosen), TOGETHER):
+            yield self.question(self.chosen[first : first + TOGETHER])
 
     def question(self, which: np.ndarray) -> Question:
         """What to ask about some series, by their places. Raises DataError for a short one."""
@@ -119,7 +119,7 @@ class History:
         wanted = form.least if self.short == "drop" else form.needs
         if (lengths < wanted).any():
             short = int((lengths < wanted).argmax())
-            name, found = self.items.names[int(which[short])], lengths[short]
+            name, found = self.items.names[int(which[short])], max(0, lengths[short])
             what = f"{self.where}, series '{name}'" if name else self.where
             remedy = f"give at least {wanted} rows" + (", or leave the series out" if name else "")
             if found >= form.least:
@@ -157,12 +157,13 @@ class History:
         reading, items, steps = self.form.reading, self.items, self.steps
         times = [
             future_times(self.series.times[end], steps, reading.freq or "")
-            for end in items.places + items.lengths - self.drop - 1
+            for end in (items.places + items.lengths)[self.chosen] - self.drop - 1
         ]
         suffixes = ["", *(f" {level}" for level in self.levels)]
+        labels = [items.names[item] for item in self.chosen]
         names: Sequence[str]
         if reading.panel:
-            names, grid = items.names, times[0]
+            names, grid = labels, times[0]
             if any(not each.equals(grid) for each in times[1:]):
                 raise DataError(
                     f"{self.where}: the columns end at different times, so their forecasts do not "
@@ -177,7 +178,7 @@ class History:
         columns = [name + suffix for name in names for suffix in suffixes]
         result = pd.DataFrame(values.reshape(len(grid), -1), columns=columns)
         result.insert(0, str(reading.time), grid)
-        parts = [id_parts(name, len(reading.id)) for name in items.names]
+        parts = [id_parts(label, len(reading.id)) for label in labels]
         for place, column in enumerate(reading.id):
             result.insert(place, column, np.repeat([part[place] for part in parts], steps))
         return result
@@ -192,16 +193,18 @@ def ask(
     policy: Policy | None,
     where: str,
     say: Callable[[str], None] = lambda _: None,
-    short_history: ShortHistory = "refuse",
+    short_history: ShortHistory | None = None,
     most: int | None = None,
 ) -> History:
     """Read the arguments of `Predictor.predict`.
 
-    `most` limits the number of values between the first and the last stamp.
+    `most` limits the number of values between the first and the last stamp. Series of a panel from
+    which no part of the model can forecast are left out and named, unless they are refused.
     """
     if policy is not None:
         _one_of("policy", policy, get_args(Policy))
-    _one_of("short_history", short_history, get_args(ShortHistory))
+    if short_history is not None:
+        _one_of("short_history", short_history, get_args(ShortHistory))
     steps = steps_of(horizon, form.horizon)
     reading = replace(form.reading, policy=policy or form.reading.policy)
     found = reader.history(history, reading, where=where, most=most)
@@ -209,9 +212,18 @@ def ask(
         say(sentence)
     series = found.series.select(form.columns)
     ahead, drop = _ahead(future, series, form, policy or "error")
-    items = series.items or Items.single(len(series.times))
+    items, chosen = series.items or Items.single(len(series.times)), np.arange(1)
+    short = short_history or ("refuse" if series.items is None else "drop")
+    if series.items is not None:
+        enough = (items.lengths - drop >= form.least) | (short == "refuse")
+        if not enough.any():
+            enough[:] = True  # the first one is refused
+        if left := [name for name, on in zip(items.names, enough, strict=True) if not on]:
+            text = f"left out, with fewer than the {form.least} rows that any forecast needs: "
+            say(Notice(NoticeCode.LEFT_OUT, text + quoted(left)))
+        chosen = np.flatnonzero(enough)
     return History(
-        form, steps, sorted(set(levels)), series, items, ahead, drop, where, short_history, say
+        form, steps, sorted(set(levels)), series, items, chosen, ahead, drop, where, short, say
     )
 
 
@@ -274,13 +286,15 @@ def _ahead(
         return None, 0
     known = series.known
     if future is None:
-        last = own.bounds[1:, None] - np.arange(1, horizon + 1)
-        if (own.lengths <= horizon).any() or not np.isnan(series.values[last]).all():
+        longer = own.lengths > horizon
+        last = own.bounds[1:][longer, None] - np.arange(1, horizon + 1)
+        if not longer.any() or not np.isnan(series.values[last]).all():
             index = (*reading.id, reading.time)
             raise UsageError(
                 f"this model needs {', '.join(names)} for the {horizon} steps ahead: as rows "
                 "after the history that have no other values, or in a separate file "
-                f"({spelled('future')}) with the columns {', '.join(map(str, (*index, *names)))}"
+                f"({spelled('future')}) with the columns {', '.join(map(str, (*index, *names)))}; "
+                "the command `forecaster future`, make_future in Python, writes its rows to fill in"
             )
         steps = np.arange(-past - horizon, 0)
 

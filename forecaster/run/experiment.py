@@ -316,6 +316,15 @@ def _announce(name: str, problem: Problem, model: ForecastModel, device: str, sa
         f"look back {config.window.past}, forecast {config.window.horizon}; "
         f"{config.model.name} with {parameters(model):,} parameters on {device}"
     )
+    if series.items is not None:
+        past, _, horizon = config.window.lengths()
+        used = {
+            part: int((series.items.windows(past, horizon, *steps)[1] > 0).sum())
+            for part, steps in problem.borders.parts.items()
+        }
+        if min(used.values()) < len(series.items):
+            parts = ", ".join(f"{part} {number:,}" for part, number in used.items())
+            say(f"of the {len(series.items):,} series, some are too short for every part: {parts}")
     say(f"attention {config.attn.name} amounts to: {summarise(model.effective())}")
     if config.intervals.calibrate and problem.uncalibrated:
         say(f"intervals will not be calibrated: {problem.uncalibrated}")

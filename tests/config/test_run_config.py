@@ -32,7 +32,13 @@ EXAMPLES |= {"lookback": "3 cycles", "epochs": 2, "time_limit": 90.0, "blend": "
 EXAMPLES |= {"refit": True, "register": False, "device": "cpu", "past_covariates": ["wind"]}
 EXAMPLES |= {"future_covariates": ["price", "rain"], "static": ["kind"], "time": "when", "id": "a"}
 EXAMPLES |= {"stamps": "day-first", "decimal": ",", "separator": "tab", "freq": "D"}
-EXAMPLES |= {"season": [7, 365], "policy": "sort", "missing": ["-9999", "?"], "split": "series"}
+EXAMPLES |= {
+    "season": [7, 365],
+    "policy": "sort",
+    "missing": ["-9999", "?"],
+    "fill": ["linear", "a=zero"],
+    "split": "series",
+}
 EXAMPLES |= {"holidays": "AU-VIC"}
 """A value of every option."""
 

@@ -89,10 +89,23 @@ def test_the_series_of_a_wide_panel_are_columns_again():
         predict(frame.sort_index(), wide)
 
 
-def test_a_short_series_is_named_with_the_way_out():
-    rows = pd.DataFrame({"shop": "a", "when": pd.date_range("2026-01-01", periods=2), "y": 1.0})
-    with pytest.raises(DataError, match=r"series 'a' has 2 rows.*, or leave the series out"):
-        predict(rows, form(id=("shop",)))
+def test_one_short_series_stops_no_other():
+    days, said = pd.date_range("2026-01-01", periods=4), []
+    parts = {"a": 4, "b": 2, "c": 1}
+    rows = pd.concat(
+        [pd.DataFrame({"shop": shop, "when": days[-n:], "y": 1.0}) for shop, n in parts.items()]
+    )
+    own = replace(form(id=("shop",)), least=2)
+    asked = questions.ask(own, rows, None, (0.9,), None, None, "the history", said.append)
+    assert [q.rows for q in asked.questions()] == [[3, 2]]
+    assert asked.answer(last)["shop"].tolist() == ["a", "a", "b", "b"]
+    assert [each.code for each in said if isinstance(each, Notice)] == [NoticeCode.LEFT_OUT]
+    assert "'c'" in said[-1]
+    refuse = partial(questions.ask, own, rows, None, (), None, None, "the history")
+    with pytest.raises(DataError, match=r"series 'b' has 2 rows.*, or leave the series out"):
+        list(refuse(short_history="refuse").questions())
+    with pytest.raises(DataError, match=r"series 'c' has 1 rows, the model needs 2"):
+        predict(rows[rows["shop"] == "c"], own)
 
 
 def test_what_is_left_of_a_short_history_stands_at_its_end():

@@ -132,6 +132,21 @@ class Roles:
             return (words[0],)
         return ()
 
+    def distinguishing(self, said: Reading) -> str:
+        """A column that tells apart the rows of one stamp, words before whole numbers; "" if none.
+
+        It has no role yet, and its values occur in several of the first rows.
+        """
+        times = time_columns(said, self.table.columns)
+        taken = {*times, *said.targets, *said.past_covariates, *said.future_covariates}
+        free = [name for name in self.table.columns if name not in taken | {*said.static}]
+        kinds = ("text", "stamp", "number")
+        likely = [name for kind in kinds for name in free if self.kinds[name] == kind]
+        found = (
+            name for name in likely if self._repeats([name]) and not self._repeats([*times, name])
+        )
+        return next(found, "")
+
     def wordy(self, reading: Reading) -> list[str]:
         """The covariates that hold words not known yet."""
         covariates = (*reading.past_covariates, *reading.future_covariates)

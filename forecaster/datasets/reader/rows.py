@@ -2,8 +2,8 @@
 
 Two layouts are read, from one file or many. Wide: a time column and columns of values. Long: the
 rows of many series below one another, identified by an id column. Every row is placed on one time
-grid by its stamp; irregularities are counted and refused, or repaired as the policy states. Nothing
-is ever filled: a missing value is NaN.
+grid by its stamp; irregularities are counted and refused, or repaired as the policy states.
+A missing value is NaN; covariates are filled only where the user asks for it (`filling`).
 """
 
 import os
@@ -28,6 +28,7 @@ from forecaster.datasets.reader.attributes import Attributes
 from forecaster.datasets.reader.cells import Complain, add_words, indicators, to_numbers
 from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock
 from forecaster.datasets.reader.files import RawTable, Rows, frame_table, open_table, text_table
+from forecaster.datasets.reader.filling import by_column, fill
 from forecaster.datasets.reader.roles import Roles
 from forecaster.datasets.reader.survey import Ids, Occurrences, Survey
 from forecaster.datasets.reader.values import Values, allocate
@@ -106,7 +107,8 @@ class Reader:
         self.file_id = FILE if table.in_files and FILE not in table.columns else None
         self.roles = Roles(table, self.file_id, self.said)
         trained = self.timezone is not None
-        self.reading = self.roles.find(reading, told=trained)
+        found = self.roles.find(reading, told=trained)
+        self.reading = replace(found, fill=found.fill if trained else by_column(found))
         self.clock = find_clock(table, self.reading, trained, self.said)
         self.reading = self.clock.told(self.reading)
         if self.timezone == "naive":
@@ -144,7 +146,6 @@ class Reader:
         self._judge(survey, found, gaps, grid)
         cells.finish()
         values, known = cells.values[:, : len(columns)], cells.values[:, len(columns) :]
-        self._check_known(known, items, grid)
         series = Series(
             values=values,
             times=grid.times,
@@ -171,11 +172,12 @@ class Reader:
         }
         seasons = said.seasons or self._seasons(series, targets)
         self._say_counts(counts)
+        said = replace(said, seasons=seasons)
+        self._fill_gaps(series, said)
         complete = replace(
             said,
             id=said.id or ((FILE,) if self.several else ()),
             freq=step.freq,
-            seasons=seasons,
             panel=bool(said.panel),
             text=self.table.text,
             timezone=self.timezone or ("UTC" if self.clock.zoned else "naive"),
@@ -360,11 +362,21 @@ class Reader:
         else:
             remedy = f"{spelled('policy', 'sort')} orders the rows, drops repetitions and"
         remedy += " leaves gaps missing"
+        if gaps.count and self.reading.future_covariates and not self.reading.fill:
+            remedy += f"; {spelled('fill', 'linear')} fills what is known ahead"
         hint = ""
-        if duplicates.count and not self.several:
+        apart = (
+            "" if not duplicates.count or self.several else self.roles.distinguishing(self.reading)
+        )
+        if apart:
+            first = (
+                f"Column '{apart}' tells apart the rows of one stamp: {spelled('id', apart)} reads"
+            )
+            remedy = f"{first} them as several series. Otherwise {remedy}"
+        elif duplicates.count and not self.several:
             hint = f" If the file holds several series, {spelled('id')} names the columns that"
             hint += " identify them."
-        if duplicates.count and not self.timezone:
+        if duplicates.count and not self.timezone and not apart:
             hint += f" If several columns give the time, {spelled('time')} names them, as in"
             hint += f" {spelled('time', ['Date', 'Hour'])}."
         local = not self.clock.zoned and grid.step is not None and grid.step < DAY
@@ -384,14 +396,26 @@ class Reader:
                 "summer time; give the stamps in local time, without a zone."
             )
 
-    def _check_known(self, known: NDArray[np.floating[Any]], items: Items, grid: Steps) -> None:
-        for place, column in enumerate(self.reading.read_as(self.reading.future_covariates)):
+    def _fill_gaps(self, series: Series, said: Reading) -> None:
+        """Fill covariates as stated. Raises DataError for one known ahead that has gaps then."""
+        items, known = series.items or Items.single(len(series.times)), series.known
+        filled = fill(series.values, series.columns, said, items)
+        if known is not None:
+            filled |= fill(known, series.known_columns, said, items)
+        if filled:
+            shown = ", ".join(f"'{name}' {n:,} ({said.fill[name]})" for name, n in filled.items())
+            self.said.append(f"Values filled: {shown}.")
+        for place, column in enumerate(series.known_columns):
+            assert known is not None
             holes = np.isnan(known[:, place])
             if holes.any():
+                item, step = items.locate(int(holes.argmax()))
+                owner = f" of '{items.names[item]}'" if series.items else ""
                 raise DataError(
                     f"{self.where}: the future covariate '{column}' has no value at "
-                    f"{self._where(int(holes.argmax()), items, grid)} ({int(holes.sum())} are "
-                    "missing); expected one at every step. A past covariate may have gaps."
+                    f"{series.times[step]}{owner} ({int(holes.sum())} are missing); expected one "
+                    f"at every step. {spelled('fill', 'linear')} fills it from its neighbours, "
+                    "others are previous, zero and season; a past covariate may have gaps."
                 )
 
     def _seasons(self, series: Series, targets: Sequence[str]) -> tuple[int, ...]:
@@ -484,7 +508,7 @@ def _columns(series: Series, reading: Reading) -> dict[str, Any]:
     if np.isnan(low).any():
         column = series.columns[int(np.isnan(low).argmax())]
         raise DataError(
-            f"{series.source}: column '{column}' has no value at all: give one, or leave it out."
+            f"{series.source}: column '{column}' has no value at all: fill it in, or leave it out."
         )
     names = [reading.read_from([column])[0] for column in series.columns]
     moving = {name for name, flat in zip(names, low == high, strict=True) if not flat}

@@ -1,0 +1,83 @@
+"""Fill the gaps of covariates, where the user asks for it."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.base.errors import UsageError
+from forecaster.base.names import did_you_mean
+from forecaster.base.spelling import spelled
+from forecaster.datasets.items import Items
+from forecaster.datasets.reading import ALL, Fill, Reading
+from forecaster.datasets.series import quoted
+
+Column: TypeAlias = NDArray[np.floating[Any]]
+
+
+def by_column(said: Reading) -> dict[str, Fill]:
+    """How each covariate is filled, by column of the file. Raises UsageError for other columns."""
+    covariates = (*said.past_covariates, *said.future_covariates)
+    for name in said.fill:
+        if name == ALL or name in covariates:
+            continue
+        if name in said.targets:
+            raise UsageError(
+                f"{spelled('fill')}: '{name}' is a target, and only covariates are filled; a "
+                "missing value of a target is masked"
+            )
+        raise UsageError(
+            f"{spelled('fill')}: '{name}' is not a covariate.{did_you_mean(name, covariates)} "
+            f"Covariates: {quoted(covariates) or 'none'}."
+        )
+    rest = said.fill.get(ALL)
+    chosen = {name: said.fill.get(name, rest) for name in covariates}
+    return {name: how for name, how in chosen.items() if how}
+
+
+def fill(values: Column, columns: Sequence[str], said: Reading, items: Items) -> dict[str, int]:
+    """Fill the named columns of values (N, C) in place; returns how many were filled, by column.
+
+    linear: on the line between the neighbours, never beyond the last value; previous: the value
+    before; zero: 0; season: the value one main cycle before or, at the beginning, after. Gaps
+    before the first value take that value; columns of words take whole values, never a mean. A
+    series without any value in a column keeps its gaps, unless they are zero.
+    """
+    filled: dict[str, int] = {}
+    for place, column in enumerate(columns):
+        name = said.read_from([column])[0]
+        how = said.fill.get(name)
+        if how is None or not (gaps := np.isnan(values[:, place])).any():
+            continue
+        if how == "linear" and name in said.categories:
+            how = "previous"
+        touched = np.searchsorted(items.bounds, np.flatnonzero(gaps), side="right") - 1
+        for item in np.unique(touched):
+            rows = slice(items.bounds[item], items.bounds[item + 1])
+            values[rows, place] = _filled(values[rows, place], how, said.seasons[0])
+        count = int(gaps.sum() - np.isnan(values[:, place]).sum())
+        filled[name] = max(filled.get(name, 0), count)  # the columns of words have the same gaps
+    return filled
+
+
+def _filled(column: NDArray[np.floating[Any]], how: Fill, season: int) -> NDArray[np.floating[Any]]:
+    """One column (N,) of a series without its gaps."""
+    if how == "zero":
+        return np.where(np.isnan(column), 0.0, column)
+    seen = np.flatnonzero(~np.isnan(column))
+    if not len(seen):
+        return column
+    places = np.arange(len(column))
+    if how == "linear":
+        return np.asarray(np.interp(places, seen, column[seen], right=np.nan))
+    if how == "season":
+        column = column.copy()
+        for phase in range(min(season, len(column))):
+            own = column[phase::season]
+            if not np.isnan(own).all():
+                column[phase::season] = _filled(own, "previous", 1)
+        seen = np.flatnonzero(~np.isnan(column))
+    before = np.maximum(np.searchsorted(seen, places, side="right") - 1, 0)
+    filled: Column = column[seen[before]]
+    return filled

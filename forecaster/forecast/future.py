@@ -1,0 +1,147 @@
+"""The rows of covariates known ahead that a forecast needs, for the user to fill in."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from forecaster.base.errors import UsageError
+from forecaster.datasets import reader
+from forecaster.datasets.calendar import future_times
+from forecaster.datasets.items import Items, id_parts
+from forecaster.datasets.series import Series, quoted
+from forecaster.forecast.questions import Form
+
+CYCLES: tuple[tuple[str, ...], ...] = (
+    (),
+    ("time of day",),
+    ("weekday",),
+    ("weekday", "time of day"),
+    ("month",),
+    ("month", "day"),
+    ("month", "day", "time of day"),
+)
+"""The cycles of the calendar that may determine a covariate, the simplest first; the empty one
+stands for a covariate that never changes."""
+
+
+def future_rows(
+    form: Form,
+    history: pd.DataFrame | str | Path,
+    *,
+    where: str = "the history",
+    say: Callable[[str], None] = lambda _: None,
+) -> pd.DataFrame:
+    """The rows of the horizon: ids, time and the covariates known ahead of a model.
+
+    There is a row for each step after the last one with a value of a target, for each series.
+    A covariate has a value where the history goes on with rows that have it, or where the calendar
+    has always determined it (`CYCLES`, each position seen twice or more); all other cells are
+    missing. `say` gets sentences on what is filled and what is not. Raises UsageError for a model
+    without covariates known ahead.
+    """
+    reading = form.reading
+    names = reading.future_covariates
+    if not names:
+        raise UsageError(
+            "this model takes no covariates known ahead: its forecast needs no file of the future"
+        )
+    columns = [*reading.targets, *reading.past_covariates]
+    # as past covariates they may have gaps, and the rows after the history end nothing
+    loose = replace(
+        reading, targets=tuple(columns), past_covariates=names, future_covariates=(), panel=False
+    )
+    series = reader.history(history, loose, where=where).series
+    items = series.items or Items.single(len(series.times))
+    parts = reading.read_as(names)
+    values, known = np.split(series.values, [series.values.shape[1] - len(parts)], axis=1)
+    made = [
+        _block(series, items, item, ~np.isnan(values).all(axis=1), known, form.horizon)
+        for item in range(len(items))
+    ]
+    times = pd.DatetimeIndex(np.concatenate([stamps for stamps, _ in made]))
+    cells = np.concatenate([block for _, block in made])
+    stamps = np.concatenate(
+        [series.times[place : place + length] for place, length in
+         zip(items.places, items.lengths, strict=True)]
+    )  # fmt: skip
+    owners = [np.repeat(np.arange(len(items)), count) for count in (items.lengths, form.horizon)]
+    for place in range(len(parts)):
+        if np.isnan(cells[:, place]).any():
+            past = _keyed(owners[0], pd.DatetimeIndex(stamps), known[:, place])
+            ahead = _keyed(owners[1], times, cells[:, place])
+            cells[:, place] = _determined(past, ahead)
+    table = pd.DataFrame(index=range(len(times)))
+    labels = [id_parts(name, len(reading.id)) for name in items.names]
+    for place, column in enumerate(reading.id):
+        table[column] = np.repeat([label[place] for label in labels], form.horizon)
+    table[str(reading.time)] = times.tz_localize("UTC") if reading.timezone == "UTC" else times
+    for name in names:
+        own = cells[:, [parts.index(part) for part in reading.read_as([name])]]
+        table[name] = _words(own, reading.categories[name]) if name in reading.categories else own
+    _tell(table, names, say)
+    return table
+
+
+def _block(
+    series: Series,
+    items: Items,
+    item: int,
+    there: np.ndarray,
+    known: np.ndarray,
+    horizon: int,
+) -> tuple[pd.DatetimeIndex, np.ndarray]:
+    """The stamps of the horizon of an item, and what its rows after the history hold of it."""
+    rows = slice(items.bounds[item], items.bounds[item + 1])
+    observed = np.flatnonzero(there[rows])
+    last = int(observed[-1]) if len(observed) else -1
+    cells = np.full((horizon, known.shape[1]), np.nan)
+    found = known[rows][last + 1 : last + 1 + horizon]
+    cells[: len(found)] = found
+    begin = series.times[int(items.places[item]) + max(last, 0)]
+    return future_times(begin, horizon, series.freq), cells
+
+
+def _keyed(owner: np.ndarray, times: pd.DatetimeIndex, cells: np.ndarray) -> pd.DataFrame:
+    """A covariate (N,) beside the positions of its rows in the cycles of the calendar."""
+    return pd.DataFrame(
+        {
+            "series": owner,
+            "time of day": times.hour * 60 + times.minute,
+            "weekday": times.day_of_week,
+            "month": times.month,
+            "day": times.day,
+            "value": cells,
+        }
+    )
+
+
+def _determined(past: pd.DataFrame, ahead: pd.DataFrame) -> np.ndarray:
+    """The covariate `ahead` with values where the simplest cycle that fits the `past` has them."""
+    seen, found = past.dropna(subset=["value"]), ahead["value"]
+    for cycle in CYCLES:
+        by = ["series", *cycle]
+        each = seen.groupby(by)["value"].agg(["min", "max", "size"])
+        fits = (each["min"] == each["max"]) & (each["size"] > 1)
+        fits = fits[fits.groupby("series").transform("all")]
+        value = each["min"].reindex(fits.index).rename("found")
+        found = found.fillna(ahead.join(value, on=by)["found"])
+    return found.to_numpy(dtype=float)
+
+
+def _words(own: np.ndarray, words: Sequence[str]) -> list[Any]:
+    """Words from their indicators (N, words); None where they are missing."""
+    return [
+        None if np.isnan(row).any() or not row.any() else words[int(row.argmax())] for row in own
+    ]
+
+
+def _tell(table: pd.DataFrame, names: Sequence[str], say: Callable[[str], None]) -> None:
+    empty = {name: int(table[name].isna().sum()) for name in names}
+    if done := [name for name in names if not empty[name]]:
+        say(f"Filled from the file or the calendar: {quoted(done)}; change what will be different.")
+    if left := [f"'{name}' ({count:,} rows)" for name, count in empty.items() if count]:
+        say(f"To fill in: {', '.join(left)}.")
