@@ -380,8 +380,7 @@ class Forecaster:
             f"attention {bundle.config.attn.name}: {bundle.about['attn_effective']}",
         ]
         if test:
-            scores = f"MSE {test['mse']:.4f}, MAE {test['mae']:.4f} (scaled)"
-            lines += [f"on {test.windows} test windows: {scores}", test.verdict]
+            lines += [test.headline, test.verdict]
         return "\n  ".join(lines)
 
     # The rest.

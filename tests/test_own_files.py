@@ -14,6 +14,7 @@ from forecaster.evaluate.problem import Problem, find_data, make_problem
 from forecaster.forecast import bundle
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.predictor import Predictor
+from forecaster.parts import Blend, Network
 from forecaster.record import Record
 from forecaster.run import experiment
 from forecaster.train.run import fit
@@ -66,7 +67,7 @@ def trained(name: str, *sets: str, **flags) -> tuple[Problem, Predictor]:
         model, problem.training("cpu"), problem.stopping("cpu"), problem.config.train,
         device="cpu", seed=0,
     )  # fmt: skip
-    intervals, words = judge.find_intervals(problem, model, "cpu")
+    intervals, words = judge.find_intervals(problem, Blend.alone(Network(model)), "cpu")
     about = {
         "name": problem.name, "intervals": words, "refit": False, "data_digest": problem.digest,
     }  # fmt: skip

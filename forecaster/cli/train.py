@@ -73,6 +73,7 @@ def train(
     from forecaster.run import experiment
     from forecaster.train import ranks
 
+    show = partial(_show, whole=False)
     with (
         ranks.joined(machine.device(loaded.config.device))
         if launch.started()
@@ -82,7 +83,7 @@ def train(
             experiment.assist(loaded, team)
             return
         result = experiment.run(
-            loaded, say, nothing if as_json else _show, cutoffs, resume, force, team
+            loaded, say, nothing if as_json else show, cutoffs, resume, force, team
         )
     if as_json:
         print_json(result.to_dict())
@@ -98,6 +99,7 @@ def train(
         ahead = " --future future.csv"
         print(f"fill in  forecaster future --model {result.folder} --output future.csv")
     print(f"forecast forecaster predict --model {result.folder}{ahead}")
+    print(f"look     forecaster report {result.folder}")
     print(f"serve    forecaster serve --model {result.folder}")
     print_pages("compare", result.ui_command)
 
@@ -239,10 +241,10 @@ def config(asked: Asked, as_json: AsJson = False) -> None:
         print(f"{line:<38}  # {origin}" if origin else line)
 
 
-def _show(found: "Backtest | Cutoffs") -> None:
+def _show(found: "Backtest | Cutoffs", whole: bool = True) -> None:
     from forecaster import record
     from forecaster.evaluate import cutoffs
     from forecaster.report import tables
 
-    text = cutoffs.text(found) if isinstance(found, record.Cutoffs) else tables.text(found)
+    text = cutoffs.text(found) if isinstance(found, record.Cutoffs) else tables.text(found, whole)
     print(f"\n{text}")

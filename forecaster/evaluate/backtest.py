@@ -57,6 +57,8 @@ class Evaluation:
     """The share of each part in the model, by its name; a part is a floor or the network."""
     network: Score | None = None
     """The score of the network alone, if there is one."""
+    headline: str = ""
+    """What was found in one sentence, in units and percent (`headline`)."""
     rest: Score | None = None
     """The score of the model without its network, with the other shares summing to one, if it has
     both."""
@@ -124,6 +126,7 @@ class Evaluation:
             floors={name: self._floor(name) for name in self.floors},
             best_floor=self.best_floor,
             lost_to=tuple(self.lost_to()),
+            headline=self.headline,
             verdict=self.verdict(),
             intervals=self.intervals,
             **measure(model),

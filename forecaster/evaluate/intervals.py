@@ -34,6 +34,8 @@ MOST_ERRORS = 2**25
 """The number of errors held at once while calibrating: 128 MB, in several copies."""
 FEWEST = 40
 """The fewest windows that calibrate, however wide they are: enough to support the level 97.5 %."""
+FEW = 10
+"""How many errors of the usual size count at each step beside its own, where errors are pooled."""
 PARTS = 24
 """The largest number of parts of the cycle with separate widths."""
 
@@ -126,6 +128,8 @@ def fitted(
     told: Conditions,
     horizons: float,
     levels: tuple[float, ...],
+    *,
+    pooled: bool = False,
 ) -> Intervals:
     """Symmetric intervals about a point forecast, by the sizes of its errors (n, T, K).
 
@@ -138,6 +142,9 @@ def fitted(
     and level, an order statistic of the sizes of errors divided by these three, over all steps
     together. The windows span only so many `horizons`, so the last factor is widened from that of
     the normal to that of Student's t distribution with twice as many degrees of freedom.
+
+    If few errors are known and they are `pooled`, the root mean square of a step is shrunk as by
+    FEW further errors of the usual size, and a level is supported by the errors of all steps.
     """
     n, horizon, _ = errors.shape
     observed = (~np.isnan(errors)).sum(axis=0)
@@ -153,8 +160,12 @@ def fitted(
         phases[part] = (cycles * np.where(whole * here > 0, here, 1) + 4) / (cycles + 4)
     errors = errors / phases.astype(errors.dtype)[parts]
     scale = _rms(errors)
+    if pooled:
+        usual = _rms(errors.reshape(n * horizon, -1))
+        scale = np.sqrt((observed * scale**2 + FEW * usual**2) / (observed + FEW))
+        observed = np.broadcast_to(observed.sum(axis=0), observed.shape)
     sizes = np.sort(_over(np.abs(errors), scale).reshape(n * horizon, -1), axis=0)
-    known = observed.sum(axis=0)
+    known = (~np.isnan(sizes)).sum(axis=0)
     offsets = np.empty((*scale.shape, len(levels)))
     for q, level in enumerate(levels):
         number = np.ceil(np.round(abs(2 * level - 1) * (known + 1), 9)).astype(int)

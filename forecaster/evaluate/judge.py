@@ -25,7 +25,9 @@ from forecaster.evaluate import (
     sides,
 )
 from forecaster.evaluate.figures import Errors
+from forecaster.evaluate.headline import headline
 from forecaster.evaluate.problem import Problem, reopen
+from forecaster.evaluate.rehearsal import rehearse
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Intervals
 from forecaster.model import ForecastModel
@@ -86,8 +88,11 @@ def find_intervals(
     if not why_not:
         windows = problem.calibrating(device)
         found = done.intervals() if done else calibrate(model, windows, levels)
+        few = f"{len(windows)} of validation {'are' if len(windows) > 1 else 'is'} too few"
+        if not found.reach(sides(SHARES[0])) and (made := rehearse(problem, model, device)):
+            return made[0], made[1] + few
         if not found.levels:
-            return None, f"none: {len(windows)} windows are too few to calibrate any level"
+            return None, f"none: of windows that calibrate, {few}"
         lost = ", ".join(f"{level:g}" for level in levels if level not in found.levels)
         some = f"{found.windows} of the" if found.windows < len(windows) else "the"
         some += f" {len(windows)}"
@@ -98,7 +103,8 @@ def find_intervals(
                "earlier ones" if problem.config.intervals.online else "")
         )  # fmt: skip
     if model.spread is None:
-        return None, f"none: {why_not}"
+        made = rehearse(problem, model, device) if problem.config.intervals.calibrate else None
+        return (made[0], made[1] + why_not) if made else (None, f"none: {why_not}")
     found = Intervals.uncalibrated(levels, problem.config.window.horizon, len(schema.targets))
     return found, f"the model's own, not calibrated: {why_not}"
 
@@ -135,7 +141,8 @@ def judge(
         network=shared.of(networks[0]) if networks else None,
         rest=shared.rest if NETWORK in model.names and len(model.names) > 1 else None,
     )
-    return replace(evaluation, intervals=None if coverage is None else coverage.record(names))
+    found = replace(evaluation, intervals=None if coverage is None else coverage.record(names))
+    return replace(found, headline=headline(problem, found))
 
 
 def parts_of(problem: Problem, model: Blend, device: str) -> list[Part]:

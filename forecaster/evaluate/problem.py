@@ -219,18 +219,11 @@ class Problem:
                 for steps in self._halves.values()
             ):
                 return ""
-            return (
-                f"only one series has a window of {horizon} steps in its validation part, which "
-                "stops training; calibration needs two, or a validation part of twice the horizon"
-            )
+            return f"only one series has a window of {horizon} steps in its validation part"
         stop, rest = self.half - self.borders.train, self.borders.validation - self.half
         if horizon <= min(stop, rest):
             return ""
-        return (
-            f"of the {stop + rest} rows of validation, {stop} would stop training and {rest} "
-            f"calibrate, but each half must hold a window of {horizon} steps; the longest "
-            f"horizon with calibrated intervals is {min(stop, rest)}"
-        )
+        return f"validation has {stop + rest} rows, fewer than two horizons of {horizon}"
 
     def stopping(self, device: str) -> Windows:
         """The validation windows that stop training."""

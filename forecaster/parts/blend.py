@@ -184,8 +184,14 @@ def weigh(
     split; even weights keep parts that are clearly worse.
     """
     found, counts = products(parts, windows)
-    share = counts / counts.sum().clamp(min=1)
-    whole = (found * share[:, None, None]).sum(dim=0)
+    return shares(parts, found, counts, votes), _whole(found, counts).diagonal()
+
+
+def shares(
+    parts: Sequence[Part | Blend], found: Tensor, counts: Tensor, votes: Sequence[float] = ()
+) -> Tensor:
+    """The weights (n, T) of `weigh`, from the mean products of errors and counts of `products`."""
+    whole = _whole(found, counts)
     errors = whole.diagonal()
     chosen = [i for i, part in enumerate(parts) if isinstance(part, Blend) or part.weighed]
     if not votes:
@@ -196,7 +202,13 @@ def weigh(
     weights = torch.zeros(len(parts), dtype=torch.float64)
     weights[chosen] = nearest(own, even / even.sum(), PULL)
     kept = torch.where(weights < min(LEAST, float(weights.max())), 0.0, weights)
-    return (kept / kept.sum())[:, None].expand(-1, windows.horizon).float(), errors
+    return (kept / kept.sum())[:, None].expand(-1, len(counts)).float()
+
+
+def _whole(found: Tensor, counts: Tensor) -> Tensor:
+    """Mean products of errors over all steps, (n, n)."""
+    share = counts / counts.sum().clamp(min=1)
+    return (found * share[:, None, None]).sum(dim=0)
 
 
 def nearest(products: Tensor, shares: Tensor, pull: float, rounds: int = 2_000) -> Tensor:

@@ -151,6 +151,8 @@ class Backtest(Scores):
     best_floor: str
     lost_to: tuple[str, ...]
     """The floors with a smaller MSE than the model."""
+    headline: str = ""
+    """What was found in one sentence, in units and percent."""
     verdict: str
     intervals: IntervalScores | None
 
@@ -167,8 +169,9 @@ class Backtest(Scores):
 
     @property
     def verdicts(self) -> str:
-        """Sentences on whether the model beats the best floor, and what the network adds."""
-        found = (self.verdict, self.network.verdict if self.network else "")
+        """Sentences on the typical error, on whether the model beats the best floor, and on what
+        the network adds."""
+        found = (self.headline, self.verdict, self.network.verdict if self.network else "")
         return "\n\n".join(verdict for verdict in found if verdict)
 
     def band(self, share: str) -> BandScores | None:

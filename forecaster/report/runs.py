@@ -109,7 +109,8 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
                         if len(group) > 1],
             ),
             Section("verdicts", "Verdicts",
-                    [f"{run.name}: {run.test.verdict}" for run in runs], [*_pairs(together)]),
+                    [f"{run.name}: {run.test.verdict} {run.test.headline}" for run in runs],
+                    [*_pairs(together)]),
             Section(
                 "parts",
                 "What the forecast is made of",

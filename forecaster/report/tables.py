@@ -175,16 +175,24 @@ def forms(fixed: IntervalScores | None) -> dict[str, QuantileScores]:
     return {name: own for name, own in found.items() if own}
 
 
-def text(test: Backtest) -> str:
-    """What was found on the test split, for the terminal."""
+def text(test: Backtest, whole: bool = True) -> str:
+    """What was found on the test split, for the terminal: of every part, or the five that say most.
+
+    These are the model, its network, the best floor, the seasonal naive and the last value.
+    """
     which = "all of them" if test.every == 1 else f"every {test.every}th of them"
     model, *others = parts(Record(test=test))
+    if not whole:
+        naive = next((name for name in test.floors if name.startswith("seasonal naive")), "")
+        kept = {NETWORK, test.best_floor, naive, "last value"}
+        others = [row for row in others if row["part"] in kept]
     errors = [*map(of_metric, shown(ErrorMetric, "terminal"))]
     own = [*map(of_metric, shown(ErrorMetric, "columns"))]
     return "\n".join([
+        *[test.headline] * bool(test.headline),
         f"test split, {test.windows} windows ({which}), values scaled by training rows",
         *_lines([PART, *errors, SKILL, WEIGHT, CHOSEN], [model | {"weight": None}, *others]),
-        *test.verdicts.split("\n\n"),
+        *[line for line in (test.verdict, test.network.verdict if test.network else "") if line],
         *_interval_lines(test),
         *_lines([COLUMN, *own], columns(test)),
     ])  # fmt: skip

@@ -326,8 +326,6 @@ def _announce(name: str, problem: Problem, model: ForecastModel, device: str, sa
             parts = ", ".join(f"{part} {number:,}" for part, number in used.items())
             say(f"of the {len(series.items):,} series, some are too short for every part: {parts}")
     say(f"attention {config.attn.name} amounts to: {summarise(model.effective())}")
-    if config.intervals.calibrate and problem.uncalibrated:
-        say(f"intervals will not be calibrated: {problem.uncalibrated}")
 
 
 def _about(ready: Ready, team: Team) -> dict[str, Any]:

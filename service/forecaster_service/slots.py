@@ -24,7 +24,7 @@ from forecaster_service.registry import Found, State
 from forecaster_service.schemas import MOST_ITEMS, ModelCard, ModelIdentity
 from forecaster_service.settings import Settings
 
-FIGURES = {"windows", "network", "floors", "best_floor", "verdict"}
+FIGURES = {"windows", "network", "floors", "best_floor", "headline", "verdict"}
 """What GET /models shows of the test split beside the metrics that floors have, too."""
 SAME = ("time", "wide", "columns", "targets", "freq", "timezone")
 """What the card takes from the schema as it is, and what stays the same for clients."""

@@ -44,7 +44,7 @@ def test_a_new_metric_of_a_run_is_shown_everywhere() -> None:
     found = judge(problem, model, "cpu", intervals)
     test, mse = found.record.to_dict(), found.model.mse
     said = tables.text(found.record)
-    head, model_line, network_line, floor_line, *_ = said.splitlines()[1:]
+    head, model_line, network_line, floor_line, *_ = said.splitlines()[2:]
     assert head.split() == ["part", "MSE", "MAE", "LARGEST", "skill", "weight", "chosen"]
     assert f"<{mse + 123:.7f}>" in model_line
     assert network_line.split()[:-1] == ["network", *model_line.split()[1:]]

@@ -5,6 +5,7 @@ from forecaster.config.run_config import load
 from forecaster.evaluate import score
 from forecaster.evaluate.judge import find_intervals, forecast_with, validate
 from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.parts import Blend, Network
 from tests import small
 
 
@@ -22,12 +23,13 @@ def resolve(*sets, **flags):
 def test_one_window_backs_the_median_alone():
     problem = make_problem(*find_data(resolve(horizon=30), print))
     assert problem.uncalibrated == ""
-    found, words = find_intervals(problem, problem.build_model().eval(), "cpu")
+    alone = Blend.alone(Network(problem.build_model().eval()))
+    found, words = find_intervals(problem, alone, "cpu")
     assert found.levels == (0.5,)
     assert "the 1 validation windows" in words
     problem = make_problem(*find_data(resolve("intervals.levels=[0.1, 0.9]", horizon=30), print))
-    found, words = find_intervals(problem, problem.build_model().eval(), "cpu")
-    assert (found, words) == (None, "none: 1 windows are too few to calibrate any level")
+    found, words = find_intervals(problem, alone, "cpu")
+    assert (found, words) == (None, "none: of windows that calibrate, 1 of validation is too few")
 
 
 @pytest.mark.parametrize("loss", ["mse", "pinball"])

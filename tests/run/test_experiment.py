@@ -303,7 +303,7 @@ class TestTracking:
 
     def test_run_and_version_are_described(self, tracked, client, result):
         text = tracked.data.tags["mlflow.note.content"]
-        assert text.startswith(result.record.test.verdict)
+        assert text.startswith(result.record.test.verdicts)
         picture = f"(get-artifact?path=plots%2Fpicture.png&run_uuid={tracked.info.run_id})"
         verdict, table = text.split(f"![forecast]{picture}")
         assert result.record.test.network.verdict in verdict
@@ -334,11 +334,12 @@ class TestIntervals:
         for name, weight in model.state_dict().items():
             assert torch.equal(plain.bundle.weights[name], weight)
 
-    def test_halves_that_hold_no_window_are_told(self):
+    def test_without_two_halves_the_intervals_come_from_a_rehearsal(self):
         result, said = run(UNREGISTERED, "train.epochs=1", horizon=31)
-        (sentence,) = [line for line in said if line.startswith("intervals will not be calibrated")]
-        assert "the longest horizon with calibrated intervals is 30" in sentence
-        assert sentence.split(": ", 1)[1] in result.bundle.about["intervals"]
+        (sentence,) = [line for line in said if line.startswith("intervals: ")]
+        assert sentence.endswith("validation has 60 rows, fewer than two horizons of 31")
+        assert sentence == f"intervals: {result.bundle.about['intervals']}"
+        assert len(result.bundle.intervals.levels) == 9
         assert result.record.stopping_windows == result.record.validation_windows == 30
 
     @pytest.mark.parametrize("calibrate", [True, False])
@@ -407,7 +408,8 @@ class TestCommand:
         assert "attention mean amounts to: " in err
         assert [line for line in err.splitlines() if line.startswith("epoch")] != []
         folder = next(Path("runs").glob("small-5-mean-s0-*"))
-        for words in (f"test split, {WINDOWS} windows (all of them)", "calendar ridge, 36",
+        for words in ("Typical error of ", f"test split, {WINDOWS} windows (all of them)",
+                      "seasonal naive, 12", f"forecaster report {folder}",
                       "The 80 % intervals cover ", f"forecaster predict --model {folder}",
                       f"forecaster serve --model {folder}"):  # fmt: skip
             assert words in out

@@ -162,8 +162,13 @@ class RawTable:
         raise DataError(f"{self.where}: no rows below the header; expected one per time step.")
 
     def _first_rows(self, number: int) -> pa.Table:
+        found: list[pa.RecordBatch] = []
         for rows in self._rows(number, self._all[number]):
-            return pa.Table.from_batches([rows.cells.slice(0, SAMPLE)])
+            found.append(rows.cells.slice(0, SAMPLE - rows.before))
+            if rows.before + rows.cells.num_rows >= SAMPLE:
+                break
+        if found:
+            return pa.Table.from_batches(found)
         return pa.table({name: pa.array([], pa.string()) for name in self._all[number]})
 
     def _bare(self, number: int) -> Bare | None:

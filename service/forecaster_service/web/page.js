@@ -212,7 +212,7 @@ function showCard(card) {
     return row;
   }));
   $("figures").hidden = test.mse === undefined;
-  $("verdict").textContent = [test.verdict, network?.verdict].filter(Boolean).join(" ");
+  $("verdict").textContent = [test.headline, test.verdict, network?.verdict].filter(Boolean).join(" ");
   $("card").hidden = false;
 }
 

@@ -1,5 +1,6 @@
 import pandas as pd
 
+from forecaster.datasets.reader import read_frame
 from forecaster.datasets.reader.files import frame_table
 from forecaster.datasets.reader.roles import Roles
 from forecaster.datasets.reading import Reading
@@ -65,3 +66,9 @@ def test_the_kinds_of_columns():
         "number", "number", "number", "flag", "flag", "stamp", "stamp", "stamp", "stamp", "clock",
         "clock", "text", "empty", "other",
     ]  # fmt: skip
+
+
+def test_a_frame_of_many_pieces_is_looked_at_as_a_whole():
+    days = pd.date_range("2026-01-01", periods=4)
+    parts = [pd.DataFrame({"shop": shop, "when": days, "y": range(4)}) for shop in "abc"]
+    assert read_frame(pd.concat(parts), where="it").id == ("shop",)

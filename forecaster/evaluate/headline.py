@@ -1,0 +1,73 @@
+"""What was found on the test split in one sentence, in units and percent."""
+
+import numpy as np
+
+from forecaster.datasets.calendar import parse_step, step_length
+from forecaster.datasets.items import Items
+from forecaster.evaluate.backtest import Evaluation
+from forecaster.evaluate.intervals import SHARES, percent
+from forecaster.evaluate.problem import Problem
+
+_LENGTHS = {60: "minute", 3600: "hour", 86_400: "day", 604_800: "week"}
+"""Cycles by their length in seconds."""
+_CALENDAR = {("B", 5): "week", ("W", 52): "year", ("M", 12): "year", ("Q", 4): "year"}
+"""Cycles by the first letter of the step and the number of steps."""
+
+
+def headline(problem: Problem, found: Evaluation) -> str:
+    """The typical error of the main target, in its unit and as a share of its mean size; how it
+    compares with repeating the last cycle or value; and what the band of the first share covered.
+    """
+    target = problem.dataset.main_target
+    place = found.targets.index(target)
+    whole = found.errors(found.model).in_units("absolute", 1)[place]
+    size = _size(problem)[place]
+    what = "a series" if problem.schema.wide else target
+    text = f"Typical error of {what}: {whole:.3g}"
+    if size > 0:
+        text += f" ({whole / size:.1%} of its mean size)"
+    season = problem.dataset.seasons[0]
+    for name, words in (
+        (f"seasonal naive, {season}", f"the last {cycle(problem.schema.freq, season)}"),
+        ("last value", "the last value"),
+    ):
+        if name in found.floors:
+            naive = found.errors(found.floors[name]).in_units("absolute", 1)[place]
+            if whole > 0 and naive > 0:
+                ratio, which = (
+                    (naive / whole, "smaller") if naive >= whole else (whole / naive, "LARGER")
+                )
+                text += f", {ratio:.1f} times {which} than repeating {words}"
+            break
+    count = found.model.windows
+    text += f", on {count:,} test window{'s' * (count > 1)}"
+    share = percent(SHARES[0])
+    band = found.intervals and found.intervals.band(share)
+    if not band or band["coverage"] is None:
+        return f"{text}; there is no {share} % band."
+    return f"{text}; the {share} % band held {band['coverage']:.0%} of the values."
+
+
+def cycle(freq: str, steps: int) -> str:
+    """A cycle of `steps` steps in words: week, year, or "12 steps"."""
+    if (length := step_length(freq)) is not None:
+        seconds = length * steps // 1_000_000
+        if 31_000_000 < seconds < 32_000_000:
+            return "year"
+        return _LENGTHS.get(seconds, f"{steps} steps")
+    count, unit, _ = parse_step(freq)
+    return _CALENDAR.get((unit[0], steps), f"{steps} steps") if count == 1 else f"{steps} steps"
+
+
+def _size(problem: Problem) -> np.ndarray:
+    """The mean absolute value of each target in the test steps, in units, (K,)."""
+    series = problem.series
+    items = series.items or Items.single(len(series.values))
+    first, last = problem.borders.parts["test"]
+    rows = items.bounds[:-1] + items.rows_before(first), items.bounds[:-1] + items.rows_before(last)
+    inside = np.zeros(len(series.values) + 1, dtype=int)
+    np.add.at(inside, rows[0], 1)
+    np.add.at(inside, rows[1], -1)
+    values = series.values[np.cumsum(inside)[:-1] > 0][:, list(problem.schema.target_positions)]
+    counts = (~np.isnan(values)).sum(axis=0)
+    return np.asarray(np.nansum(np.abs(values), axis=0, dtype=float) / np.maximum(counts, 1))

@@ -1,0 +1,113 @@
+"""Intervals for series too short to keep windows apart for calibration: errors of a rehearsal.
+
+The closed forms of the model forecast the later rows before the test split from what was known
+then: the rows are cut into BLOCKS, and before each block every form is fitted anew to the rows
+before it and weighed by its errors in the other blocks. So no error that calibrates has chosen the
+weights that made it. The network, which cannot be trained anew so often, takes no part: its share
+goes to the forms. The errors of all series, each in its own scale, are pooled by step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from forecaster.datasets.items import End, Items
+from forecaster.datasets.windows import Windows
+from forecaster.evaluate.intervals import Calibration, fitted
+from forecaster.evaluate.problem import MOST, Problem
+from forecaster.forecast.intervals import Intervals
+from forecaster.parts import Blend, Network, Part
+from forecaster.parts.blend import shares
+from forecaster.parts.errors import products
+
+BLOCKS = 4
+"""The number of blocks of rows, each forecast by forms that are fitted to the rows before it."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Forms fitted to the rows before a block, and the windows whose targets begin in it."""
+
+    forms: Sequence[Part]
+    windows: Windows
+
+
+def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, str] | None:
+    """Intervals from the errors of a rehearsal, and the beginning of a sentence that says so.
+
+    None for a model without closed forms or with quantiles of its own, where fewer than two blocks
+    hold a window, and where their errors support no level.
+    """
+    if model.spread is not None:
+        return None
+    forms = [part for part in model.members if not isinstance(part, Network)]
+    blocks = _blocks(problem, forms, device) if forms else []
+    if len(blocks) < 2:
+        return None
+    found = [products(block.forms, block.windows) for block in blocks]
+    done = []
+    for block, (own, count) in zip(blocks, found, strict=True):
+        sums = sum(each * seen[:, None, None] for each, seen in found) - own * count[:, None, None]
+        seen = sum(seen for _, seen in found) - count
+        weights = shares(block.forms, sums / seen.clamp(min=1)[:, None, None], seen)
+        parts = {part.name: part for part in block.forms}
+        blend = Blend(model.task, parts, weights).to(device).eval()
+        own_errors = Calibration(blend, block.windows, tuple(problem.config.intervals.levels))
+        own_errors.complete()
+        done.append(own_errors)
+    errors, recent, steps = (
+        np.concatenate([getattr(each, name) for each in done])
+        for name in ("errors", "recent", "parts")
+    )
+    horizon = problem.config.window.horizon
+    series = len(set().union(*(each.items for each in done)))
+    horizons = len(errors) / horizon + series * (horizon - 1) / horizon
+    levels = done[0].levels
+    made = fitted(errors[..., 0], recent, steps, done[0].told, horizons, levels, pooled=True)
+    if not made.levels:
+        return None
+    few = f", as much as {horizons:.0f} apart" if series == 1 else ""
+    return made, (
+        f"from a rehearsal on {made.windows:,} windows{few}, forecast by the closed forms alone, "
+        f"fitted anew before each of {len(done)} blocks of training and validation rows: "
+    )
+
+
+def _blocks(problem: Problem, forms: Sequence[Part], device: str) -> list[Block]:
+    """The blocks of the later half of the training windows and of validation that hold a window.
+
+    Targets after validation are missing: they belong to the test split.
+    """
+    past, _, horizon = problem.config.window.lengths()
+    items = problem.series.items or Items.single(len(problem.series.times))
+    (begin, train), (_, end), (_, last) = (
+        (np.asarray(first), np.asarray(stop)) for first, stop in problem.borders.parts.values()
+    )
+    first_rows = items.places if train.ndim else 0
+    start = train - np.maximum(train - first_rows - past - horizon, 0) // 2
+    edges = [start + (end - start) * number // BLOCKS for number in range(BLOCKS + 1)]
+    blocks = []
+    for first, stop in pairwise(edges):
+        targets = _end(first), _end(np.minimum(stop + horizon - 1, last))
+        if not items.windows(past, horizon, *targets)[1].any():
+            continue
+        if not items.windows(past, horizon, _end(begin), _end(first))[1].any():
+            continue
+        fold = replace(
+            problem.fold(device), train=problem.windows(_end(begin), _end(first), device)
+        )
+        windows = problem.windows(*targets, device)
+        values = windows.values.clone()
+        rows = items.bounds[:-1] + items.rows_before(_end(end))
+        for row, after in zip(rows, items.bounds[1:], strict=True):
+            values[row:after] = torch.nan
+        windows = replace(windows, values=values).spaced(MOST)
+        blocks.append(Block([part.refit(fold).to(device).eval() for part in forms], windows))
+    return blocks
+
+
+def _end(steps: np.ndarray) -> End:
+    return tuple(steps.tolist()) if steps.ndim else int(steps)

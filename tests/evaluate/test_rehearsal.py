@@ -1,0 +1,89 @@
+"""The rehearsal: what it may know, and that its intervals hold what they promise."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from forecaster.config.run_config import load
+from forecaster.evaluate import rehearsal
+from forecaster.evaluate.intervals import Coverage
+from forecaster.evaluate.metrics import score
+from forecaster.evaluate.problem import make_problem, take_frame
+from forecaster.parts import Blend, fit_parts, weigh
+
+
+def problem(frame, *sets):
+    loaded = load("own", ["data.name=frame.csv", "window.horizon=12", *sets])
+    return make_problem(*take_frame(loaded, frame, print))
+
+
+def months(series, seed, rows=96):
+    """Wandering series with a season: what comes is as uncertain as what came."""
+    r, k = np.random.default_rng(seed), np.arange(rows)
+    frames = []
+    for number in range(series):
+        y = 100 + 10 * np.sin(2 * np.pi * k / 12) + r.normal(0, 2, rows).cumsum()
+        when = pd.date_range("2016-01-01", periods=rows, freq="MS")
+        frames.append(pd.DataFrame({"shop": f"s{number}", "when": when, "y": y}))
+    return pd.concat(frames).drop(columns=["shop"] if series == 1 else [])
+
+
+def blend_of(own):
+    """The closed forms alone, weighed as a run weighs them."""
+    fold = own.fold("cpu")
+    forms = [part for part in fit_parts(fold) if part.weighed]
+    weights, _ = weigh(forms, fold.choose)
+    return Blend(fold.task, {part.name: part for part in forms}, weights).eval()
+
+
+@pytest.mark.parametrize("series", [1, 8])
+def test_nothing_of_the_test_split_calibrates(series):
+    own = problem(months(series, 0))
+    assert own.uncalibrated
+    found, words = rehearsal.rehearse(own, blend_of(own), "cpu")
+    assert words.startswith(f"from a rehearsal on {found.windows:,} windows")
+    values = own.series.values.copy()
+    items, last = own.series.items, own.borders.validation
+    for begin in [0] if items is None else items.bounds[:-1]:
+        end = len(values) if items is None else begin + 96
+        values[begin + last : end] += 1e6
+    other = replace(own, series=replace(own.series, values=values))
+    again, _ = rehearsal.rehearse(other, blend_of(own), "cpu")
+    np.testing.assert_array_equal(again.offsets, found.offsets)
+
+
+def test_a_block_is_forecast_from_the_rows_before_it():
+    own = problem(months(1, 1))
+    forms = blend_of(own).members
+    blocks = rehearsal._blocks(own, forms, "cpu")
+    firsts = [block.windows.first for block in blocks]
+    assert firsts == sorted(set(firsts))
+    assert len(blocks) == rehearsal.BLOCKS
+    own.series.values[firsts[-1] :] += 50.0  # the scaler is that of the rows before
+    again = rehearsal._blocks(own, forms, "cpu")
+    for part, same in zip(blocks[-1].forms, again[-1].forms, strict=True):
+        kept, found = part.state_dict(), same.state_dict()
+        assert all(torch.equal(kept[name], found[name]) for name in kept)
+
+
+def test_without_closed_forms_there_is_none():
+    own = problem(months(1, 2))
+    model = blend_of(own)
+    model.members = []
+    assert rehearsal.rehearse(own, model, "cpu") is None
+
+
+def test_the_intervals_of_short_series_hold_what_they_promise():
+    """On average over series whose future is like their past."""
+    covered = []
+    for seed in range(12):
+        own = problem(months(8, seed, rows=72))
+        model = blend_of(own)
+        found, _ = rehearsal.rehearse(own, model, "cpu")
+        coverage = Coverage(model, found, own.schema.target_scaler, online=False)
+        score(coverage.forecast, own.test("cpu"))
+        covered.append(coverage.record(own.schema.targets).band("80")["coverage"])
+    assert 0.72 < np.mean(covered) < 0.88
