@@ -74,7 +74,7 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
         "quantile_levels": [0.1, 0.5, 0.9],
         "intervals": "made up",
         "bands": [],
-        "test": test.model_dump(mode="json", include=set(METRICS) | {"network"}),
+        "test": test.model_dump(mode="json", include=set(METRICS) | {"network", "headline"}),
         "refit": False,
     }
 
