@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 import torch
@@ -271,17 +272,36 @@ class _Normal:
         """The map (inputs, T) of each of `kinds`, and the sum of its squared errors on `judge`.
 
         `penalty` is relative to the mean square of each group; a kind has the groups of the one
-        before it and more.
+        before it and more. New inputs are added by block elimination: `found` is the inverse of the
+        products of the inputs so far times [products with the inputs to come, missing], and `seen`
+        holds the products of `judge` times that.
         """
         means = (part.mean().clamp(min=1e-9) for part in self.gram.diagonal().split(self.groups))
         scale = torch.cat([m.expand(n) for m, n in zip(means, self.groups, strict=True)])
-        for size in map(sum, kinds):
-            own = self.gram[:size, :size].clone()
-            own.diagonal().add_(scale[:size], alpha=penalty)
-            change = torch.cholesky_solve(self.missing[:size], torch.linalg.cholesky(own))
-            seen = judge.gram[:size, :size]
-            off = torch.addmm(judge.missing[:size], seen, change, beta=-2)
-            yield self.start[:size] + change, judge.squares + float((off * change).sum())
+        inputs, horizon = self.missing.shape
+        found, seen = self.missing, judge.missing  # of no inputs yet
+        for begin, end in pairwise([0, *map(sum, kinds)]):
+            own = self.gram[begin:end, begin:end].clone()
+            own.diagonal().add_(scale[begin:end], alpha=penalty)
+            right = torch.cat([self.gram[begin:end, end:], self.missing[begin:end]], dim=1)
+            across = judge.gram[:, begin:end]
+            if not begin:
+                step = torch.cholesky_solve(right, torch.linalg.cholesky(own))
+                seen = across @ step
+                found = step.new_empty(inputs, step.shape[1])
+            else:
+                joins = end - begin
+                before, found = found[:begin, :joins], found[:, joins:]
+                known = self.gram[begin:end, :begin]
+                factor = torch.linalg.cholesky(own.addmm_(known, before, alpha=-1))
+                step = torch.cholesky_solve(right.addmm_(known, found[:begin], alpha=-1), factor)
+                found[:begin].addmm_(before, step, alpha=-1)
+                across, seen = across - seen[:, :joins], seen[:, joins:]
+                seen.addmm_(across, step)
+            found[begin:end] = step
+            change = found[:end, -horizon:]
+            off = torch.sub(seen[:end, -horizon:], judge.missing[:end], alpha=2).mul_(change)
+            yield self.start[:end] + change, judge.squares + float(off.sum())
 
 
 @dataclass(frozen=True, eq=False)
