@@ -220,6 +220,19 @@ class Forecaster:
         return back(self.fitted.make_future(table, say=self._say))
 
     @_in_python
+    def effects(self) -> pd.DataFrame:
+        """What one more unit of each input known ahead does to each target, in units.
+
+        There is a row for each input and target: `effect` with its 95 % interval `low` to `high`,
+        on average over the training rows and once the change has lasted; missing where the training
+        rows do not determine it. `lasts` is the time in which half of it is there, None if all is
+        at once. Empty for a model without such inputs.
+        """
+        from forecaster.forecast.effects import InputEffect, rows
+
+        return pd.DataFrame(rows(self.fitted.schema), columns=list(InputEffect._fields))
+
+    @_in_python
     def evaluate(self) -> pd.DataFrame:
         """The errors on the last part of the fitted data, which training did not see.
 

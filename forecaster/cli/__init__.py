@@ -4,9 +4,10 @@ import errno
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from forecaster.base import extras, signals
 from forecaster.base.errors import ForecasterError, Stopped, StorageError, UnavailableError
@@ -39,8 +40,24 @@ other libraries."""
 GONE = 141
 """The status of a command whose output is no longer read, as if SIGPIPE had ended it."""
 
+
+class _Grouped(TyperGroup):
+    """Lists the commands by group."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title in GROUPS:
+            rows = [
+                (name, (each.short_help or each.help or "").partition("\n")[0])
+                for name, each in self.commands.items()
+                if getattr(each, "rich_help_panel", "") == title
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="forecaster",
+    cls=_Grouped,
     help="Long-sequence forecasting in which the attention is one interchangeable choice.\n\n"
     "  forecaster train --attn prob --horizon 336\n\n"
     "  forecaster serve\n\n"
@@ -71,15 +88,19 @@ def overall(
     """Read --version; `main` has already removed --debug."""
 
 
-for command in (
-    *(train.train, train.evaluate, train.reproduce, train.tune, sync.sync, promote.promote),
-    *(predict.future, predict.predict, export.export, serve.serve, reports.compare, reports.report),
-    *(attentions.advise, attentions.attentions, train.config, doctor.doctor),
-):
-    first = (command.__doc__ or "").partition("\n")[0]
-    app.command(short_help=first)(command)  # else click would cut it short
-app.add_typer(data.app, name="data")
-app.add_typer(attentions.bench, name="bench")
+GROUPS = {
+    "Forecast": (train.train, predict.future, predict.predict, predict.effects, serve.serve),
+    "Judge": (train.evaluate, reports.report, reports.compare, train.reproduce),
+    "Choose": (attentions.advise, train.tune, attentions.attentions, train.config),
+    "Keep": (promote.promote, sync.sync, export.export, doctor.doctor),
+}
+"""The commands by what they are for, as --help lists them."""
+for group, members in GROUPS.items():
+    for member in members:
+        first = (member.__doc__ or "").partition("\n")[0]  # else click would cut it short
+        app.command(short_help=first, rich_help_panel=group)(member)
+app.add_typer(data.app, name="data", rich_help_panel="Forecast")
+app.add_typer(attentions.bench, name="bench", rich_help_panel="Judge")
 
 
 def main() -> NoReturn:

@@ -161,6 +161,40 @@ def future(model: Model, input: str | None = None, output: Path | None = None) -
     say(f"wrote {len(rows)} rows to {output}")
 
 
+@described(picture="PNG or SVG file to draw the effects to.")
+def effects(model: Model, picture: Path | None = None, as_json: AsJson = False) -> None:
+    """Say what one more unit of each input known ahead does.
+
+    The effects are those that the model adds to its forecast, estimated from the training rows.
+
+    Example: forecaster effects --model forecaster-shops-S-y-14 --json
+    """
+    from forecaster.forecast import effects as of
+    from forecaster.forecast.predictor import load_bundle
+
+    if picture and picture.suffix not in (".png", ".svg"):
+        raise UsageError(f"--picture: expected FILE.png or FILE.svg, got {picture}")
+    schema = load_bundle(model).schema
+    found = of.rows(schema)
+    if not schema.known.columns:
+        raise UsageError("this model takes no inputs known ahead: it has no effects to tell")
+    if not found:
+        raise UsageError(
+            "this model has no effects: it was trained with data.effects=false or by an earlier "
+            "version; train it again"
+        )
+    if as_json:
+        print_json([row._asdict() for row in found])
+    else:
+        for sentence in of.sentences(schema):
+            print(sentence)
+    if picture and (curves := [*of.curves(schema)]):
+        from forecaster.evaluate.display import effect_figure
+
+        effect_figure(curves).savefig(picture)
+        say(f"drew the effects to {picture}")
+
+
 def _source(
     model: str | None, url: str | None, runtime: Runtime, device: str
 ) -> tuple[Any, Mapping[str, Any]]:

@@ -179,6 +179,9 @@ class DataConfig(ConfigSection):
     fill: Annotated[list[FillRule], _from_text(names)] = []
     """Fill gaps of covariates: linear, previous, zero or season, for all of them or by column, as
     in temp=linear,promo=zero; by default none."""
+    effects: bool = True
+    """Estimate what covariates known ahead do to the targets, take it out of the history for every
+    part of the model, and add it to the forecast (docs/recipe.md)."""
     split: Split | None = None
     """Cut a panel at one date, or each series by its own length; by default at one date if that
     leaves no part empty."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError
+from forecaster.datasets.effects import Effects
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.series import Series
 
@@ -76,7 +77,8 @@ class KnownInputs:
     """The inputs of a model that are known ahead of time, in addition to the calendar: future
     covariates, with their scaler, and static attributes.
 
-    `low` and `high` are the least and the greatest training value of each covariate, in units.
+    `low` and `high` are the least and the greatest training value of each covariate, in units;
+    `effects` is what the covariates do to the targets, if that was estimated.
     """
 
     columns: tuple[str, ...] = ()
@@ -84,6 +86,7 @@ class KnownInputs:
     attributes: tuple[Attribute, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    effects: Effects | None = None
 
     @classmethod
     def fit(cls, series: Series, rows: NDArray[np.bool_] | slice) -> Self:
@@ -97,6 +100,18 @@ class KnownInputs:
             tuple(values.min(axis=0).tolist()),
             tuple(values.max(axis=0).tolist()),
         )
+
+    @property
+    def shifting(self) -> Effects | None:
+        """The effects, if any of them is taken out of the targets and added to the forecast."""
+        return self.effects if self.effects and self.effects.terms else None
+
+    @property
+    def unclear(self) -> tuple[str, ...]:
+        """The covariates whose effect the training rows do not determine."""
+        found = self.effects.found if self.effects else ()
+        names = zip(self.columns, found, strict=False)
+        return tuple(name for name, effect in names if not effect.determined)
 
     @property
     def width(self) -> int:
@@ -131,4 +146,5 @@ class KnownInputs:
             tuple(Attribute(**{**a, "words": tuple(a["words"])}) for a in state["attributes"]),
             tuple(state["low"]),
             tuple(state["high"]),
+            Effects.from_dict(state["effects"]) if state.get("effects") else None,
         )

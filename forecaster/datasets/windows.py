@@ -31,6 +31,7 @@ class Batch(NamedTuple):
     observed: Tensor | None = None  # (B, P, C), True where `past` holds a value
     target_observed: Tensor | None = None  # (B, T, len(targets))
     item: Tensor | None = None  # (B,), the series of a panel
+    shift: Tensor | None = None  # (B, T, len(targets)), what was taken out of `target`
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -51,7 +52,8 @@ class Windows:
     `values` (N, C) are scaled, NaN where missing; `calendar` (G, F) belongs to the grid; `past` is
     P, `horizon` T; `targets` are the positions of the target columns; `items` gives the rows of
     each series of a panel, None for one series whose rows are the grid; `covariates` (N, K) are
-    scaled and known ahead; `static` (S, J) belongs to the items; only every `every`-th window
+    scaled and known ahead; `shift` (N, len(targets)) is the effect of the covariates, which was
+    taken out of `values`; `static` (S, J) belongs to the items; only every `every`-th window
     counts. The past of a window may begin before `first`, but at most `padding` rows before its
     series (if that is negative, not in its first -padding rows): values there are missing, and the
     known features of those steps have no meaning. Raises DataError when no window fits, or when a
@@ -70,6 +72,7 @@ class Windows:
     static: Tensor | None = None
     every: int = 1
     padding: int = 0
+    shift: Tensor | None = None
 
     def __post_init__(self) -> None:
         rows, columns = self.values.shape
@@ -152,6 +155,15 @@ class Windows:
         """Whether no value is missing and no past begins before its series."""
         return not self._leads and not any(part.isnan().any() for part in self.values.split(CHUNK))
 
+    @property
+    def whole(self) -> "Windows":
+        """The same windows with the effects of the covariates in their values."""
+        if self.shift is None:
+            return self
+        values = self.values.clone()
+        values[:, list(self.targets)] += self.shift
+        return replace(self, values=values, shift=None)
+
     def looking_back(self, past: int) -> "Windows":
         """The same windows with the same targets and a different look-back."""
         return replace(self, past=past, padding=self.padding + past - self.past)
@@ -181,7 +193,9 @@ class Windows:
         target = self._take(self.values, row + self.past, self.horizon)
         if self.targets != tuple(range(self.values.shape[1])):
             target = target[..., list(self.targets)]
-        observed = target_observed = None
+        observed = target_observed = shift = None
+        if self.shift is not None:
+            shift = self._take(self.shift, row + self.past, self.horizon)
         if not self.complete:
             observed, target_observed = ~past.isnan(), ~target.isnan()
             past, target = past.nan_to_num(), target.nan_to_num()
@@ -193,6 +207,7 @@ class Windows:
             observed=observed,
             target_observed=target_observed,
             item=None if self.items is None else item,
+            shift=shift,
         )
 
     def rows(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -208,7 +223,7 @@ class Windows:
 
     def to(self, device: torch.device | str) -> "Windows":
         """The same windows on `device`."""
-        parts = {name: getattr(self, name) for name in ("covariates", "static")}
+        parts = {name: getattr(self, name) for name in ("covariates", "static", "shift")}
         moved = {name: part.to(device) for name, part in parts.items() if part is not None}
         values, calendar = self.values.to(device), self.calendar.to(device)
         return replace(self, values=values, calendar=calendar, **moved)

@@ -5,7 +5,7 @@ as the test split is; nothing from that step on chooses, trains or calibrates.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -45,8 +45,8 @@ class Cutoff(Problem):
     Validation ends at the cut-off; the steps from `half` on calibrate.
     """
 
-    whole: Problem
-    halved: int
+    whole: Problem = field(kw_only=True)
+    halved: int = field(kw_only=True)
 
     @cached_property
     def schema(self) -> Schema:
@@ -93,7 +93,8 @@ def cut(whole: Problem, count: int, *, anew: bool) -> list[Cutoff]:
         elif whole.uncalibrated and first > borders.validation:
             half = borders.validation  # all of validation stopped training
         own = Borders(train, first, last)
-        cuts.append(Cutoff(whole.config, whole.dataset, whole.series, own, whole, half))
+        rows = whole.config, whole.dataset, whole.series, own
+        cuts.append(Cutoff(*rows, whole.effects, whole=whole, halved=half))
     return cuts
 
 

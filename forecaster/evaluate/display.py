@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forecaster.evaluate.lags import LagProfile
+from forecaster.forecast.effects import Curve
 from forecaster.record import NETWORK
 
 if TYPE_CHECKING:
@@ -150,6 +151,25 @@ def lag_figure(profiles: Mapping[str, LagProfile], season: int) -> "Figure":
         axis.remove()
     figure.supxlabel("lag in steps", fontsize=9)
     figure.supylabel("share of the gradient", fontsize=9)
+    return figure
+
+
+def effect_figure(curves: Sequence[Curve]) -> "Figure":
+    """What inputs known ahead do to the targets, with their 95 % intervals, in units."""
+    figure = _figure(10, 2.6 * -(-len(curves) // 2))
+    axes = figure.subplots(-(-len(curves) // 2), 2, squeeze=False).ravel()
+    for axis, curve in zip(axes, curves, strict=False):
+        axis.axhline(0, color=MUTED, lw=0.6)
+        if len(curve.values) < 4:
+            off = [curve.change - curve.low, curve.high - curve.change]
+            axis.errorbar(curve.values, curve.change, off, color=FORECAST, fmt="o", capsize=4)
+        else:
+            axis.fill_between(curve.values, curve.low, curve.high, color=FORECAST, alpha=0.15, lw=0)
+            axis.plot(curve.values, curve.change, color=FORECAST, lw=1.4)
+        axis.set_xlabel(curve.input, fontsize=9)
+        axis.set_ylabel(f"change of {curve.target}", fontsize=9)
+    for axis in axes[len(curves) :]:
+        axis.remove()
     return figure
 
 

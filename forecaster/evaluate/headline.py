@@ -1,12 +1,17 @@
 """What was found on the test split in one sentence, in units and percent."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from forecaster.datasets.calendar import parse_step, step_length
 from forecaster.datasets.items import Items
+from forecaster.datasets.windows import Windows
 from forecaster.evaluate.backtest import Evaluation
 from forecaster.evaluate.intervals import SHARES, percent
+from forecaster.evaluate.metrics import score
 from forecaster.evaluate.problem import Problem
+from forecaster.parts import Part
 
 _LENGTHS = {60: "minute", 3600: "hour", 86_400: "day", 604_800: "week"}
 """Cycles by their length in seconds."""
@@ -14,9 +19,13 @@ _CALENDAR = {("B", 5): "week", ("W", 52): "year", ("M", 12): "year", ("Q", 4): "
 """Cycles by the first letter of the step and the number of steps."""
 
 
-def headline(problem: Problem, found: Evaluation) -> str:
+def headline(
+    problem: Problem, found: Evaluation, parts: Mapping[str, Part], windows: Windows
+) -> str:
     """The typical error of the main target, in its unit and as a share of its mean size; how it
     compares with repeating the last cycle or value; and what the band of the first share covered.
+
+    `parts` are those of the floors, `windows` all of the test split.
     """
     target = problem.dataset.main_target
     place = found.targets.index(target)
@@ -32,7 +41,10 @@ def headline(problem: Problem, found: Evaluation) -> str:
         ("last value", "the last value"),
     ):
         if name in found.floors:
-            naive = found.errors(found.floors[name]).in_units("absolute", 1)[place]
+            repeated = found.floors[name]
+            if windows.shift is not None:  # what repeats knows nothing of the covariates
+                repeated = score(parts[name].of_batch, windows.whole)
+            naive = found.errors(repeated).in_units("absolute", 1)[place]
             if whole > 0 and naive > 0:
                 ratio, which = (
                     (naive / whole, "smaller") if naive >= whole else (whole / naive, "LARGER")

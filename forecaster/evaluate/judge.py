@@ -130,10 +130,11 @@ def judge(
     coverage = None if intervals is None else Coverage(shared, intervals, scaler, online=online)
     floors = {p.name: (shared.of(p), p.chosen) for p in parts if not isinstance(p, Network)}
     networks = [part for part in parts if isinstance(part, Network)]
+    test = problem.test(device)
     evaluation = evaluate(
         coverage.forecast if coverage else shared.path,
         floors,
-        problem.test(device),
+        test,
         names,
         scaler,
         naive_mae(problem.training(device), problem.dataset.seasons[0]),
@@ -141,8 +142,9 @@ def judge(
         network=shared.of(networks[0]) if networks else None,
         rest=shared.rest if NETWORK in model.names and len(model.names) > 1 else None,
     )
+    named = {part.name: part for part in parts}
     found = replace(evaluation, intervals=None if coverage is None else coverage.record(names))
-    return replace(found, headline=headline(problem, found))
+    return replace(found, headline=headline(problem, found, named, test))
 
 
 def parts_of(problem: Problem, model: Blend, device: str) -> list[Part]:
@@ -276,7 +278,10 @@ def in_band(
     Both are in units. The band is that of the first share, or the widest that there is.
     """
     with torch.inference_mode():
-        scaled = model.quantiles(*batch.inputs).double().cpu().numpy()
+        found = model.quantiles(*batch.inputs)
+        if batch.shift is not None:
+            found = found + batch.shift[..., None]
+        scaled = found.double().cpu().numpy()
     scaler = problem.schema.target_scaler
     forecast = in_units(scaled, scaler, batch.item)[0, ..., model.middle]
     share = intervals.widest(SHARES[0]) if intervals else None

@@ -183,6 +183,7 @@ def naive_mae(train: Windows, season: int) -> np.ndarray:
     on are left out, as are pairs with a missing value. nan if there is no pair or no change, since
     MASE is then undefined.
     """
+    train = train.whole
     items = train.items or Items.single(len(train.values))
     counted = items.rows_before(train.last)
     result = np.empty((len(items), len(train.targets)))

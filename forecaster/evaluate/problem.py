@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from forecaster.config.run_config import DataConfig, Loaded, RunConfig
 from forecaster.datasets.calendar import phase_weights
 from forecaster.datasets.card import Borders, is_generated, load_card
 from forecaster.datasets.dataset import Dataset
+from forecaster.datasets.effects import Effects
 from forecaster.datasets.items import End, Items
 from forecaster.datasets.known import KnownInputs
 from forecaster.datasets.oddities import Oddity, find_oddities
@@ -29,13 +30,16 @@ from forecaster.evaluate.initial import is_open, with_start
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.schema import Schema
 from forecaster.model import ForecastModel
-from forecaster.parts import Fold
+from forecaster.parts import Fold, fit_parts
+from forecaster.parts.errors import mse
 
 MOST = 100_000
 """The approximate number of a panel's windows that are judged in a split: if there are more, evenly
 spaced ones are taken."""
 ITEMS = 1000
 """The number of a panel's series that are scaled at once."""
+WORSE = 1.02
+"""The effects of covariates are used if the best closed form is at most this much worse for it."""
 FRAME = "./frame"
 """The name of data that come from a frame in Python, not from a file."""
 
@@ -48,10 +52,11 @@ class Problem:
     dataset: Dataset
     series: Series
     borders: Borders
+    effects: Effects | None = None
 
     @cached_property
-    def schema(self) -> Schema:
-        """The schema, with the scalers of the training rows."""
+    def _scaled(self) -> Schema:
+        """The schema without the effects of covariates."""
         series, items, known = self.series, self.series.items, self.series.known_columns
         (_, last), (past, _, _) = self.borders.parts["train"], self.config.window.lengths()
         rows: Any = slice(0, self.borders.train)
@@ -82,6 +87,41 @@ class Problem:
             holidays=self.config.data.holidays,
         )
 
+    @cached_property
+    def schema(self) -> Schema:
+        """The schema, with the scalers of the training rows."""
+        schema = self._scaled
+        return replace(schema, known=replace(schema.known, effects=self.effects))
+
+    def with_effects(self) -> "Problem":
+        """The same problem with the effects of its covariates, estimated from the training rows.
+
+        They are taken out of the targets unless that makes the best closed form worse.
+        """
+        if (effects := self._estimate()) is None:
+            return self
+        both = [replace(self, effects=each) for each in (effects, effects.unused)]
+        if not effects.terms:
+            return both[1]
+        found = [float(mse(fit_parts(p.fold("cpu")), p.stopping("cpu")).min()) for p in both]
+        return both[found[0] > WORSE * found[1]]
+
+    def _estimate(self) -> Effects | None:
+        """The effects of the covariates in the training rows."""
+        if not (self.series.known_columns and self.config.data.effects):
+            return None
+        values, covariates, _ = self._table
+        assert covariates is not None
+        items = self.series.items or Items.single(len(values))
+        return Effects.fit(
+            values[:, list(self._scaled.target_positions)],
+            covariates,
+            items,
+            items.rows_before(self.borders.parts["train"][1]),
+            self.dataset.seasons,
+            self.config.window.lengths()[0],
+        )
+
     @property
     def digest(self) -> str:
         """The digest of the data, whichever columns are used."""
@@ -95,7 +135,11 @@ class Problem:
     def refitted(self) -> "Problem":
         """The same problem with every row a training row, for weights to be deployed."""
         steps = len(self.series.times)
-        return replace(self, borders=Borders(steps, steps, steps))
+        whole = replace(self, borders=Borders(steps, steps, steps))
+        effects = whole._estimate()
+        if effects and not (self.effects and self.effects.terms):
+            effects = effects.unused
+        return replace(whole, effects=effects)
 
     def check(self) -> None:
         """Raise DataError for defects that would end a run of one series only after its training.
@@ -130,6 +174,11 @@ class Problem:
         else:
             values, covariates, calendar = self._table
         static = known.encode(series.static) if known.attributes else None
+        shift = None
+        if known.shifting and covariates is not None:
+            shift = known.shifting.shift_table(covariates, series.items).astype(np.float32)
+            values = values.copy()
+            values[:, list(schema.target_positions)] -= shift
         return Windows(
             values=torch.from_numpy(values).to(device),
             calendar=torch.from_numpy(calendar).to(device),
@@ -141,13 +190,15 @@ class Problem:
             items=series.items,
             covariates=None if covariates is None else torch.from_numpy(covariates).to(device),
             static=None if static is None else torch.from_numpy(static).to(device),
+            shift=None if shift is None else torch.from_numpy(shift).to(device),
         )
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-        """For a panel: all values and covariates, scaled, and the calendar of its grid."""
-        series, schema, items = self.series, self.schema, self.series.items
-        assert items is not None
+        """All values and covariates, scaled, and the calendar of the grid."""
+        series, schema = self.series, self._scaled
+        if (items := series.items) is None:
+            items = Items.single(len(series.values))
         from forecaster.datasets.reader.values import allocate
 
         values = allocate(series.values.shape)
@@ -155,7 +206,8 @@ class Problem:
             last = min(first + ITEMS, len(items))
             rows = slice(items.bounds[first], items.bounds[last])
             which = np.repeat(np.arange(first, last), items.lengths[first:last])
-            scaled = schema.scaler.at(which, 2).transform(series.values[rows])
+            scaler = schema.scaler if series.items is None else schema.scaler.at(which, 2)
+            scaled = scaler.transform(series.values[rows])
             values[rows] = self._narrow(scaled, int(items.bounds[first]))
         covariates = None if series.known is None else schema.known.scaled(series.known)
         return values.astype(np.float32, copy=False), covariates, schema.calendar(series.times)
@@ -337,8 +389,16 @@ def said_of(data: DataConfig) -> Reading:
     )
 
 
-def make_problem(config: RunConfig, dataset: Dataset, say: Say = lambda _: None) -> Problem:
+def make_problem(
+    config: RunConfig,
+    dataset: Dataset,
+    say: Say = lambda _: None,
+    *,
+    effects: Effects | Literal["estimated"] | None = "estimated",
+) -> Problem:
     """Resolve what depends on the data: look-back, features, columns, borders, starts.
+
+    The `effects` of covariates known ahead are estimated unless they are given.
 
     `say` gets a sentence if the series of a panel are cut by their own lengths by default.
     """
@@ -391,6 +451,10 @@ def make_problem(config: RunConfig, dataset: Dataset, say: Say = lambda _: None)
     problem = Problem(resolved, dataset, chosen, borders)
     if chosen.items is None:
         problem.check()
+    if effects == "estimated":
+        problem = problem.with_effects()
+    else:
+        problem = replace(problem, effects=effects)
     if not is_open(resolved):
         return problem
     task = problem.schema.task(past, start, window.horizon)
@@ -407,7 +471,9 @@ def reopen(bundle: Bundle, *, anew: bool = False) -> Problem:
             "this bundle was refitted on all rows, including the test split, so its weights cannot "
             "be judged; the figures measured before the refit are in its metrics.json"
         )
-    problem = make_problem(bundle.config, open_data(bundle.config.data, bundle.schema.reading))
+    dataset = open_data(bundle.config.data, bundle.schema.reading)
+    effects = bundle.schema.known.effects
+    problem = make_problem(bundle.config, dataset, effects="estimated" if anew else effects)
     if problem.digest != bundle.about["data_digest"]:
         raise DataError(
             f"the bundle was trained on {bundle.about['data_digest']}, but {problem.series.source} "

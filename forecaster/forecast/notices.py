@@ -29,11 +29,14 @@ class NoticeCode(StrEnum):
     """The history is unlike those of the training rows: its level, scale or gaps."""
     UNLIKE_COVARIATES = "unlike_covariates"
     """A covariate known ahead is far outside its range in the training rows."""
+    UNCLEAR_EFFECT = "unclear_effect"
+    """The training rows do not determine what a covariate known ahead does."""
 
 
 REMARKS = frozenset(
     {NoticeCode.SHORT_HISTORY, NoticeCode.LOST_TO_FLOOR, NoticeCode.COVERAGE,
-     NoticeCode.FIRST_STEP, NoticeCode.UNLIKE_TRAINING, NoticeCode.UNLIKE_COVARIATES}
+     NoticeCode.FIRST_STEP, NoticeCode.UNLIKE_TRAINING, NoticeCode.UNLIKE_COVARIATES,
+     NoticeCode.UNCLEAR_EFFECT}
 )  # fmt: skip
 """The codes for unusual features of a finished forecast (forecaster.forecast.unusual)."""
 ShortHistory: TypeAlias = Literal["refuse", "drop"]

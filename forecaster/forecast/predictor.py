@@ -19,6 +19,7 @@ from forecaster.datasets.items import Items, id_parts
 from forecaster.datasets.scaling import Scaler
 from forecaster.forecast import golden, questions, unusual
 from forecaster.forecast.composition import in_words
+from forecaster.forecast.effects import undetermined
 from forecaster.forecast.notices import OWN_SCALE, Notice, NoticeCode, ShortHistory
 from forecaster.forecast.questions import Question
 from forecaster.forecast.schema import Schema
@@ -88,9 +89,12 @@ class Predictor:
 
     @cached_property
     def figures(self) -> Callable[[tuple[float, ...]], list[Notice]]:
-        """Notices from the test split that concern every forecast with quantiles at some levels."""
-        test = self.facts.record.test
-        return lru_cache(maxsize=64)(lambda levels: [*unusual.figures(test, levels)])
+        """Notices that concern every forecast with quantiles at some levels: from the test split,
+        and on covariates whose effect is not known."""
+        test, always = self.facts.record.test, []
+        if unclear := undetermined(self.schema):
+            always = [Notice(NoticeCode.UNCLEAR_EFFECT, unclear)]
+        return lru_cache(maxsize=64)(lambda levels: [*always, *unusual.figures(test, levels)])
 
     @property
     def schema(self) -> Schema:
@@ -154,8 +158,16 @@ class Predictor:
     ) -> tuple[np.ndarray, np.ndarray]:
         """`forecast_quantiles` of valid histories, `scaled` by `scaler`, with `known` features."""
         observed, targets = ~np.isnan(question.values), list(self.schema.target_positions)
-        past = np.nan_to_num(scaled)
+        past, moved = scaled, None
+        if effects := self.schema.known.shifting:
+            first = known.shape[2] - self.schema.known.width
+            moved = effects.shift(known[..., first : first + len(effects.low)])
+            past = scaled.copy()
+            past[..., targets] -= moved[:, : self.facts.past].astype(np.float32)
+        past = np.nan_to_num(past)
         paths = self._paths(past, known, observed, question.rows).astype(np.float64)
+        if moved is not None:
+            paths += moved[:, self.facts.past :, :, None]
         own = scaler.select(self.schema.target_positions)
         forecast = own.inverse(np.ascontiguousarray(paths[..., self.model.middle]))
         if not levels or self.facts.intervals is None:

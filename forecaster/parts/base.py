@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from forecaster.datasets.windows import Windows
+from forecaster.datasets.windows import Batch, Windows
 from forecaster.model import Task
 
 FEW = 100
@@ -117,6 +117,11 @@ class Part(nn.Module, ABC):
         self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
     ) -> Tensor:
         """Scaled values (B, T, K), as `ForecastModel.forward`; `past` holds `task.past` steps."""
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        """The forecast of a batch of windows."""
+        found: Tensor = self(*batch.inputs)
+        return found
 
     def linear(self) -> Tensor | None:
         """The map (maps, past, T) from the newest values of a complete window to its forecast.

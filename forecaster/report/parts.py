@@ -7,6 +7,11 @@ from forecaster.evaluate.display import cost_figure, lag_figure
 from forecaster.evaluate.lags import LagProfile
 from forecaster.report.page import Chart
 
+EFFECTS = (
+    "By how much one more of an input moves the target, on average over the training rows and once "
+    "the change has lasted. It was estimated from changes over a season. Outside the values that "
+    "the training rows hold, an effect goes on at 80 % of its slope."
+)
 LAGS = (
     "How much the forecast would change with an input at each lag, the number of steps before the "
     "forecast step: the absolute gradient, averaged over windows, columns and the steps that reach "

@@ -12,19 +12,20 @@ import yaml
 from forecaster.base.machine import hardware
 from forecaster.base.progress import Advance, Bar
 from forecaster.evaluate import SHARES, Evaluation, Verdict, interval_text, percent
-from forecaster.evaluate.display import step_figure
+from forecaster.evaluate.display import effect_figure, step_figure
 from forecaster.evaluate.figures import Cost, ErrorMetric, IntervalMetric, shown, whole
 from forecaster.evaluate.inference import TOGETHER, Inference, inference
 from forecaster.evaluate.judge import draw_window, judge
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.evaluate.problem import Problem, reopen
+from forecaster.forecast import effects
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.predictor import load_bundle
 from forecaster.model.base import parameters
 from forecaster.record import Backtest
 from forecaster.report import tables
 from forecaster.report.page import Chart, Page, Section, Table
-from forecaster.report.parts import EXAMPLES, LAGS, Costs, frontier_chart, lag_chart
+from forecaster.report.parts import EFFECTS, EXAMPLES, LAGS, Costs, frontier_chart, lag_chart
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
                 [_parts(run) for run in runs],
             ),
             *_intervals(runs),
+            *_effects(runs),
             Section("columns", "Figures by column", tables=[_columns(run) for run in runs]),
             Section("steps", "Error by horizon step", charts=[_steps(group) for group in together]),
             Section(
@@ -233,6 +235,28 @@ def _intervals(runs: Sequence[Judged]) -> Iterator[Section]:
     if rows:
         head = ("run", *(column.head for column in found))
         yield Section("intervals", "Intervals", notes, [Table(head, rows)])
+
+
+def _effects(runs: Sequence[Judged]) -> Iterator[Section]:
+    """What the inputs known ahead do, for the runs that have any."""
+    found = {run.name: effects.rows(run.bundle.schema) for run in runs}
+    head = ("input", "target", "one more moves it by", "95 % from", "to", "half of it within")
+
+    def cells(row: effects.InputEffect) -> tuple[str, ...]:
+        if row.effect is None:
+            return (row.input, row.target, "not determined", "", "", "")
+        ends = (f"{end:+.3g}" for end in (row.effect, row.low, row.high))
+        return (row.input, row.target, *ends, row.lasts or "at once")
+
+    told = [Table(head, [*map(cells, rows)], name) for name, rows in found.items() if rows]
+    if told:
+        drawn = {run.name: [*effects.curves(run.bundle.schema)] for run in runs}
+        charts = [
+            Chart(effect_figure(curves), f"{name}: change of the target from its mean, 95 % band.")
+            for name, curves in drawn.items()
+            if curves
+        ]
+        yield Section("effects", "What the inputs known ahead do", [EFFECTS], told, charts)
 
 
 def _costs(runs: Sequence[Judged]) -> dict[str, Costs]:

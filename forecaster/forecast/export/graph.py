@@ -19,6 +19,7 @@ from forecaster.attention import Attention
 from forecaster.base.errors import ForecasterError, UnavailableError
 from forecaster.base.extras import check
 from forecaster.base.shapes import Float
+from forecaster.datasets.effects import BEYOND, Effects, recent_mean
 from forecaster.forecast import golden
 from forecaster.forecast.composition import made_of
 from forecaster.forecast.export.description import Description
@@ -39,16 +40,22 @@ class ExportedModule(nn.Module):
 
     mean: Tensor
     std: Tensor
+    places: Tensor
 
     def __init__(self, forecaster: Predictor) -> None:
         super().__init__()
         bundle, schema = forecaster.bundle, forecaster.schema
         self.model, self.past = forecaster.model, bundle.past
         self.targets = list(schema.target_positions)
+        self.register_buffer("places", torch.tensor(self.targets))
         if not schema.items:
             self.register_buffer("mean", torch.from_numpy(schema.scaler.mean)[None, None])
             self.register_buffer("std", torch.from_numpy(schema.scaler.std)[None, None])
         self.spread = Quantiles(bundle.intervals) if forecaster.levels else None
+        self.effects: _Shift | None = None
+        if effects := schema.known.shifting:
+            width = self.model.task.calendar + self.model.task.covariates
+            self.effects = _Shift(effects, width - schema.known.width, bundle.past + bundle.horizon)
 
     def forward(
         self,
@@ -62,9 +69,16 @@ class ExportedModule(nn.Module):
         if mean is None or std is None:
             mean, std = self.mean, self.std
         observed = ~history.isnan()
-        past = ((history - mean) / std).float().masked_fill(~observed, 0.0)
+        past, moved = (history - mean) / std, None
+        if self.effects is not None:
+            moved = self.effects(known)
+            moved, before = moved[:, self.past :], moved[:, : self.past]
+            past = past.index_add(2, self.places, before, alpha=-1)
+        past = past.float().masked_fill(~observed, 0.0)
         ahead = known[:, self.past :]
         paths = self.model.quantiles(past, known[:, : self.past], ahead, observed).double()
+        if moved is not None:
+            paths = paths + moved[..., None]
         mean, std = mean[..., self.targets], std[..., self.targets]
         point = paths[..., self.model.middle]
         forecast = point * std + mean
@@ -73,6 +87,39 @@ class ExportedModule(nn.Module):
         own, seen = past[..., self.targets], observed[..., self.targets]
         found: Tensor = self.spread(paths, point, own, ahead, seen, levels)
         return forecast, found * std[..., None] + mean[..., None]
+
+
+class _Shift(nn.Module):
+    """`Effects.shift` of the covariates, which begin at the feature `first`, on tensors."""
+
+    weights: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, effects: Effects, first: int, steps: int) -> None:
+        super().__init__()
+        self.own, self.terms = slice(first, first + len(effects.low)), effects.terms
+        for name in ("weights", "low", "high"):
+            values = torch.tensor(getattr(effects, name), dtype=torch.float64)
+            self.register_buffer(name, values)
+        halves = {(term.half_life, term.memory) for term in effects.terms if term.half_life}
+        self.means = {}
+        for place, half in enumerate(sorted(halves)):
+            self.means[half] = f"mean{place}"
+            matrix = recent_mean(np.eye(steps), *half).T.copy()
+            self.register_buffer(f"mean{place}", torch.from_numpy(matrix))
+
+    def forward(self, known: Tensor) -> Tensor:
+        values = known[..., self.own].double()
+        inside = torch.minimum(torch.maximum(values, self.low), self.high)
+        values = inside + BEYOND * (values - inside)
+        found = []
+        for term in self.terms:
+            own = values[..., term.covariate]
+            if term.half_life:
+                own = own @ getattr(self, self.means[term.half_life, term.memory]).T
+            found.append(own if term.knot is None else torch.relu(own - term.knot))
+        return torch.stack(found, dim=-1) @ self.weights
 
 
 class Quantiles(nn.Module):

@@ -195,6 +195,7 @@ function showCard(card) {
     forecasts: `${card.targets.join(", ")}: up to ${span(card.horizon, card.freq)} ahead`,
     "looks back": span(card.look_back, card.freq) + (card.needs < card.look_back ? `, of which it needs ${card.needs}` : ""),
     covariates: [...card.past_covariates, ...card.future_covariates.map((name) => `${name} (known ahead)`), ...card.static_covariates.map(({ name, words }) => `${name} (${words ? words.join(", ") : "a number"})`)].join(", "),
+    effects: card.effects.map(sentence).join(" "),
     series: card.items ? `${card.items}` : "",
     quantiles: card.quantile_levels.length ? `${card.quantile_levels.join(", ")}, ${card.intervals}` : card.intervals,
     bands: card.bands.map(bandWords).map(sentence).join(" "),
@@ -239,7 +240,7 @@ function drawShares({ made_of: parts }) {
 }
 
 // The codes of notices that question a forecast; the others state what was done with the input.
-const REMARKS = new Set(["short_history", "lost_to_floor", "coverage", "first_step", "unlike_training", "unlike_covariates"]);
+const REMARKS = new Set(["short_history", "lost_to_floor", "coverage", "first_step", "unlike_training", "unlike_covariates", "unclear_effect"]);
 
 function showResult() {
   const { card, prediction, answer, body, skipped, notes, file } = state.shown;

@@ -60,6 +60,7 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
         "targets": list(COLUMNS),
         "past_covariates": [],
         "future_covariates": [],
+        "effects": [],
         "static_covariates": [],
         "items": 0,
         "item_names": [],

@@ -1,0 +1,362 @@
+"""What inputs known ahead do to the targets: estimated once, taken out of the history for every
+part of a model, and added to its forecast.
+
+A part that learns the level of a series from its past follows a covariate only weakly: most of what
+the covariate did is in the past values too. So the effects are estimated apart, on differences over
+a season, where the calendar and slow changes cancel: regression with errors that other models
+describe (Harvey, Forecasting, Structural Time Series Models, 1989, chapter 7). Each covariate acts
+linearly at first; bends at KNOTS values and means over its last steps are added, as long as they
+help across blocks of time.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, pairwise
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.datasets.items import Items
+
+Array = NDArray[np.floating[Any]]
+
+KNOTS = 8
+"""The number of bends of an effect, evenly spaced over the training range."""
+SHAPED = 8
+"""With more covariates than that, all act linearly and at once."""
+BETTER, EARNED = 0.99, 0.997
+"""The effects are used if the error with them, across blocks of time, is at most this share of that
+without; each further term has to reduce it to this share."""
+BEYOND = 0.8
+"""The share of its slope with which an effect goes on outside the training range, where the data
+cannot say whether it goes on at all."""
+UNSURE = 0.25
+"""An effect with a greater standard error is not determined: in standard deviations of the target
+for one of the covariate."""
+PENALTY, FOLDS, SEASONS, ROWS = 1e-4, 10, 4, 200_000
+"""The ridge penalty; the blocks of time; the seasons that a training series has to hold to be
+differenced over them; the most rows to estimate from."""
+LASTING = 5
+"""The memory of an effect, in half-lives."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """max(x - knot, 0), or x without a knot, where x is a covariate or, with a half-life in steps,
+    its weighted mean over the last `memory` steps."""
+
+    covariate: int
+    half_life: float = 0.0
+    memory: int = 1
+    knot: float | None = None
+
+    def of(self, values: Array) -> Array:
+        """(..., n): the term for n consecutive steps of covariates (..., n, K)."""
+        own: Array = values[..., self.covariate].astype(np.float64)
+        if self.half_life:
+            own = recent_mean(own, self.half_life, self.memory)
+        return own if self.knot is None else np.maximum(own - self.knot, 0.0)
+
+
+Terms = tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What is known of the effect of one covariate, for each of K targets, in standard deviations.
+
+    `slope` is the change of the target for one unit, on average over the training rows and once a
+    change has lasted; `curve` (K, points) the change from the covariate's mean to the values of
+    `grid`. Both come with standard errors. After `lasts` steps half of the effect of a change is
+    there.
+    """
+
+    determined: bool
+    slope: tuple[float, ...] = ()
+    slope_error: tuple[float, ...] = ()
+    grid: tuple[float, ...] = ()
+    curve: tuple[tuple[float, ...], ...] = ()
+    curve_error: tuple[tuple[float, ...], ...] = ()
+    lasts: int = 0
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The effects of covariates on the targets; both are scaled.
+
+    `weights` (terms, targets) belong to `terms`; `low` and `high` are the training range of each
+    covariate. `found` says what is known of each.
+    """
+
+    terms: tuple[Term, ...]
+    weights: tuple[tuple[float, ...], ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    found: tuple[Effect, ...]
+
+    def shift(self, covariates: Array) -> Array:
+        """(..., n, targets): what n consecutive steps of covariates (..., n, K) do."""
+        inside = np.clip(covariates, self.low, self.high)
+        values = inside + BEYOND * (covariates - inside)
+        terms = np.stack([term.of(values) for term in self.terms], axis=-1)
+        return np.asarray(terms @ np.array(self.weights))
+
+    def shift_table(self, covariates: Array, items: Items | None) -> Array:
+        """`shift` of a table (N, K) of one series or of the items of a panel."""
+        if items is None:
+            return self.shift(covariates)
+        cuts = zip(items.bounds[:-1], items.bounds[1:], strict=True)
+        return np.concatenate([self.shift(covariates[first:last]) for first, last in cuts])
+
+    @classmethod
+    def fit(
+        cls,
+        values: Array,
+        covariates: Array,
+        items: Items,
+        counts: Sequence[int] | NDArray[np.int64],
+        seasons: Sequence[int],
+        past: int,
+    ) -> Self:
+        """Estimate from the first `counts` rows of each item.
+
+        values (N, targets), NaN where missing, and covariates (N, K), complete, are scaled. `past`
+        is the look-back: the longest memory.
+        """
+        every = -(-int(sum(counts)) // ROWS)
+        if len(items) > 1:
+            cuts = [(items.bounds[i], items.bounds[i] + counts[i]) for i in range(len(items))]
+            cuts = cuts[::every]
+        else:
+            cuts = [(max(0, int(counts[0]) - ROWS), int(counts[0]))]
+        inside = np.concatenate([covariates[first:last] for first, last in cuts])
+        season = _season(np.array([last - first for first, last in cuts]), seasons)
+        low, high = inside.min(axis=0).tolist(), inside.max(axis=0).tolist()
+
+        def changes(table: Array) -> Array:
+            """The changes over a season within each stretch of rows, less their mean."""
+            parts = [table[first + season : last] - table[first : last - season]
+                     for first, last in cuts if last - first > season]  # fmt: skip
+            return np.concatenate(parts) if parts else np.empty((0, table.shape[1]))
+
+        def of(term: Term) -> Array:
+            made = np.empty((len(values), 1))
+            for first, last in cuts:
+                made[first:last, 0] = term.of(covariates[first:last])
+            return np.asarray(changes(made)[seen, 0])
+
+        target = changes(values)
+        seen = np.asarray(~np.isnan(target).any(axis=1))
+        target, block = target[seen], np.arange(len(seen))[seen] // season
+        nothing = cls((), (), tuple(low), tuple(high), (Effect(False),) * len(low))
+        if len(target) < 2 * FOLDS:
+            return nothing
+        lines: list[Terms] = [(Term(k),) for k in range(len(low))]
+        lively = [line for line in lines if of(line[0]).std() > 1e-6]
+        found = _Regression(target, block, lively, of)
+        while lively:
+            errors = found.solve(lively).errors.min(axis=1)
+            if errors.max() <= UNSURE:
+                break
+            del lively[int(errors.argmax())]
+        if not lively:
+            return nothing
+        chosen = lively
+        if len(lively) <= SHAPED:
+            shapes = [_shapes(line[0].covariate, inside, seasons[0], past) for line in lively]
+            found = _Regression(target, block, [*lively, *chain(*shapes)], of)
+            chosen = found.choose(lively)
+        solved = found.solve(chosen)
+        told = [Effect(False)] * len(low)
+        for k in (line[0].covariate for line in lively):
+            own = [place for place, term in enumerate(solved.terms) if term.covariate == k]
+            told[k] = solved.effect(own, inside[:, k])
+        if found.missed(chosen) > BETTER * found.missed([]):
+            return cls((), (), tuple(low), tuple(high), tuple(told))
+        weights = _tuples(solved.weights.tolist())
+        return cls(tuple(solved.terms), weights, tuple(low), tuple(high), tuple(told))
+
+    @property
+    def unused(self) -> Self:
+        """The same effects, none of which is taken out of the targets."""
+        return replace(self, terms=(), weights=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> Self:
+        """What `to_dict` gave, also after JSON."""
+        terms = tuple(Term(**term) for term in state["terms"])
+        weights, found = state["weights"], state["found"]
+        if len(weights) != len(terms):
+            raise ValueError(f"expected a row of weights for each of {len(terms)} terms")
+        tuples = [{key: _tuples(value) for key, value in effect.items()} for effect in found]
+        return cls(terms, _tuples(weights), tuple(state["low"]), tuple(state["high"]),
+                   tuple(Effect(**effect) for effect in tuples))  # fmt: skip
+
+
+def recent_mean(values: Array, half_life: float, memory: int) -> Array:
+    """(..., n): the mean of the last `memory` of n steps, as far as there are so many, with weights
+    that fall by half in `half_life` steps."""
+    from scipy.signal import lfilter  # type: ignore[import-untyped]
+
+    rate = 0.5 ** (1 / half_life)
+
+    def sums(of: Array) -> Array:
+        whole: Array = lfilter([1.0], [1.0, -rate], of, axis=-1)
+        if memory < of.shape[-1]:
+            whole[..., memory:] -= rate**memory * whole[..., :-memory].copy()
+        return whole
+
+    return np.asarray(sums(values) / sums(np.ones(values.shape[-1])))
+
+
+def _season(lengths: NDArray[np.int64], seasons: Sequence[int]) -> int:
+    """The longest season of which the usual stretch of rows holds SEASONS; 1 without any."""
+    usual = float(np.median(lengths))
+    return max((each for each in seasons if SEASONS * each <= usual), default=1)
+
+
+def _shapes(covariate: int, inside: Array, season: int, past: int) -> list[Terms]:
+    """What may be added to the line of a covariate: delays, bends, delayed bends."""
+    halves = [season / 16, season / 4, float(season)] if season >= 12 else [1.0, 3.0]
+    memories = [(half, min(int(np.ceil(LASTING * half)), past)) for half in halves]
+    times = [(0.0, 1), *((half, memory) for half, memory in memories if memory >= half)]
+    found: list[Terms] = [(Term(covariate, *time),) for time in times[1:]]
+    values = inside[:, covariate]
+    if len(np.unique(values)) > KNOTS + 2:
+        knots = np.linspace(values.min(), values.max(), KNOTS + 2)[1:-1].tolist()
+        found += [tuple(Term(covariate, *time, knot) for knot in knots) for time in times]
+    return found
+
+
+class _Regression:
+    """The regression of changes of the targets (n, K) on changes of terms, which come in groups;
+    `block` (n,) numbers their stretches of a season, within which errors may depend on each other.
+    """
+
+    def __init__(
+        self,
+        target: Array,
+        block: NDArray[np.int64],
+        groups: Sequence[Terms],
+        of: Callable[[Term], Array],
+    ) -> None:
+        terms = [*chain(*groups)]
+        self.groups, self.block = groups, block
+        self.places = {term: place for place, term in enumerate(terms)}
+        self.target = target - target.mean(axis=0)
+        design = np.stack([of(term) for term in terms], axis=1) if terms else target[:, :0]
+        self.design = design - design.mean(axis=0)
+        ends = np.arange(FOLDS + 1) * len(target) // FOLDS
+        folds = [slice(*each) for each in pairwise(ends)]
+        self.squares = np.stack([self.design[f].T @ self.design[f] for f in folds])
+        self.products = np.stack([self.design[f].T @ self.target[f] for f in folds])
+        self.own = float(np.square(self.target).sum())
+
+    def missed(self, groups: Sequence[Terms]) -> float:
+        """The sum of squared errors of some groups across blocks of time, more for each term."""
+        places = [self.places[term] for term in chain(*groups)]
+        squares = self.squares[:, places][:, :, places]
+        products = self.products[:, places]
+        penalty = PENALTY * len(self.design) * np.eye(len(places))
+        weights = np.linalg.solve(
+            squares.sum(axis=0) - squares + penalty, products.sum(axis=0) - products
+        )
+        missed = self.own + float(np.sum(weights * (squares @ weights - 2 * products)))
+        return missed / EARNED ** len(places)
+
+    def choose(self, first: Sequence[Terms]) -> list[Terms]:
+        """Groups, from the `first` ones on: others are added as long as that helps, then those are
+        left out that do not."""
+        chosen, least = [*first], self.missed(first)
+        while rest := [each for each in self.groups if each not in chosen]:
+            found = [self.missed([*chosen, each]) for each in rest]
+            if min(found) >= least:
+                break
+            least = min(found)
+            chosen.append(rest[int(np.argmin(found))])
+        for each in [*chosen]:
+            left = [other for other in chosen if other is not each]
+            alone = all(other[0].covariate != each[0].covariate for other in left)
+            if not alone and (found_without := self.missed(left)) <= least:
+                chosen, least = left, found_without
+        return chosen
+
+    def solve(self, groups: Sequence[Terms]) -> "_Solved":
+        """The weights of some groups."""
+        terms = [*chain(*groups)]
+        places = [self.places[term] for term in terms]
+        penalty = PENALTY * len(self.design) * np.eye(len(places))
+        design = self.design[:, places]
+        inverse = np.linalg.inv(self.squares.sum(axis=0)[places][:, places] + penalty)
+        weights = inverse @ self.products.sum(axis=0)[places]
+        wrong = self.target - design @ weights
+        starts = np.flatnonzero(np.diff(self.block, prepend=-1))
+        spread = []
+        for place in range(wrong.shape[1]):
+            each = np.add.reduceat(design * wrong[:, [place]], starts)
+            spread.append(inverse @ (each.T @ each) @ inverse)
+        return _Solved(terms, weights, np.stack(spread))
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """Weights (terms, K) with their covariances (K, terms, terms), errors of blocks of a season
+    taken together (Liang and Zeger 1986)."""
+
+    terms: Sequence[Term]
+    weights: Array
+    spread: Array
+
+    @property
+    def errors(self) -> Array:
+        """The standard errors (terms, K)."""
+        return np.asarray(np.sqrt(np.diagonal(self.spread, axis1=1, axis2=2)).T)
+
+    def effect(self, places: Sequence[int], values: Array) -> Effect:
+        """What is known of a covariate that took `values`, from its terms."""
+        terms = [self.terms[place] for place in places]
+        own, spread = self.weights[places], self.spread[:, places][:, :, places]
+
+        def steady(at: Array) -> Array:
+            """The terms (points, terms) of a covariate that stays at a value."""
+            return np.stack(
+                [at if t.knot is None else np.maximum(at - t.knot, 0.0) for t in terms], axis=1
+            )
+
+        def told(rows: Array) -> tuple[Array, Array]:
+            errors = np.sqrt(np.einsum("pi,kij,pj->kp", rows, spread, rows))
+            return (rows @ own).T, errors
+
+        few = np.unique(values)
+        grid = few if len(few) <= KNOTS + 2 else np.linspace(values.min(), values.max(), 2 * KNOTS)
+        curve, curve_error = told(steady(grid) - steady(values).mean(axis=0))
+        slopes = [np.mean(values > t.knot) if t.knot is not None else 1.0 for t in terms]
+        slope, slope_error = told(np.array([slopes]))
+        return Effect(
+            True,
+            tuple(slope[:, 0].tolist()),
+            tuple(slope_error[:, 0].tolist()),
+            tuple(grid.tolist()),
+            _tuples(curve.tolist()),
+            _tuples(curve_error.tolist()),
+            _half(terms, own[:, 0] * np.array(slopes)),
+        )
+
+
+def _half(terms: Sequence[Term], shares: Array) -> int:
+    """The steps after which half of the effect of a change is there; `shares` (terms,) add up."""
+    steps = np.arange(max(term.memory for term in terms))
+    there = np.zeros(len(steps))
+    for term, share in zip(terms, shares, strict=True):
+        there += share * (1 - 0.5 ** ((steps + 1) / term.half_life) if term.half_life else 1.0)
+    return int(np.argmax(np.abs(there) >= abs(shares.sum()) / 2))
+
+
+def _tuples(value: Any) -> Any:
+    """Lists as tuples, at every depth."""
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
