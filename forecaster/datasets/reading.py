@@ -78,6 +78,7 @@ class Reading:
     first: str | None = None
     time_columns: tuple[str, ...] = ()
     stamps: Stamps | None = None
+    closed: tuple[tuple[int, int], ...] = ()
 
     def read_as(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The columns of the series that these columns of the file become."""

@@ -28,7 +28,13 @@ from forecaster.datasets.reader.attributes import Attributes
 from forecaster.datasets.reader.cells import Complain, add_words, indicators, to_numbers
 from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock
 from forecaster.datasets.reader.files import RawTable, Rows, frame_table, open_table, text_table
-from forecaster.datasets.reader.filling import by_column, fill
+from forecaster.datasets.reader.filling import by_column, fill, fill_all
+from forecaster.datasets.reader.irregular import (
+    hours_in_words,
+    of_summer_time,
+    open_hours,
+    slots_of,
+)
 from forecaster.datasets.reader.roles import Roles
 from forecaster.datasets.reader.survey import Ids, Occurrences, Survey
 from forecaster.datasets.reader.values import Values, allocate
@@ -104,6 +110,8 @@ class Reader:
         self.said: list[str] = []
         self.several = bool(reading.id)
         self.named = bool(reading.targets)
+        self.repeated: list[NDArray[np.int64]] = []
+        self.excused = np.empty(0, np.int64)
         self.file_id = FILE if table.in_files and FILE not in table.columns else None
         self.roles = Roles(table, self.file_id, self.said)
         trained = self.timezone is not None
@@ -136,14 +144,19 @@ class Reader:
             items = self._items(names, item_of, survey, grid)
         columns = said.read_as([*said.targets, *said.past_covariates])
         ahead = said.read_as(said.future_covariates)
-        cells = Values(int(items.bounds[-1]), len(columns) + len(ahead), said.policy == "resample")
+        average = said.policy in ("resample", "error")  # an error, unless for summer time
+        cells = Values(int(items.bounds[-1]), len(columns) + len(ahead), average)
         found = {kind: Occurrences() for kind in ("duplicates", "differing", "snapped", "off")}
         static = Attributes(said.static, len(items), self.table)
         self._fill(cells, ids, item_of, items, grid, found, static)
         gaps = Occurrences(int((~cells.seen).sum()))
         if gaps.count:
             gaps.first = self._where(int(cells.seen.argmin()), items, grid)
-        self._judge(survey, found, gaps, grid)
+        if said.policy == "error":
+            self._judge(*self._excused(survey, found, cells.seen, items, grid), grid)
+        else:
+            self._judge(survey, found, gaps, grid)
+        said = self.reading
         cells.finish()
         values, known = cells.values[:, : len(columns)], cells.values[:, len(columns) :]
         series = Series(
@@ -288,6 +301,7 @@ class Reader:
             block = np.column_stack([self.values(rows, column) for column in numbers])
             static.add(rows, item)
             again, differing = cells.put(shift[item] + steps, block)
+            self.repeated.append(np.unique(steps[again]))
             off = np.flatnonzero(np.abs(missed) > grid.tolerance)
             snapped = np.flatnonzero((missed != 0) & (np.abs(missed) <= grid.tolerance))
             met = {"duplicates": again, "differing": differing, "snapped": snapped, "off": off}
@@ -330,6 +344,64 @@ class Reader:
         """The name of a row of the values in a message."""
         item, step = items.locate(row)
         return f"{grid.times[step]}" + (f" of '{items.names[item]}'" if self.several else "")
+
+    def _excused(
+        self,
+        survey: Survey,
+        found: dict[str, Occurrences],
+        seen: NDArray[np.bool_],
+        items: Items,
+        grid: Steps,
+    ) -> tuple[Survey, dict[str, Occurrences], Occurrences]:
+        """The irregularities without those that follow a rule: closed hours and summer time.
+
+        Rows that are missing by a rule are `excused`.
+        """
+        missing, again = np.flatnonzero(~seen), np.unique(np.concatenate(self.repeated))
+        if grid.step is None or not (len(missing) or len(again)):
+            return survey, found, Occurrences()
+        steps = np.arange(len(seen)) + np.repeat(items.places - items.bounds[:-1], items.lengths)
+        if len(missing):
+            closed = self._closed(grid, seen, steps)
+            inside = np.isin(slots_of(grid.times, grid.step)[steps[missing]], closed)
+            self.excused, missing = missing[inside], missing[~inside]
+        local = not self.clock.zoned and not found["off"].count
+        changes = grid.times[np.unique(steps[missing])], grid.times[again]
+        if (
+            local
+            and (len(missing) or len(again))
+            and all(of_summer_time(each, grid.step) for each in changes)
+            and survey.unsorted.count <= found["duplicates"].count
+        ):
+            self.said.append(
+                f"Summer time: {len(missing):,} steps are skipped by the clock, and missing; "
+                f"{found['duplicates'].count:,} are repeated, and averaged."
+            )
+            self.excused, missing = np.union1d(self.excused, missing), missing[:0]
+            found = {kind: Occurrences() for kind in found}
+            survey = replace(survey, unsorted=Occurrences())
+        first = self._where(int(missing[0]), items, grid) if len(missing) else ""
+        return survey, found, Occurrences(len(missing), first)
+
+    def _closed(
+        self, grid: Steps, seen: NDArray[np.bool_], steps: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The places in the week of closed hours: those of training, or those that are found."""
+        assert grid.step is not None
+        if self.timezone is None:
+            closed = open_hours(grid.times, seen, steps, grid.step)
+            if len(closed):
+                self.said.append(
+                    f"Open hours: rows from {hours_in_words(closed, grid.step)}; the other steps "
+                    "of a week are closed, and missing."
+                )
+                ends = np.flatnonzero(np.diff(closed) > 1)
+                begins = [0, *(ends + 1).tolist()]
+                ranges = zip(begins, [*ends.tolist(), len(closed) - 1], strict=True)
+                own = tuple((int(closed[a]), int(closed[b]) + 1) for a, b in ranges)
+                self.reading = replace(self.reading, closed=own)
+        ranges_ = [np.arange(*each) for each in self.reading.closed]
+        return np.concatenate(ranges_) if ranges_ else np.empty(0, np.int64)
 
     def _judge(
         self, survey: Survey, found: dict[str, Occurrences], gaps: Occurrences, grid: Steps
@@ -402,6 +474,10 @@ class Reader:
         filled = fill(series.values, series.columns, said, items)
         if known is not None:
             filled |= fill(known, series.known_columns, said, items)
+        if known is not None and len(self.excused):
+            whole = known.copy()
+            fill_all(whole, "previous", items)
+            known[self.excused] = whole[self.excused]
         if filled:
             shown = ", ".join(f"'{name}' {n:,} ({said.fill[name]})" for name, n in filled.items())
             self.said.append(f"Values filled: {shown}.")

@@ -312,18 +312,6 @@ class TestZones:
         assert (own.timezone, own.freq, own.counts["gaps"]) == ("UTC", "h", 0)
         assert own.series.times[0] == pd.Timestamp("2024-03-29 23:00")
 
-    @pytest.mark.parametrize(
-        ("start", "message"),
-        [
-            ("2024-03-30", "missing steps of h: 1 (the first is 2024-03-31 02:00:00)"),
-            ("2024-10-26", "repeated stamps: 1 (the first is row 28: Sun 2024-10-27 02:00:00)"),
-        ],
-    )
-    def test_the_local_clock_leaves_gaps_and_repeats(self, tmp_path, start, message):
-        times = pd.date_range(start, periods=72, freq="h", tz="Europe/Berlin").tz_localize(None)
-        with pytest.raises(DataError, match=rf"{re.escape(message)}.*daylight saving"):
-            read(put(tmp_path, wide(72).assign(when=times)))
-
     @pytest.mark.parametrize("name", ["sales.csv", "sales.parquet"])
     def test_days_that_begin_at_two_times_in_utc_are_refused(self, tmp_path, name):
         days = pd.date_range("2024-02-01", periods=72, tz="Europe/Berlin")

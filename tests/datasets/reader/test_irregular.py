@@ -1,0 +1,106 @@
+"""Steps that are missing or repeated by a rule: summer time and closed hours."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster.base.errors import DataError
+from forecaster.datasets import reader
+from forecaster.datasets.calendar import DAY
+from forecaster.datasets.reader.irregular import hours_in_words
+from forecaster.datasets.reading import Reading
+
+Y = Reading(targets=("y",))
+read_frame = partial(reader.read_frame, where="it")
+
+
+def berlin(freq: str, days: int = 400) -> pd.DataFrame:
+    """A table on the clock of Berlin, from January 2025 on, with its two changes."""
+    steps = days * DAY // (pd.Timedelta(freq) // pd.Timedelta("1us"))
+    times = pd.date_range("2025-01-01", periods=steps, freq=freq, tz="UTC")
+    local = times.tz_convert("Europe/Berlin").tz_localize(None)
+    values = np.arange(len(times)) % 48 + 1.0
+    return pd.DataFrame({"time": local, "y": values, "heat": values / 2})
+
+
+@pytest.mark.parametrize("freq", ["1h", "30min", "15min"])
+def test_summer_time_is_no_irregularity(freq: str) -> None:
+    table = berlin(freq)
+    found = read_frame(table, replace(Y, future_covariates=("heat",)))
+    hour = pd.Timedelta("1h") // pd.Timedelta(freq)
+    (text,) = [text for text in found.said if "Summer time" in text]
+    assert f"{hour:,} steps are skipped" in text
+    assert f"{hour:,} are repeated" in text
+    series = found.series
+    spring = series.times.get_indexer([pd.Timestamp("2025-03-30 02:00")])[0]
+    assert np.isnan(series.values[spring]).all()
+    assert series.known is not None
+    assert series.known[spring] == series.known[spring - 1]
+    autumn = pd.Timestamp("2025-10-26 02:00")
+    place = series.times.get_indexer([autumn])[0]
+    assert series.values[place, 0] == table.loc[table["time"] == autumn, "y"].mean()
+    assert found.reading.policy == "error"
+
+
+@pytest.mark.parametrize(
+    "drop", ["2025-03-31 02:00", "2025-03-30 05:00", "2025-06-01 02:00", "2025-03-30 01:00"]
+)
+def test_another_gap_is_still_an_error(drop: str) -> None:
+    table = berlin("1h")
+    with pytest.raises(DataError, match="missing steps of h"):
+        read_frame(table[table["time"] != drop], Y)
+
+
+def test_rows_that_repeat_other_hours_are_still_an_error() -> None:
+    table = berlin("1h", 60)
+    with pytest.raises(DataError, match="repeated stamps"):
+        read_frame(pd.concat([table, table.tail(3)]).sort_values("time"), Y)
+
+
+def shop(days: int = 60) -> pd.DataFrame:
+    """A shop that opens Monday to Saturday, 8:00 to 18:00, in steps of half an hour."""
+    times = pd.date_range("2026-01-01", periods=days * 48, freq="30min")
+    minutes = times.hour * 60 + times.minute
+    times = times[(times.day_of_week < 6) & (minutes >= 480) & (minutes <= 1080)]
+    return pd.DataFrame({"time": times, "y": np.arange(len(times)) % 21 + 1.0})
+
+
+def test_open_hours_are_found_and_serve_shorter_files() -> None:
+    found = read_frame(shop(), Y)
+    (text,) = [text for text in found.said if "Open hours" in text]
+    assert "Mon to Sat, 08:00 to 18:00" in text
+    assert len(found.reading.closed) == 7
+    values, times = found.series.values[:, 0], found.series.times
+    minutes = times.hour * 60 + times.minute
+    is_open = (times.day_of_week < 6) & (minutes >= 480) & (minutes <= 1080)
+    assert np.array_equal(np.isnan(values), ~is_open)
+    again = Reading.from_dict(found.reading.to_dict())
+    short = read_frame(shop().tail(50), again)
+    assert not [text for text in short.said if "Open hours" in text]
+    with pytest.raises(DataError, match="missing steps of 30min: 1"):
+        read_frame(shop().tail(50).drop(index=shop().index[-10]), again)
+
+
+def test_a_shop_that_is_closed_on_sundays() -> None:
+    days = pd.date_range("2026-01-01", periods=100)
+    table = pd.DataFrame({"time": days, "y": np.arange(100.0)})[days.day_of_week < 6]
+    found = read_frame(table, Y)
+    assert any("Mon to Sat; the other" in text for text in found.said)
+
+
+def test_rows_that_are_missing_in_open_hours_are_still_an_error() -> None:
+    with pytest.raises(DataError, match="missing steps of 30min: 1 "):
+        read_frame(shop().drop(index=100), Y)
+    few = shop(20)
+    with pytest.raises(DataError, match="missing steps of 30min"):
+        read_frame(few, Y)
+
+
+def test_other_hours_in_words() -> None:
+    closed = np.arange(24)  # of hours: all Monday
+    assert hours_in_words(closed, DAY // 24) == "Tue to Sun, 00:00 to 23:00"
+    odd = np.array([0, 30])
+    assert hours_in_words(odd, DAY // 24).startswith("166 of the 168 steps of a week")
