@@ -44,6 +44,18 @@ def pulled(whole: Tensor, shares: Tensor, pull: float) -> Tensor:
     return nearest(whole / whole.diagonal().min(), shares, pull)
 
 
+def earned(whole: Tensor, shares: Tensor, better: float) -> Tensor:
+    """Weights pulled towards `shares`, then moved to the best part as far as that helps, if its
+    error is at most `better` times that of the blend."""
+    blend = pulled(whole, shares, 1.0)
+    best = int(whole.diagonal().argmin())
+    mine, theirs, both = blend @ whole @ blend, whole[best, best], whole[best] @ blend
+    if theirs > better * mine:
+        return blend
+    share = ((mine - both) / (mine - 2 * both + theirs)).clamp(0, 1)
+    return blend * (1 - share) + share * torch.eye(len(blend), dtype=blend.dtype)[best]
+
+
 def alike(kept: Tensor) -> Tensor:
     return kept.double() / kept.sum()
 
@@ -60,6 +72,9 @@ RULES: dict[str, Rule] = {
     **{f"pull {pull:g} to families evenly":
         lambda e, f, pull=pull: pulled(e, even(torch.ones(len(f)), f), pull)
        for pull in (0.1, 0.3, 1.0)},
+    **{f"the same, moved to a part that is {1 - better:.0%} better":
+        lambda e, f, better=better: earned(e, even(torch.ones(len(f)), f), better)
+       for better in (0.95, 0.98)},
     "the same, of parts within 1.2 x of the best":
         lambda e, f: pulled(e, even(near(1.2, e.diagonal()), f), 1.0) * near(1.2, e.diagonal()),
 }  # fmt: skip

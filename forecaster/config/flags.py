@@ -17,7 +17,10 @@ Order = Literal["day-first", "month-first", "year-first"]
 Decimal = Literal[".", ","]
 Separator = Literal[",", ";", "|", "tab"]
 Split = Literal["calendar", "series"]
-Blend = Literal["all", "none"]
+Blend = Literal[
+    "all", "none", "last value", "seasonal naive", "cycle mean", "drift", "damped trend",
+    "ridge", "calendar ridge", "level ridge",
+]  # fmt: skip
 Device = Literal["auto", "cpu", "cuda"]
 
 

@@ -42,6 +42,7 @@ from forecaster.base.names import canonical, did_you_mean, find, option_model
 from forecaster.base.spelling import spelled
 from forecaster.config.flags import (
     FLAGS,
+    Blend,
     Decimal,
     Device,
     Features,
@@ -451,8 +452,9 @@ class _Values(ConfigSection):
     attn: Any = "prob"
     train: TrainConfig = TrainConfig()
     intervals: IntervalsConfig = IntervalsConfig()
-    blend: Literal["all", "none"] = "all"
-    """all: the network and closed forms, weighed on validation; none: the network alone."""
+    blend: Blend = "all"
+    """What is served. all: the network and closed forms, weighed on validation; none: the network
+    alone; or one closed form by its name. The others are still trained and judged."""
     track: TrackConfig = TrackConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of weights, order and dropout."""

@@ -170,6 +170,8 @@ class Evaluation:
         if self.rest is None:
             return "The network is the whole model."
         share = f"The network is {weight:.0%} of the model"
+        if self.network and Verdict.of(*self.model.against(self.network)) is Verdict.WORSE:
+            share += f"; alone it would be BETTER ({self.network.mse:.3f})"
         low, high = self.model.against(self.rest)
         if np.isinf(low):
             return f"{share}; the windows are too few to measure what it adds."

@@ -15,12 +15,14 @@ import torch
 import yaml
 
 from forecaster.base import installation, machine, signals
-from forecaster.base.errors import DataError, DivergedError
+from forecaster.base.errors import DataError, DivergedError, UsageError
 from forecaster.base.progress import Say
+from forecaster.base.spelling import spelled
 from forecaster.config.run_config import Loaded, RunConfig
 from forecaster.datasets.card import load_card
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.oddities import sentences
+from forecaster.datasets.series import quoted
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate import Score
 from forecaster.evaluate.cutoffs import cut, roll
@@ -35,7 +37,7 @@ from forecaster.forecast.unusual import Ranges
 from forecaster.model import ForecastModel
 from forecaster.model.base import parameters
 from forecaster.parts import Blend, Network, Part, fit_and_weigh
-from forecaster.record import Backtest, Record, Training, Weighed
+from forecaster.record import NETWORK, Backtest, Record, Training, Weighed
 from forecaster.run import resuming, reuse
 from forecaster.run.resuming import Unfinished
 from forecaster.tracking import pages
@@ -446,19 +448,26 @@ def make_blend(
     If those are few, closed forms are also chosen and weighed on later training rows.
 
     Returns all tried parts, the model that is served, and the weight and error of each part. A part
-    without any weight is not served. With `blend: none`, the network is the whole forecast.
+    without any weight is not served. A `blend` other than "all" makes one part the whole forecast:
+    of those with that name, the one with the smallest error. Raises UsageError if there is none.
     """
     network = Network(model.to(device).eval())
     begun = time.monotonic()
     tried, weights, errors = fit_and_weigh(fold := problem.fold(device), network)
-    if problem.config.blend == "none":
-        weights = torch.zeros_like(weights)
-        weights[-1] = 1
     say(
         f"fitted {len(tried) - 1} closed forms in {time.monotonic() - begun:.0f} s, weighed with "
         f"the network on {len(fold.choose)} windows"
-        + (" (blend=none: the network alone)" if problem.config.blend == "none" else "")
     )
+    if (wanted := problem.config.blend) != "all":
+        name = NETWORK if wanted == "none" else wanted
+        able = [i for i, part in enumerate(tried) if part.name.partition(",")[0] == name]
+        if not able:
+            raise UsageError(
+                f"{spelled('blend', wanted)}: these data have no such part; they have "
+                f"{quoted([part.name for part in tried])}"
+            )
+        weights = torch.zeros_like(weights)
+        weights[min(able, key=lambda i: float(errors[i]))] = 1
     kept = [place for place in range(len(tried)) if weights[place].any()]
     served = Blend(tried[-1].task, {tried[i].name: tried[i] for i in kept}, weights[kept])
     say(f"the forecast is made of {in_words(served.shares)}")

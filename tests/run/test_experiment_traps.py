@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from forecaster.base.errors import UsageError
 from forecaster.config.run_config import RunConfig
 from forecaster.datasets.card import SplitRule
 from forecaster.datasets.dataset import Dataset
@@ -143,6 +144,22 @@ def test_without_a_blend_the_network_is_the_forecast_bit_for_bit() -> None:
     assert judged[1]["mse"] != judged[0]["mse"]
     assert judged[1]["floors"]["ridge, 36"]["mse"] == judged[0]["floors"]["ridge, 36"]["mse"]
     assert judged[1]["floors"]["ridge, 36"]["weight"] == 0
+
+
+def test_one_part_by_its_name_is_the_forecast_and_the_others_are_judged() -> None:
+    posed = problem(values())
+    named = replace(posed, config=posed.config.model_copy(update={"blend": "level ridge"}))
+    tried, served, _ = blended(named)
+    ridges = [part.name for part in tried if part.name.startswith("level ridge")]
+    errors = {name: score(own.of_batch, posed.stopping("cpu")).mse for name, own in
+              zip((part.name for part in tried), tried, strict=True) if name in ridges}  # fmt: skip
+    assert served.names == (min(errors, key=lambda name: errors[name]),)
+    found = judge(named, served, "cpu", parts=tried).record
+    assert found.mse == found.floors[served.names[0]].mse
+    assert found.network.verdict.startswith("The network has no share")
+    other = replace(posed, config=posed.config.model_copy(update={"blend": "seasonal drift"}))
+    with pytest.raises(UsageError, match=r"--blend.*'drift'"):
+        blended(other)
 
 
 @pytest.mark.parametrize("features", ["M", "S", "MS"])

@@ -374,8 +374,8 @@ class Reader:
             and survey.unsorted.count <= found["duplicates"].count
         ):
             self.said.append(
-                f"Summer time: {len(missing):,} steps are skipped by the clock, and missing; "
-                f"{found['duplicates'].count:,} are repeated, and averaged."
+                f"Summer time: skipped by the clock, and missing: {len(missing):,} steps; "
+                f"repeated, and averaged: {found['duplicates'].count:,}."
             )
             self.excused, missing = np.union1d(self.excused, missing), missing[:0]
             found = {kind: Occurrences() for kind in found}

@@ -1,0 +1,129 @@
+"""An analyst's first hour with three ordinary files, typing what the documents and `train` say.
+
+The files are messy in ordinary ways: shops of which one is young and one has promotions, a load by
+its local clock with a temperature, a few dozen months.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def shops(file: Path) -> None:
+    """Six shops by day, promotions known ahead, closed on Sundays; the last one is young."""
+    random, parts = np.random.default_rng(0), []
+    days = pd.date_range("2023-01-02", periods=500)
+    for shop in range(6):
+        own = days[-70:] if shop == 5 else days
+        promo = random.random(len(own)) < 0.15
+        week = 1 + 0.3 * np.sin(own.day_of_week * 2 * np.pi / 6)
+        sales = (100 + 20 * shop) * week * (1 + 0.4 * promo) + random.normal(0, 5, len(own))
+        table = pd.DataFrame({"date": own, "store": f"STORE{shop + 1:02}", "sales": sales.round(1)})
+        table["promo"] = promo.astype(int)
+        parts.append(table[own.day_of_week < 6])
+    pd.concat(parts).to_csv(file, index=False)
+
+
+def load(file: Path) -> None:
+    """A load by hours on the clock of Berlin, through both changes, with a temperature."""
+    random = np.random.default_rng(1)
+    times = pd.date_range("2025-01-01", periods=24 * 330, freq="h", tz="UTC")
+    local, steps = times.tz_convert("Europe/Berlin").tz_localize(None), np.arange(len(times))
+    noise = pd.Series(random.normal(0, 1, len(steps))).ewm(halflife=12).mean() * 8
+    warm = 11 - 9 * np.cos(steps * 2 * np.pi / 24 / 365) + noise
+    value = 900 + 150 * np.sin(steps * 2 * np.pi / 24) - 8 * warm + random.normal(0, 10, len(steps))
+    table = pd.DataFrame({"Zeitpunkt": local.strftime("%d.%m.%Y %H:%M"), "Last MW": value.round(1)})
+    table["Temperatur"] = warm.round(1)
+    table.to_csv(file, index=False, sep=";", decimal=",")
+
+
+def months(file: Path) -> None:
+    """Eight years of months that grow, written as people do."""
+    random, steps = np.random.default_rng(2), np.arange(96)
+    value = 200 * 1.008**steps * (1 + 0.2 * np.sin(steps * np.pi / 6)) * random.normal(1, 0.03, 96)
+    names = pd.date_range("2016-01-01", periods=96, freq="MS").strftime("%b %Y")
+    pd.DataFrame({"Month": names, "Turnover": value.round()}).to_csv(file, index=False)
+
+
+def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command line as it was printed; a refusal fails the test."""
+    name, *words = shlex.split(line)
+    assert name == "forecaster"
+    done = subprocess.run([sys.executable, "-m", "forecaster", *words], cwd=folder,
+                          capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
+    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def walk(line: str, folder: Path, filled: str = "") -> tuple[str, pd.DataFrame, str]:
+    """Train, then type what `train` printed. Returns what it said, the forecast, and the line.
+
+    `filled` are values for the empty cells of the file that is to be filled in.
+    """
+    done = run(line, folder)
+    printed = dict(re.findall(r"^(fill in|forecast|look)\s+(forecaster .*)$", done.stdout, re.M))
+    if "fill in" in printed:
+        run(printed["fill in"], folder)
+        future = pd.read_csv(folder / "future.csv")
+        future.fillna(float(filled)).to_csv(folder / "future.csv", index=False)
+    run(f"{printed['forecast']} --levels 0.1,0.9 --output ahead.csv", folder)
+    run(printed["look"], folder)
+    return done.stdout + done.stderr, pd.read_csv(folder / "ahead.csv"), printed["forecast"]
+
+
+def sensible(ahead: pd.DataFrame, target: str) -> None:
+    """Every row has a forecast inside its band."""
+    low, middle, high = (ahead[name] for name in (f"{target} 0.1", target, f"{target} 0.9"))
+    assert ((low <= middle) & (middle <= high) & (low < high)).all()
+
+
+def test_shops(tmp_path: Path) -> None:
+    shops(tmp_path / "shops.csv")
+    said, ahead, line = walk(
+        "forecaster train --data shops.csv --target sales --id store --future-covariates promo "
+        "--horizon 14 --epochs 2 --no-register", tmp_path, filled="0"
+    )  # fmt: skip
+    assert "Open hours: rows from Mon to Sat" in said
+    assert "6 series" in said
+    assert ahead["store"].nunique() == 6
+    sensible(ahead, "sales")
+    assert "Typical error of sales" in said
+    told = run(line.partition(" --future")[0].replace("predict", "effects"), tmp_path).stdout
+    assert re.search(r"one more of promo: sales \+", told)
+
+
+def test_load(tmp_path: Path) -> None:
+    load(tmp_path / "load.csv")
+    said, ahead, _ = walk(
+        'forecaster train --data load.csv --target "Last MW" --future-covariates Temperatur '
+        "--horizon 24 --epochs 1 --no-register", tmp_path, filled="12"
+    )  # fmt: skip
+    assert "Summer time: skipped by the clock, and missing: 1 steps" in said
+    effect = re.search(r"one more of Temperatur: Last MW ([-+.\d]+)", said)
+    assert effect
+    assert -9 < float(effect[1]) < -7
+    assert len(ahead) == 24
+    sensible(ahead, "Last MW")
+
+
+def test_months(tmp_path: Path) -> None:
+    months(tmp_path / "months.csv")
+    said, ahead, line = walk(
+        "forecaster train --data months.csv --target Turnover --horizon 12 --no-register", tmp_path
+    )
+    assert "repeating the last year" in said
+    assert "80 % band held" in said
+    assert len(ahead) == 12
+    sensible(ahead, "Turnover")
+    assert ahead["Turnover"].mean() > 350
+    newer = pd.read_csv(tmp_path / "months.csv").tail(72)
+    newer.to_csv(tmp_path / "newer.csv", index=False)
+    assert run(f"{line} --input newer.csv", tmp_path).stdout.count("\n") == 13
