@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forecaster.base.errors import UsageError
+from forecaster.base.errors import DataError, UsageError
 from forecaster.datasets import reader
 from forecaster.datasets.calendar import future_times
 from forecaster.datasets.items import Items, id_parts
@@ -30,10 +30,12 @@ stands for a covariate that never changes."""
 
 def future_rows(
     form: Form,
-    history: pd.DataFrame | str | Path,
+    history: pd.DataFrame | str | Path | bytes,
     *,
     where: str = "the history",
     say: Callable[[str], None] = lambda _: None,
+    most: int | None = None,
+    most_series: int | None = None,
 ) -> pd.DataFrame:
     """The rows of the horizon: ids, time and the covariates known ahead of a model.
 
@@ -41,7 +43,8 @@ def future_rows(
     A covariate has a value where the history goes on with rows that have it, or where the calendar
     has always determined it (`CYCLES`, each position seen twice or more); all other cells are
     missing. `say` gets sentences on what is filled and what is not. Raises UsageError for a model
-    without covariates known ahead.
+    without covariates known ahead, DataError for more than `most` values between the first and the
+    last stamp, or more than `most_series` series.
     """
     reading = form.reading
     names = reading.future_covariates
@@ -54,8 +57,10 @@ def future_rows(
     loose = replace(
         reading, targets=tuple(columns), past_covariates=names, future_covariates=(), panel=False
     )
-    series = reader.history(history, loose, where=where).series
+    series = reader.history(history, loose, where=where, most=most).series
     items = series.items or Items.single(len(series.times))
+    if most_series is not None and len(items) > most_series:
+        raise DataError(f"{where}: expected at most {most_series:,} series, got {len(items):,}")
     parts = reading.read_as(names)
     values, known = np.split(series.values, [series.values.shape[1] - len(parts)], axis=1)
     made = [

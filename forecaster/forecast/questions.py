@@ -128,6 +128,24 @@ class History:
         rows: np.ndarray = np.minimum(lengths, form.past)
         return rows
 
+    def observed(self, place: int) -> "History":
+        """The history of one series up to its last row with a value of the model; nothing is known
+        ahead, neither in its rows nor elsewhere: what is known over the horizon is nan."""
+        items, past = self.items, self.form.past
+        rows = slice(items.bounds[place], items.bounds[place + 1])
+        empty = np.isnan(self.series.values[rows]).all(axis=1)[::-1]
+        drop = int(empty.argmin()) if len(empty) else 0
+        known = self.series.known
+
+        def unknown(which: np.ndarray) -> np.ndarray:
+            assert known is not None
+            newest = items.bounds[which + 1][:, None] - drop + np.arange(-past, 0)
+            before = known[np.maximum(newest, items.bounds[which][:, None])]
+            after = np.full((len(which), self.form.horizon, known.shape[1]), np.nan)
+            return np.concatenate([before, after], axis=1)
+
+        return replace(self, drop=drop, ahead=None if known is None else unknown)
+
     def newest(self, place: int, count: int) -> tuple[pd.DatetimeIndex, np.ndarray]:
         """The stamps (N,) and values (N, C) of the newest rows of a history, `count` at most."""
         series, items = self.series, self.items
@@ -195,11 +213,13 @@ def ask(
     say: Callable[[str], None] = lambda _: None,
     short_history: ShortHistory | None = None,
     most: int | None = None,
+    apart: bool = False,
 ) -> History:
     """Read the arguments of `Predictor.predict`.
 
     `most` limits the number of values between the first and the last stamp. Series of a panel from
-    which no part of the model can forecast are left out and named, unless they are refused.
+    which no part of the model can forecast are left out and named, unless they are refused. If what
+    is known ahead comes `apart`, it is not read, and `History.observed` is to be asked.
     """
     if policy is not None:
         _one_of("policy", policy, get_args(Policy))
@@ -211,7 +231,7 @@ def ask(
     for sentence in found.said:
         say(sentence)
     series = found.series.select(form.columns)
-    ahead, drop = _ahead(future, series, form, policy or "error")
+    ahead, drop = (None, 0) if apart else _ahead(future, series, form, policy or "error")
     items, chosen = series.items or Items.single(len(series.times)), np.arange(1)
     short = short_history or ("refuse" if series.items is None else "drop")
     if series.items is not None:
@@ -304,12 +324,7 @@ def _ahead(
             return found
 
         return following, horizon
-    theirs_reading = replace(
-        reading,
-        targets=names, past_covariates=(), future_covariates=(), static=(), panel=False,
-        policy=policy,
-    )  # fmt: skip
-    beyond = reader.history(as_pandas(future)[0], theirs_reading, where="the future").series
+    beyond = rows_ahead(as_pandas(future)[0], form, policy)
     theirs = beyond.items or Items.single(len(beyond.times))
     places = {name: place for place, name in enumerate(theirs.names)}
 
@@ -328,6 +343,21 @@ def _ahead(
         return np.stack(rows)
 
     return covariates, 0
+
+
+def rows_ahead(
+    future: Frame | str | Path | bytes,
+    form: Form,
+    policy: Policy = "error",
+    most: int | None = None,
+) -> Series:
+    """The covariates known ahead of each series, from a file of their own; nan where missing."""
+    reading = replace(
+        form.reading,
+        targets=form.reading.future_covariates, past_covariates=(), future_covariates=(),
+        static=(), panel=False, policy=policy,
+    )  # fmt: skip
+    return reader.history(future, reading, where="the future", most=most).series
 
 
 def _check_ahead(

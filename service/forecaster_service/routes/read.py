@@ -1,15 +1,23 @@
-"""POST /read: the text of a file in, a series as /predict takes it out."""
+"""POST /read: the text of a file in, a series as /predict takes it out; and what is known ahead.
 
+POST /future writes the rows of covariates known ahead, and POST /read/future reads them filled in.
+"""
+
+from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from fastapi import APIRouter, Query, Request
+import pandas as pd
+from fastapi import APIRouter, Query, Request, Response
 
-from forecaster.base.errors import DataError
+from forecaster.base.errors import DataError, UsageError
 from forecaster.client import input_of
+from forecaster.datasets.items import Items
+from forecaster.datasets.reading import Reading
 from forecaster.forecast import questions
+from forecaster.forecast.future import future_rows
 from forecaster.forecast.notices import ShortHistory
 from forecaster_service.answering import PROBLEMS
 from forecaster_service.body import LARGE
@@ -24,6 +32,13 @@ CSV = "text/csv"
 LONGEST_LINE = 2**18
 """The most bytes of a line."""
 BODY = {"content": {CSV: {"schema": {"type": "string"}}}, "required": True}
+Found = TypeVar("Found")
+Model = Annotated[ModelName | None, Query()]
+Item = Annotated[Name | None, Query(description="The series; by default the first.")]
+Ahead = Annotated[
+    Literal["rows", "apart"],
+    Query(description="Where covariates known ahead are: in rows after the history, or elsewhere."),
+]
 
 router = APIRouter(tags=["forecast"])
 
@@ -41,6 +56,15 @@ class ReadSeries(Answer):
     """What was done with gaps, repeated and unsorted rows, and what else is unusual in the file."""
 
 
+class ReadFuture(Answer):
+    """What is known ahead of one series."""
+
+    start: str
+    """The time of the first row, ISO 8601: the first step of the forecast."""
+    future_covariates: dict[Name, list[float | None]]
+    """As /predict takes them; null where a cell is empty."""
+
+
 @router.post(
     "/read",
     operation_id="read_text",
@@ -50,12 +74,48 @@ class ReadSeries(Answer):
 )
 async def read(
     request: Request,
-    model: Annotated[ModelName | None, Query()] = None,
-    item: Annotated[Name | None, Query(description="The series; by default the first.")] = None,
+    model: Model = None,
+    item: Item = None,
     short_history: Annotated[ShortHistory, Query()] = "refuse",
+    future: Ahead = "rows",
 ) -> ReadSeries:
     """Read a table as the model's own data were read: separators, decimal commas, stamps, columns
-    by their names. The body is its text. The answer is a series for /predict."""
+    by their names. The body is its text. The answer is a series for /predict; with `future=apart`,
+    what is known ahead is null where no row after the history and no calendar gives it."""
+    call = partial(_read, item=item, short=short_history, apart=future == "apart")
+    return ReadSeries.model_validate(await _of_text(request, model, call))
+
+
+@router.post(
+    "/read/future",
+    operation_id="read_future",
+    responses=PROBLEMS,
+    openapi_extra={"requestBody": BODY},
+)
+async def read_filled(request: Request, model: Model = None, item: Item = None) -> ReadFuture:
+    """Read the rows that /future writes, filled in, as /read reads a history."""
+    call = partial(_read_future, item=item)
+    return ReadFuture.model_validate(await _of_text(request, model, call))
+
+
+@router.post(
+    "/future",
+    operation_id="write_future",
+    response_class=Response,
+    responses={**PROBLEMS, 200: {"content": {CSV: {"schema": {"type": "string"}}}}},
+    openapi_extra={"requestBody": BODY},
+)
+async def write(request: Request, model: Model = None) -> Response:
+    """Write the rows of the covariates known ahead of all series, to fill in: a table with a row
+    for each step after the history, which is the body. Filled in is what the rows after the history
+    hold, and what the calendar has always determined."""
+    return Response(await _of_text(request, model, _future), media_type=CSV)
+
+
+async def _of_text(
+    request: Request, model: str | None, call: Callable[[bytes, Served, Settings], Found]
+) -> Found:
+    """What `call` makes of the text in a body, within the limits of all bodies."""
     store = store_of(request)
     served = store.get(model)
     until = request.state.arrived + store.settings.deadline_seconds
@@ -63,33 +123,107 @@ async def read(
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != CSV:
         raise HttpError(415, f"expected the header Content-Type: {CSV}")
     async with store.bodies.read(request, until) as text:
-        call = partial(_read, text, served, store.settings, item, short_history)
-        found: dict[str, Any] = await store.bodies.work(max(len(text), LARGE), until, call)
-    return ReadSeries.model_validate(found)
+        work = partial(_bounded, text, served, store.settings, call)
+        return await store.bodies.work(max(len(text), LARGE), until, work)
 
 
-def _read(
-    text: bytes, served: Served, settings: Settings, item: str | None, short: ShortHistory
-) -> dict[str, Any]:
+def _bounded(
+    text: bytes,
+    served: Served,
+    settings: Settings,
+    call: Callable[[bytes, Served, Settings], Found],
+) -> Found:
     """Raises DataError or UsageError for a text that does not fit the model or the limits."""
     lines = text.replace(b"\r", b"\n").count(b"\n")
     if lines > 2 * settings.max_rows:
         raise DataError(f"expected at most {settings.max_rows:,} rows")
     if max(map(len, text.replace(b"\r", b"\n").split(b"\n"))) > LONGEST_LINE:
         raise DataError(f"expected lines of at most {LONGEST_LINE:,} bytes")
-    form, notes = served.forecaster.form, list[str]()
-    history = questions.ask(
-        form, text, None, (), None, None, "the file", notes.append, short, most=MOST_CELLS
-    )
-    names = [name for name in history.items.names if name]
+    return call(text, served, settings)
+
+
+def _place(items: Items, item: str | None) -> tuple[int, list[str]]:
+    """The place of a series in a file, by default the first, and the names of all."""
+    names = [name for name in items.names if name]
     if item is not None and item not in names:
         raise DataError(f"the file has no series '{item}'; the first is '{(names or [''])[0]}'")
-    place = names.index(item) if item is not None else 0
+    return names.index(item) if item is not None else 0, names
+
+
+def _future(text: bytes, served: Served, settings: Settings) -> str:
+    return _rows(text, served, settings).to_csv(index=False)
+
+
+def _rows(text: bytes, served: Served, settings: Settings) -> pd.DataFrame:
+    return future_rows(
+        served.forecaster.form, text,
+        where="the file", most=MOST_CELLS, most_series=settings.max_series,
+    )  # fmt: skip
+
+
+def _covariates(rows: pd.DataFrame, reading: Reading) -> dict[str, list[float | None]]:
+    """The covariates known ahead in the rows of one series, as /predict takes them."""
+    found: dict[str, list[float | None]] = {}
+    for name in reading.future_covariates:
+        cells, parts = rows[name].tolist(), reading.read_as([name])
+        words = reading.categories.get(name)
+        for place, part in enumerate(parts):
+            values = [cell if words is None else cell == words[place] for cell in cells]
+            found[part] = [
+                None if pd.isna(cell) else float(value)
+                for cell, value in zip(cells, values, strict=True)
+            ]
+    return found
+
+
+def _read_future(
+    text: bytes, served: Served, settings: Settings, item: str | None
+) -> dict[str, Any]:
+    form = served.forecaster.form
+    if not form.reading.future_covariates:
+        raise UsageError("this model takes no covariates known ahead")
+    series = questions.rows_ahead(text, form, most=MOST_CELLS)
+    items = series.items or Items.single(len(series.times))
+    place, _ = _place(items, item if series.items is not None else None)
+    if (count := int(items.lengths[place])) != form.horizon:
+        raise DataError(
+            f"the future: expected {form.horizon} rows, one per step of the model's horizon, got "
+            f"{count}"
+        )
+    cells = series.values[items.bounds[place] : items.bounds[place + 1]].astype(object)
+    cells[cells != cells] = None  # nan
+    return {
+        "start": series.times[items.places[place]].isoformat(),
+        "future_covariates": dict(zip(series.columns, cells.T.tolist(), strict=True)),
+    }
+
+
+def _read(
+    text: bytes,
+    served: Served,
+    settings: Settings,
+    item: str | None,
+    short: ShortHistory,
+    apart: bool,
+) -> dict[str, Any]:
+    form, notes = served.forecaster.form, list[str]()
+    history = questions.ask(
+        form, text, None, (), None, None, "the file", notes.append, short,
+        most=MOST_CELLS, apart=apart,
+    )  # fmt: skip
+    place, names = _place(history.items, item)
+    if apart:
+        history = history.observed(place)
     card = served.card.model_dump()
     known = form.reading.read_as(card["future_covariates"])
-    question = history.question(np.array([place]))
+    series = input_of(history.question(np.array([place])), 0, card, known)
+    if apart and form.reading.future_covariates:
+        rows = _rows(text, served, settings)
+        first = place * form.horizon if form.reading.id else 0
+        own = rows.iloc[first : first + form.horizon]
+        series["future_covariates"] = _covariates(own, form.reading)
     return {
-        "series": input_of(question, 0, card, known),
+        "series": series,
         "items": names[:MOST_ITEMS],
         "rows": int(history.items.lengths[place]) - history.drop,
         "notes": notes,

@@ -1,10 +1,10 @@
 "use strict";
 // Sends a CSV to /read and /predict, and draws the answer. GET /models lists what a model reads and
-// forecasts.
+// forecasts. What is known ahead comes from /future to be filled in, and goes to /read/future.
 
 const $ = (id) => document.getElementById(id);
 const url = (path) => new URL(path, document.baseURI).href;
-const state = { key: "", models: [], card: null, file: null, example: true, shown: null };
+const state = { key: "", models: [], card: null, file: null, example: true, shown: null, future: null, second: null };
 
 class Refused extends Error {}
 
@@ -122,6 +122,11 @@ async function choose(card) {
   $("least").textContent = rowsOf(card.least);
   $("drop-field").hidden = card.least >= card.needs;
   $("drop").checked = $("drop").checked && card.least < card.needs;
+  $("known").hidden = !card.future_covariates.length;
+  $("known-words").textContent = knownWords(card);
+  const numbers = card.future_covariates.filter((name) => !(name in card.reading.categories));
+  $("other").replaceChildren(new Option("nothing", ""), ...numbers.map((name) => new Option(`${name} changed`, `change ${name}`)), new Option("other rows", "rows"));
+  forgetAhead();
   if (state.example) await takeExample();
   else await forecast();
 }
@@ -141,24 +146,116 @@ async function forecast() {
   try {
     const model = nameOf(card);
     const drop = $("drop").checked && { short_history: "drop" };
-    const query = new URLSearchParams({ model, ...($("item").value && { item: $("item").value }), ...drop });
+    const apart = card.future_covariates.length > 0 && { future: "apart" };
+    const query = new URLSearchParams({ model, ...($("item").value && { item: $("item").value }), ...drop, ...apart });
     const { series, items, rows, notes } = await ask(`read?${query}`, state.file || $("csv").value);
     const levels = card.quantile_levels;
     const within = levels.length && levels[0] <= 0.1 && levels[levels.length - 1] >= 0.9;
     const parameters = { prediction_length: $("horizon").valueAsNumber || 0, quantile_levels: within ? [0.1, 0.9] : [], ...drop };
+    const repeated = apart ? await takeAhead(card, series, state.future) : [];
     const body = { inputs: [series], parameters, model };
     const answer = await ask("predict", body);
+    const other = apart ? await otherScenario(card, body) : null;
     if (number !== newest) return; // a newer request is under way
     fill($("item"), items, series.item_id);
     $("item-field").hidden = items.length < 2;
     const skipped = rows - series.target.length;
     const start = parseTime(series.start);
     const stamps = series.target.map((_, i) => later(start, i, card.freq));
-    state.shown = { body, stamps, skipped, notes, answer, prediction: answer.predictions[0], card, item: series.item_id, example: state.example, file: state.file?.name };
+    state.shown = { body, stamps, other, repeated, future: state.future?.name, skipped, notes, answer, prediction: answer.predictions[0], card, item: series.item_id, example: state.example, file: state.file?.name };
     showResult();
     say(`forecast in ${Math.round(answer.timing.queue_ms + answer.timing.inference_ms)} ms`);
   } catch (error) {
     if (number === newest) say("", error.message);
+    if (!(error instanceof Refused)) throw error;
+  }
+}
+
+// ---- What is known ahead.
+
+// Give a series what is known ahead: from a file with rows that were filled in, if there is one. A
+// cell that nobody gave repeats the last season; returns the columns that have such cells.
+async function takeAhead(card, series, file) {
+  if (file) {
+    const query = new URLSearchParams({ model: nameOf(card), ...(series.item_id && { item: series.item_id }) });
+    const { start, future_covariates: given } = await ask(`read/future?${query}`, file);
+    const wanted = later(parseTime(series.start), series.target.length, card.freq);
+    if (parseTime(start) !== wanted) throw new Refused(`The rows of ${file.name} begin at ${isoTime(parseTime(start))}, but the first step after the history is ${isoTime(wanted)}.`);
+    series.future_covariates = given;
+  }
+  const repeated = new Set();
+  for (const [part, cells] of Object.entries(series.future_covariates)) {
+    const before = series.past_covariates[part];
+    const season = seasonOf(card, before);
+    cells.forEach((value, i) => {
+      if (value !== null) return;
+      cells[i] = i < season ? before[before.length - season + i] : cells[i - season];
+      repeated.add(card.future_covariates.find((name) => part === name || part.startsWith(`${name}=`)));
+    });
+  }
+  return [...repeated];
+}
+
+const seasonOf = (card, before) => (card.reading.seasons[0] <= before.length ? card.reading.seasons[0] : 1);
+
+// The forecast of a second scenario, if one is chosen: what differs, in words, its answer, and what
+// is to be said of it alone.
+async function otherScenario(card, first) {
+  const choice = $("other").value, change = $("change").valueAsNumber;
+  if (!choice || (choice === "rows" && !state.second) || (choice !== "rows" && !change)) return null;
+  const body = structuredClone(first), [series] = body.inputs;
+  let name = state.second?.name, repeated = [];
+  if (choice === "rows") {
+    repeated = await takeAhead(card, series, state.second);
+  } else {
+    const column = choice.slice("change ".length);
+    series.future_covariates[column] = series.future_covariates[column].map((value) => value + change);
+    name = `${column} ${change < 0 ? "−" : "+"} ${Math.abs(change)}`;
+  }
+  const answer = await ask("predict", body);
+  return { name, answer, prediction: answer.predictions[0], repeated };
+}
+
+const nameList = (list) => list.map((each) => `'${each}'`).join(", ");
+
+function knownWords(card) {
+  return `The model knows ${nameList(card.future_covariates)} for the ${span(card.horizon, card.freq)} ahead. They may stand in rows after the history, or in a file of their own.`;
+}
+
+// What is said of cells that nobody gave.
+function repeatedWords(card, names) {
+  const { length } = state.shown.body.inputs[0].target;
+  const season = seasonOf(card, { length });
+  return `${nameList(names)} ${names.length === 1 ? "is" : "are"} not given for all of the ${span(card.horizon, card.freq)} ahead: the last ${season === 1 ? "value is" : `${span(season, card.freq)} are`} repeated. Download the rows, fill them in and choose them.`;
+}
+
+// The difference between the two scenarios, for one target.
+function differenceWords(column) {
+  const { card, prediction, other } = state.shown;
+  const differences = prediction[card.forecast].map((row, i) => other.prediction[card.forecast][i][column] - row[column]);
+  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  const average = mean(differences), level = mean(prediction[card.forecast].map((row) => row[column]));
+  const most = differences.reduce((best, value, i) => (Math.abs(value) > Math.abs(differences[best]) ? i : best), 0);
+  const name = prediction.columns[column];
+  if (!differences[most]) return `With ${other.name}, ${name} stays the same.`;
+  const share = level ? ` (${signed((100 * average) / Math.abs(level), 3)} %)` : "";
+  return `With ${other.name}, ${name} is ${short(Math.abs(average), 3)} ${average < 0 ? "lower" : "higher"} on average${share} over the ${span(differences.length, card.freq)} ahead; the largest difference is ${signed(differences[most], 3)}, at ${stamp(ahead(most), card.freq)}.`;
+}
+
+const signed = (value, digits) => `${value < 0 ? "−" : "+"}${short(Math.abs(value), digits)}`;
+
+function forgetAhead() {
+  Object.assign(state, { future: null, second: null });
+  $("future-name").textContent = $("second-name").textContent = "";
+}
+
+// The rows to fill in, as the service writes them.
+async function downloadRows() {
+  try {
+    const text = await ask(`future?${new URLSearchParams({ model: nameOf(state.card) })}`, state.file || $("csv").value, "text/csv");
+    save(text, "future.csv");
+  } catch (error) {
+    say("", error.message);
     if (!(error instanceof Refused)) throw error;
   }
 }
@@ -182,7 +279,7 @@ function wanted(card) {
   const others = [...card.past_covariates, ...card.future_covariates, ...card.static_covariates.map((each) => each.name)];
   return `One row per ${between(card.freq)}, at least ${card.needs} of them, with the columns '${card.time}'` +
     `${card.id_columns.map((each) => `, '${each}'`).join("")}, ${values}${others.length ? `, ${name(others)}` : ""}.` +
-    (card.future_covariates.length ? ` ${name(card.future_covariates)} also for the ${span(card.horizon, card.freq)} ahead: in rows at the end, with no other values.` : "");
+    (card.future_covariates.length ? ` ${name(card.future_covariates)} also for the ${span(card.horizon, card.freq)} ahead: in rows at the end, with no other values, or apart.` : "");
 }
 
 function showCard(card) {
@@ -251,15 +348,22 @@ function showResult() {
   $("column-field").hidden = prediction.columns.length < 2;
   $("whole-field").hidden = body.inputs[0].target.length <= recent(state.shown);
   const cut = skipped ? [`the newest ${card.look_back} of ${card.look_back + skipped} rows were read`] : [];
+  const { other, repeated } = state.shown;
+  const known = new Set(answer.notices.map(({ text }) => text));
+  const also = other ? other.answer.notices.filter(({ text }) => !known.has(text)).map(({ code, text }) => ({ code, text: `With ${other.name}: ${text}` })) : [];
+  const notGiven = [repeated, other?.repeated || []].filter((names) => names.length).map((names) => repeatedWords(card, names));
   $("warnings").replaceChildren(...[...cut, ...notes].map((text) => make("li", {}, sentence(text))),
-    ...answer.notices.map(({ code, text }) => make("li", { class: REMARKS.has(code) ? "remark" : "done" }, sentence(text))));
+    ...notGiven.map((text) => make("li", { class: "remark" }, text)),
+    ...[...answer.notices, ...also].map(({ code, text }) => make("li", { class: REMARKS.has(code) ? "remark" : "done" }, sentence(text))));
+  $("legend-other").textContent = other ? `with ${other.name}` : "";
+  $("difference").hidden = !other;
   $("legend-forecast").textContent = `forecast (${card.forecast})`;
   $("legend-band").hidden = !prediction.quantiles;
   $("values").textContent = valuesCsv("\n");
   $("curl").textContent = `curl -s ${url("predict")}${state.key && ' -H "Authorization: Bearer $FORECASTER_API_KEY"'} -H 'Content-Type: application/json' -d @- <<'JSON'\n${JSON.stringify(body)}\nJSON`;
   const name = JSON.stringify(file || "history.csv");
   const { prediction_length: steps, quantile_levels: levels, short_history: drop } = body.parameters;
-  const options = [`horizon=${steps}`, ...(levels.length ? [`levels=(${levels.join(", ")})`] : []), ...(drop ? [`short_history="${drop}"`] : []), ...(state.models.length > 1 ? [`model=${JSON.stringify(nameOf(card))}`] : [])];
+  const options = [`horizon=${steps}`, ...(levels.length ? [`levels=(${levels.join(", ")})`] : []), ...(drop ? [`short_history="${drop}"`] : []), ...(state.shown.future || repeated.length ? [`future=${JSON.stringify(state.shown.future || "future.csv")}`] : []), ...(state.models.length > 1 ? [`model=${JSON.stringify(nameOf(card))}`] : [])];
   $("python").textContent = [
     ...(state.key ? ["import os"] : []),
     "from forecaster.client import Client",
@@ -273,11 +377,12 @@ function showResult() {
 }
 
 function valuesCsv(newline) {
-  const { prediction, card } = state.shown;
+  const { prediction, card, other } = state.shown;
   const quantiles = Object.entries(prediction.quantiles || {});
-  const fields = [card.time, ...prediction.columns.flatMap((name) => [name, ...quantiles.map(([level]) => `${name} ${level}`)])];
+  const second = (name) => (other ? [`${name} with ${other.name}`] : []);
+  const fields = [card.time, ...prediction.columns.flatMap((name) => [name, ...quantiles.map(([level]) => `${name} ${level}`), ...second(name)])];
   const data = prediction[card.forecast].map((row, i) => [stamp(ahead(i), card.freq),
-    ...row.flatMap((value, j) => [value, ...quantiles.map(([, values]) => values[i][j])])]);
+    ...row.flatMap((value, j) => [value, ...quantiles.map(([, values]) => values[i][j]), ...(other ? [other.prediction[card.forecast][i][j]] : [])])]);
   return [fields, ...data].map((row) => row.map(cell).join(",")).join(newline);
 }
 
@@ -288,10 +393,11 @@ const cell = (value) => (/[",\r\n]/.test(value ?? "") ? `"${value.replaceAll('"'
 function download() {
   const { example, file, item } = state.shown;
   const stem = example ? "example" : (file || "history").replace(/\.[^.]*$/, "");
-  const link = make("a", {
-    href: URL.createObjectURL(new Blob([`${valuesCsv("\r\n")}\r\n`], { type: "text/csv" })),
-    download: [stem, item, "forecast"].filter(Boolean).join("-").replace(/[^\p{L}\p{N}._-]+/gu, "-") + ".csv",
-  });
+  save(`${valuesCsv("\r\n")}\r\n`, [stem, item, "forecast"].filter(Boolean).join("-").replace(/[^\p{L}\p{N}._-]+/gu, "-") + ".csv");
+}
+
+function save(text, name) {
+  const link = make("a", { href: URL.createObjectURL(new Blob([text], { type: "text/csv" })), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
@@ -323,13 +429,13 @@ const chosen = () => Math.max(0, state.shown.prediction.columns.indexOf($("colum
 const recent = ({ card, body }) => Math.max(12, 2 * card.reading.seasons[0], 3 * body.parameters.prediction_length);
 
 function points(column) {
-  const { body, stamps, prediction, card } = state.shown;
+  const { body, stamps, prediction, card, other } = state.shown;
   const [series] = body.inputs;
   const place = series.columns.indexOf(prediction.columns[column]);
   const quantiles = prediction.quantiles || {};
   const history = series.target.map((row, i) => ({ time: stamps[i], value: row[place], kind: "history" })).slice($("whole").checked ? 0 : -recent(state.shown));
   const forecast = prediction[card.forecast].map((row, i) => ({
-    time: ahead(i), value: row[column], kind: "forecast",
+    time: ahead(i), value: row[column], kind: "forecast", other: other?.prediction[card.forecast][i][column],
     low: quantiles["0.1"]?.[i][column], high: quantiles["0.9"]?.[i][column],
   }));
   const names = [prediction.item_id, ...(card.wide ? [] : [prediction.columns[column]])];
@@ -338,8 +444,8 @@ function points(column) {
 
 function rangeOf(all) {
   let low = Infinity, high = -Infinity;
-  for (const { value, low: under, high: over } of all) {
-    for (const each of [value, under, over]) {
+  for (const { value, other, low: under, high: over } of all) {
+    for (const each of [value, other, under, over]) {
       if (each !== null && each !== undefined) [low, high] = [Math.min(low, each), Math.max(high, each)];
     }
   }
@@ -368,7 +474,18 @@ function curves(history, forecast, x, y) {
   const from = last === null ? "" : `${spot(history.length - 1, last)}L`;
   parts.push(make("path", { class: "line history", d: path }));
   parts.push(make("path", { class: "line forecast", d: `M${from}${forecast.map(({ value }, i) => spot(history.length + i, value)).join("L")}` }));
+  if (forecast[0].other !== undefined) parts.push(make("path", { class: "line other", d: `M${from}${forecast.map(({ other }, i) => spot(history.length + i, other)).join("L")}` }));
   return parts;
+}
+
+// The labels of some times below a chart: as short as they can be and still differ.
+function timeLabels(times) {
+  const full = times.map((time) => new Date(Math.floor(time)).toISOString().replace("T", " "));
+  const whole = full.every((text) => text.slice(11, 16) === "00:00");
+  const forms = [[0, 10], [5, 16], [5, 19], [11, 23]].slice(whole || times[times.length - 1] - times[0] > 60 * DAY ? 0 : 1);
+  const labels = forms.map((form) => full.map((text) => text.slice(...form)));
+  const best = labels.find((each) => new Set(each).size === each.length) || labels[labels.length - 1];
+  return best.map((label, i) => (best.indexOf(label) === i ? label : "")); // of microseconds, some are left out
 }
 
 const SMALL = 24; // the most small charts of targets
@@ -415,13 +532,9 @@ function draw() {
     make("line", { class: "grid", x1: left, x2: right, y1: y(tick), y2: y(tick) }),
     make("text", { class: "end", x: left - 6, y: y(tick) + 4 }, labels[i]),
   ]);
-  const days = all[all.length - 1].time - all[0].time > 3 * DAY;
-  const text = (i) => (days ? isoTime(all[i].time).slice(0, 10) : isoTime(all[i].time).slice(5));
   const marks = Math.min(all.length, Math.max(1, Math.floor((right - left) / 110)));
-  for (let k = 0; k < marks; k += 1) {
-    const i = Math.round(((all.length - 1) * (k + 0.5)) / marks);
-    parts.push(make("text", { class: "middle", x: x(i), y: height - 6 }, text(i)));
-  }
+  const marked = Array.from({ length: marks }, (_, k) => Math.round(((all.length - 1) * (k + 0.5)) / marks));
+  timeLabels(marked.map((i) => all[i].time)).forEach((label, k) => parts.push(make("text", { class: "middle", x: x(marked[k]), y: height - 6 }, label)));
   parts.push(...curves(history, forecast, x, y),
     make("line", { class: "now", x1: x(history.length - 0.5), x2: x(history.length - 0.5), y1: top, y2: bottom }));
   const cursor = make("g", { id: "cursor" });
@@ -430,14 +543,15 @@ function draw() {
   chart.setAttribute("aria-label", `${what}first ${short(forecast[0].value)}, last ${short(forecast[forecast.length - 1].value)}. Use the arrow keys to read the values.`);
   chart.replaceChildren(...parts, cursor);
   $("readout").textContent = name;
+  $("difference").textContent = state.shown.other ? differenceWords(chosen()) : "";
   const target = state.shown.prediction.columns[chosen()];
   const known = bandOf(state.shown.card);
   $("legend-band").textContent = known ? bandWords(known, target) : "80 % band; its coverage was not measured";
   [...$("targets").children].forEach((button, column) => button.setAttribute("aria-pressed", column === chosen()));
   state.cursor = { at: history.length, show: (i) => {
     state.cursor.at = Math.min(all.length - 1, Math.max(0, i));
-    const { time, value, kind, low: under, high: over } = all[state.cursor.at];
-    const band = under === undefined ? "" : ` (${short(under)} to ${short(over)})`;
+    const { time, value, kind, other, low: under, high: over } = all[state.cursor.at];
+    const band = (under === undefined ? "" : ` (${short(under)} to ${short(over)})`) + (other === undefined ? "" : `; with ${state.shown.other.name} ${short(other)}`);
     $("readout").textContent = `${name}, ${stamp(time, state.shown.card.freq)}: ${kind} ${value === null ? "missing" : short(value)}${band}`;
     const across = x(state.cursor.at);
     cursor.replaceChildren(make("line", { class: "cursor", x1: across, x2: across, y1: top, y2: bottom }),
@@ -445,7 +559,7 @@ function draw() {
   }, near: (across) => Math.round(((across - left) / (right - left)) * (all.length - 1)) };
 }
 
-const short = (value) => String(Number(value.toPrecision(5)));
+const short = (value, digits = 5) => String(Number(value.toPrecision(digits)));
 
 // ---- What the user does.
 
@@ -457,6 +571,7 @@ function set(text, file = null, example = false) {
   $("csv").placeholder = file && !text ? `${file.name}, ${(file.size / 1e6).toFixed(1)} MB` : "";
   $("item").replaceChildren();
   Object.assign(state, { file, example });
+  forgetAhead();
   labelCsv();
 }
 
@@ -492,10 +607,28 @@ function listen() {
   $("example").addEventListener("click", () => takeExample().catch((error) => say("", error.message)));
   $("csv").addEventListener("input", () => {
     Object.assign(state, { file: null, example: false });
+    forgetAhead();
     $("item").replaceChildren();
     labelCsv();
   });
   $("download").addEventListener("click", download);
+  $("rows").addEventListener("click", downloadRows);
+  for (const id of ["future", "second"]) {
+    $(id).addEventListener("change", ({ target }) => {
+      if (target.files[0]) {
+        state[id] = target.files[0];
+        $(`${id}-name`).textContent = target.files[0].name;
+        forecast();
+      }
+      target.value = "";
+    });
+  }
+  $("other").addEventListener("change", ({ target }) => {
+    $("change-field").hidden = !target.value.startsWith("change ");
+    $("second-field").hidden = $("second-name").hidden = target.value !== "rows";
+    forecast();
+  });
+  $("change").addEventListener("change", forecast);
   $("csv").addEventListener("paste", () => setTimeout(forecast));
   for (const id of ["csv", "horizon", "item", "drop"]) $(id).addEventListener("change", forecast);
   $("forecast").addEventListener("click", forecast);

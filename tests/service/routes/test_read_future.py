@@ -1,0 +1,117 @@
+"""What is known ahead: the rows to fill in, and what was filled in; and all forms of stamps."""
+
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from fastapi.testclient import TestClient
+
+from forecaster.forecast.future import future_rows
+from forecaster.forecast.predictor import Predictor
+from tests.service.routes.test_read import CSV, posted
+from tests.service.toy import HORIZON, KINDS, PAST, make_bundle, refused, start
+from tests.test_client import history
+
+KNOWN = ("ahead", "words", "all")
+
+
+def texts_of(frame: pd.DataFrame, ids: tuple[str, ...]) -> tuple[str, str]:
+    """A history with the rows of the future, and without them."""
+    past = frame.drop((frame.groupby(list(ids)) if ids else frame).tail(HORIZON).index)
+    return frame.to_csv(index=False), past.to_csv(index=False)
+
+
+def sent(client: TestClient, path: str, text: str, **query: str) -> Any:
+    answer = client.post(path, content=text.encode(), headers=CSV, params=query)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+@pytest.mark.parametrize("kind", KNOWN)
+def test_the_rows_are_those_of_the_command_and_are_read_back(kind: str, tmp_path: Path) -> None:
+    """A history with rows ahead gives them filled, one without them gives them empty."""
+    bundle = make_bundle(tmp_path, model="tokens", **KINDS[kind])
+    schema, form = bundle.schema, Predictor(bundle).form
+    whole, past = texts_of(history(bundle), schema.id)
+    with start(model=str(tmp_path)) as client:
+        expected = future_rows(form, whole.encode())
+        found = sent(client, "/future", whole).text
+        assert found == expected.to_csv(index=False)
+        item = {"item": schema.items[1]} if schema.items else {}
+        known = posted(client, whole, **item)["series"]
+        apart = posted(client, past, future="apart", **item)["series"]
+        cells = sent(client, "/read/future", found, **item).json()
+        assert cells["future_covariates"] == known["future_covariates"]
+        assert posted(client, whole, future="apart", **item)["series"] == known
+        assert {**apart, "future_covariates": known["future_covariates"]} == known
+        assert apart["future_covariates"].keys() == known["future_covariates"].keys()
+        assert all(values == [None] * HORIZON for values in apart["future_covariates"].values())
+        begin = pd.Timestamp(known["start"]) + PAST * pd.Timedelta(hours=1)
+        assert pd.Timestamp(cells["start"]) == begin
+        empty = sent(client, "/future", past).text
+        names = list(schema.reading.future_covariates)
+        assert pd.read_csv(StringIO(empty))[names].isna().all(axis=None)
+        assert (
+            "no value at all: fill it in"
+            in refused(client, empty.encode(), 422, "/read/future", **CSV)["detail"]
+        )
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path, client: TestClient) -> None:
+    plain = b"time,load,wind\n2026-01-01,1,2\n"
+    for path in ("/future", "/read/future"):
+        assert "no covariates known ahead" in refused(client, plain, 422, path, **CSV)["detail"]
+        refused(client, plain, 415, path, **{"Content-Type": "text/plain"})
+    bundle = make_bundle(tmp_path, model="tokens", **KINDS["all"])
+    whole = history(bundle).to_csv(index=False)
+    with start(model=str(tmp_path), max_series=2) as few:
+        assert (
+            "at most 2 series, got 3"
+            in refused(few, whole.encode(), 422, "/future", **CSV)["detail"]
+        )
+        rows = future_rows(Predictor(bundle).form, whole.encode())
+        short = rows.groupby("town").head(2).to_csv(index=False)
+        assert (
+            f"expected {HORIZON} rows"
+            in refused(few, short.encode(), 422, "/read/future", **CSV)["detail"]
+        )
+
+
+FORMS: dict[str, tuple[str, Callable[[pd.Timestamp], str]]] = {
+    "Jan 2016": ("MS", lambda time: f"{time:%b %Y}"),
+    "January 2016": ("MS", lambda time: f"{time:%B %Y}"),
+    "Jan-16": ("MS", lambda time: f"{time:%b-%y}"),
+    "2016-Jan": ("MS", lambda time: f"{time:%Y-%b}"),
+    "2016M01": ("MS", lambda time: f"{time:%YM%m}"),
+    "2016-01": ("MS", lambda time: f"{time:%Y-%m}"),
+    "1998Q4": ("QS", lambda time: f"{time.year}Q{time.quarter}"),
+    "Q4 1998": ("QS", lambda time: f"Q{time.quarter} {time.year}"),
+    "31 Jan 2016": ("D", lambda time: f"{time:%d %b %Y}"),
+    "January 31, 2016": ("D", lambda time: f"{time:%B %d, %Y}"),
+    "31.01.2016": ("D", lambda time: f"{time:%d.%m.%Y}"),
+    "16-01-31": ("D", lambda time: f"{time:%y-%m-%d}"),
+    "20160131": ("D", lambda time: f"{time:%Y%m%d}"),
+    "1/31/16 1:00 PM": ("h", lambda time: f"{time:%m/%d/%y %I:%M %p}"),
+    "2016": ("YS", lambda time: f"{time:%Y}"),
+}
+"""How people write stamps, and the time step of such a file."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_of_training_is_taken_however_its_stamps_are_written(
+    form: str, tmp_path: Path
+) -> None:
+    freq, write = FORMS[form]
+    bundle = make_bundle(tmp_path, columns=("load",), freq=freq)
+    times = pd.date_range("1988-01-01", periods=PAST + 40, freq=freq)
+    values = np.arange(len(times)) % 7 + 0.5
+    frame = pd.DataFrame({"time": [write(time) for time in times], "load": values})
+    with start(model=str(bundle and tmp_path)) as client:
+        for separator in ",;":
+            series = posted(client, frame.to_csv(index=False, sep=separator))["series"]
+            assert series["start"] == times[-PAST].isoformat()
+            assert series["target"] == [[value] for value in values[-PAST:]]

@@ -1,0 +1,134 @@
+"""What the page makes of inputs known ahead, and the times on its axis, in a real browser."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from forecaster.forecast.predictor import Predictor, keep
+from tests.browser import FAILED, SHOWN, Tab, complaints, quiet, wants_chromium
+from tests.service.processes import until
+from tests.service.test_page import pick, values
+from tests.service.toy import HORIZON, KINDS, PAST, make_bundle
+from tests.test_client import history, serving
+
+pytestmark = [pytest.mark.slow, wants_chromium]
+
+
+def choose(tab: Tab, field: str, file: Path) -> None:
+    """Choose a file in a field, once the page shows nothing."""
+    tab.run("document.querySelector('#status').textContent = ''")
+    root = tab.call("DOM.getDocument")["root"]["nodeId"]
+    node = tab.call("DOM.querySelector", nodeId=root, selector=field)["nodeId"]
+    tab.call("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
+
+
+@pytest.mark.parametrize("width", [1280, 375])
+def test_rows_ahead_are_downloaded_filled_in_and_compared(
+    tab: Tab, tmp_path: Path, width: int
+) -> None:
+    bundle = make_bundle(tmp_path / "model", model="tokens", **KINDS["ahead"])
+    torch.manual_seed(1)
+    weights = {  # before training, they are zero where it reads covariates
+        name: torch.randn(value.shape) if value.is_floating_point() and not value.any() else value
+        for name, value in bundle.weights.items()
+    }
+    keep(replace(bundle, weights=weights), tmp_path / "model")
+    predictor, frame = Predictor.load(tmp_path / "model", "cpu"), history(bundle)
+    past = frame[:-HORIZON]
+    past.to_csv(tmp_path / "mine.csv", index=False)
+    with serving(tmp_path / "model") as url:
+        with quiet(tab):
+            tab.open(url, width)
+            tab.choose(tmp_path / "mine.csv")
+            tab.wait(SHOWN)
+            assert "'holiday', 'target' are not given" in tab.text("#warnings")
+            assert "the last 24 hours are repeated" in tab.text("#warnings")
+            names = list(bundle.schema.reading.future_covariates)
+            repeated = past[names].tail(24).head(HORIZON).reset_index(drop=True)
+            rows = predictor.make_future(past).assign(**repeated)
+            expected = predictor.predict(past, future=rows)["load"]
+            np.testing.assert_allclose(values(tab)["load"], expected, rtol=1e-5)
+
+            tab.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+            tab.run("document.querySelector('#rows').click()")
+            file = tmp_path / "future.csv"
+            until(file.exists)
+            filled = pd.read_csv(file)
+            assert list(filled) == ["time", *names]
+            assert filled[names].isna().all(axis=None)
+            rows = filled.assign(**frame.tail(HORIZON).reset_index(drop=True)[names])
+            rows.to_csv(file, index=False)
+            choose(tab, "#future", file)
+            tab.wait(SHOWN)
+            first = predictor.predict(past, future=rows)["load"]
+            np.testing.assert_allclose(values(tab)["load"], first, rtol=1e-5)
+            assert 'future="future.csv"' in tab.text("#python")
+
+            pick(tab, "#other", "value = 'change target'")
+            tab.wait(SHOWN)
+            pick(tab, "#change", "value = -2.5")
+            tab.wait(SHOWN)
+            rows["target"] -= 2.5
+            second = predictor.predict(past, future=rows)["load"]
+            found = values(tab)["load with target − 2.5"]
+            np.testing.assert_allclose(found, second, rtol=1e-5)
+            mean = (second - first).mean()
+            told = f"load is {abs(mean):.3g} {'lower' if mean < 0 else 'higher'} on average"
+            assert tab.text("#difference").startswith(f"With target − 2.5, {told}")
+            assert tab.run("document.querySelectorAll('#chart path.line.other').length") == 1
+            assert complaints(tab) == []
+            assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+
+            rows.to_csv(tmp_path / "cold.csv", index=False)
+            pick(tab, "#other", "value = 'rows'")
+            tab.wait(SHOWN)
+            choose(tab, "#second", tmp_path / "cold.csv")
+            tab.wait(SHOWN)
+            np.testing.assert_allclose(values(tab)["load with cold.csv"], second, rtol=1e-5)
+        late = rows.assign(time=pd.to_datetime(rows["time"]) + pd.Timedelta(hours=1))
+        late.to_csv(tmp_path / "late.csv", index=False)
+        choose(tab, "#future", tmp_path / "late.csv")
+        tab.wait(FAILED)
+        assert tab.text("#error").startswith("The rows of late.csv begin at 2026-")
+
+
+@pytest.mark.parametrize("freq", ["ms", "s", "15min", "h", "D", "MS", "YS"])
+def test_times_on_the_axis_differ(tab: Tab, tmp_path: Path, freq: str) -> None:
+    make_bundle(tmp_path, freq=freq)
+    labels = "[...document.querySelectorAll('#chart text.middle')].map((e) => e.textContent)"
+    with serving(tmp_path) as url, quiet(tab):
+        tab.open(url)
+        found = tab.run(labels)
+        assert len(found) > 5
+        assert len(set(found)) == len(found)
+        assert all(found)
+        lengths = {"ms": 12, "s": 14, "15min": 11, "h": 11}
+        assert {len(label) for label in found} == {lengths.get(freq, 10)}
+        tab.open(url, 375)
+        assert len(set(tab.run(labels))) > 1
+
+
+def test_of_a_panel_the_rows_of_each_series_are_taken(tab: Tab, tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "model", model="tokens", **KINDS["all"])
+    frame = history(bundle)
+    expected = Predictor.load(tmp_path / "model", "cpu").predict(frame)
+    there = ~frame.index.isin(frame.groupby("town").tail(HORIZON).index)
+    assert len(frame[there]) == 3 * (PAST + 5)
+    rows = frame.loc[~there, ["town", "time", *bundle.schema.reading.future_covariates]]
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    with serving(tmp_path / "model") as url, quiet(tab):
+        tab.open(url)
+        tab.paste(frame[there].to_csv(index=False))
+        tab.wait(SHOWN)
+        choose(tab, "#future", tmp_path / "rows.csv")
+        tab.wait(SHOWN)
+        for place in (1, 0):
+            pick(tab, "#item", f"selectedIndex = {place}")
+            tab.wait(SHOWN)
+            item = tab.run("document.querySelector('#item').value")
+            wanted = expected.loc[expected["town"] == item, "load"]
+            np.testing.assert_allclose(values(tab)["load"], wanted, rtol=1e-5)
