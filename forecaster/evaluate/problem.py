@@ -38,7 +38,7 @@ MOST = 100_000
 spaced ones are taken."""
 ITEMS = 1000
 """The number of a panel's series that are scaled at once."""
-WORSE = 1.02
+WORSE = 1.04
 """The effects of covariates are used if the best closed form is at most this much worse for it."""
 FRAME = "./frame"
 """The name of data that come from a frame in Python, not from a file."""
