@@ -102,7 +102,7 @@ def test_shops(tmp_path: Path) -> None:
 
 def test_load(tmp_path: Path) -> None:
     load(tmp_path / "load.csv")
-    said, ahead, _ = walk(
+    said, ahead, line = walk(
         'forecaster train --data load.csv --target "Last MW" --future-covariates Temperatur '
         "--horizon 24 --epochs 1 --no-register", tmp_path, filled="12"
     )  # fmt: skip
@@ -112,6 +112,9 @@ def test_load(tmp_path: Path) -> None:
     assert -9 < float(effect[1]) < -7
     assert len(ahead) == 24
     sensible(ahead, "Last MW")
+    model = re.search(r"--model (\S+)", line)
+    assert model
+    run(f"forecaster export --model {model[1]} --output exported", tmp_path)  # or it differs
 
 
 def test_months(tmp_path: Path) -> None:

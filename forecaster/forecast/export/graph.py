@@ -40,14 +40,15 @@ class ExportedModule(nn.Module):
 
     mean: Tensor
     std: Tensor
-    places: Tensor
+    onto: Tensor
 
     def __init__(self, forecaster: Predictor) -> None:
         super().__init__()
         bundle, schema = forecaster.bundle, forecaster.schema
         self.model, self.past = forecaster.model, bundle.past
         self.targets = list(schema.target_positions)
-        self.register_buffer("places", torch.tensor(self.targets))
+        onto = torch.eye(len(schema.columns), dtype=torch.float64)[self.targets]
+        self.register_buffer("onto", onto)  # targets as columns
         if not schema.items:
             self.register_buffer("mean", torch.from_numpy(schema.scaler.mean)[None, None])
             self.register_buffer("std", torch.from_numpy(schema.scaler.std)[None, None])
@@ -73,7 +74,7 @@ class ExportedModule(nn.Module):
         if self.effects is not None:
             moved = self.effects(known)
             moved, before = moved[:, self.past :], moved[:, : self.past]
-            past = past.index_add(2, self.places, before, alpha=-1)
+            past = past - before @ self.onto
         past = past.float().masked_fill(~observed, 0.0)
         ahead = known[:, self.past :]
         paths = self.model.quantiles(past, known[:, : self.past], ahead, observed).double()
