@@ -9,7 +9,7 @@ underscores, of its file. Classes and functions are imported when they are first
 that listing the names does not import torch.
 """
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ ATTENTIONS: "MutableMapping[str, type[Attention]]" = LazyTable(
 )  # fmt: skip
 """The module of each mechanism by its name: the one class of its file that is an `Attention`."""
 
-CATALOGUE: "Mapping[str, type[Attention]]" = Catalogue(ATTENTIONS)
+CATALOGUE = Catalogue(ATTENTIONS)
 """`ATTENTIONS` and the mechanisms of other installed packages: the values of --attn."""
 
 CONTROLS = ("static", "mean", "none")

@@ -12,9 +12,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forecaster.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from forecaster.attention.base import Attention
 
 GROUP = "forecaster.attentions"
 
@@ -58,23 +61,23 @@ class LazyTable(UserDict[str, Any]):
         return self.data[name]
 
 
-class Catalogue(Mapping[str, Any]):
+class Catalogue(Mapping[str, "type[Attention]"]):
     """Our table, then the classes that other packages offer, which are imported when read.
 
     An entry point cannot replace a name of the table. Within `allowing`, only the names that it
     lists are imported from other packages; others raise UsageError.
     """
 
-    def __init__(self, table: Mapping[str, Any]) -> None:
+    def __init__(self, table: "Mapping[str, type[Attention]]") -> None:
         self.table = table
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> "type[Attention]":
         if name in self.table:
             return self.table[name]
         from forecaster.attention.base import Attention
 
         entry = self._offered()[name]
-        package = entry.dist.name if entry.dist else entry.value
+        package = self.plug_ins()[name]
         if not allowed(name):
             raise UsageError(
                 f"attention '{name}' is offered by the package {package}, which may not be loaded "
@@ -96,7 +99,15 @@ class Catalogue(Mapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         yield from self.table
-        yield from (name for name in self._offered() if name not in self.table)
+        yield from self.plug_ins()
+
+    def plug_ins(self) -> dict[str, str]:
+        """The packages of the mechanisms that are not ours, by the names of these."""
+        return {
+            name: entry.dist.name if entry.dist else entry.value
+            for name, entry in self._offered().items()
+            if name not in self.table
+        }
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

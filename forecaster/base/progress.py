@@ -14,6 +14,14 @@ Say = Callable[[str], None]
 """Takes a sentence for the waiting user."""
 
 
+def time_left(seconds: float) -> str:
+    """What is left of long work: "1 min 39 s left at most"."""
+    whole = max(1, round(seconds))
+    parts = (whole // 3600, "h"), (whole % 3600 // 60, "min"), (whole % 60, "s")
+    words = [f"{count} {unit}" for count, unit in parts if count]
+    return f"{' '.join(words[:2])} left at most"
+
+
 class Bar:
     """A progress bar on a terminal's stderr or in a notebook, removed when it is closed.
 

@@ -39,8 +39,9 @@ def attentions(
 
     cost: time of one layer; D is the width of the model, L and S the lengths of queries and keys.
     causal: what the masked form guarantees. cross: whether it can attend to another series. random:
-    what is drawn. export: whether `forecaster export` can write it at all lengths. With a name:
-    also the paper, the formula, and the options that --set attn.NAME=VALUE takes.
+    what is drawn. export: whether `forecaster export` can write it at all lengths. year:
+    of the paper, or a control in comparisons, or a plug-in of another package. With a name: also
+    the paper, the formula, and the options that --set attn.NAME=VALUE takes.
 
     Example: forecaster attentions prob
     """
@@ -179,7 +180,7 @@ def _facts(name: str) -> dict[str, Any]:
     """The facts about an attention, in the order in which they are shown."""
     import inspect
 
-    from forecaster.attention import CATALOGUE
+    from forecaster.attention import CATALOGUE, CONTROLS
     from forecaster.attention.base import SelfAttention
     from forecaster.base.names import option_model
 
@@ -187,8 +188,11 @@ def _facts(name: str) -> dict[str, Any]:
     text = inspect.getdoc(sys.modules[kind.__module__]) or inspect.getdoc(kind) or ""
     about = asdict(kind.about)
     fields = option_model(kind, name).model_fields
+    package = CATALOGUE.plug_ins().get(name)
+    own = "control" if name in CONTROLS else ""
     return {
         "name": name,
+        "kind": f"plug-in of {package}" if package else own,
         "about": text.split("\n")[0].rstrip("."),
         **about,
         "cross": not issubclass(kind, SelfAttention),
@@ -203,7 +207,8 @@ def _show_attentions(facts: list[dict[str, Any]]) -> None:
     """Print a line in columns for each type."""
     head = ("name", "year", "cost", "causal", "cross", "random", "export")
     words = {None: "–", True: "yes", False: "no"}
-    rows = [head, *([words.get(fact[key], str(fact[key])) for key in head] for fact in facts)]
+    listed = [{**fact, "year": fact["kind"].partition(" ")[0] or fact["year"]} for fact in facts]
+    rows = [head, *([words.get(fact[key], str(fact[key])) for key in head] for fact in listed)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for cells in rows:
         line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
@@ -212,6 +217,8 @@ def _show_attentions(facts: list[dict[str, Any]]) -> None:
 
 def _show_attention(fact: dict[str, Any]) -> None:
     print(f"{fact['text']}\n")
+    if fact["kind"]:
+        row("kind", fact["kind"])
     if fact["year"] is not None:
         row("paper", f"{fact['paper']}, {fact['year']}")
     for key in ("cost", "causal", "random"):

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError
+from forecaster.base.names import did_you_mean
 from forecaster.datasets.items import Items
 
 
@@ -95,8 +96,10 @@ def missing_columns(
     where: str, missing: Sequence[str], expected: Sequence[str], got: Sequence[Any]
 ) -> str:
     """The message about columns that a table does not have."""
+    free = [str(name) for name in got if name not in expected]
+    hints = dict.fromkeys(did_you_mean(str(name), free) for name in missing)
     return (
-        f"{where}: column{'s' * (len(missing) > 1)} {quoted(missing)} not found. "
+        f"{where}: column{'s' * (len(missing) > 1)} {quoted(missing)} not found.{''.join(hints)} "
         f"Expected {quoted(expected)}; got {quoted(got)}."
     )
 

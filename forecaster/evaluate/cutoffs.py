@@ -297,4 +297,4 @@ def text(report: Cutoffs) -> str:
 
 
 def _cell(value: float | None) -> str:
-    return f"{'–' if value is None else f'{value:.4f}':>9}"
+    return f" {'–' if value is None else f'{value:.4f}':>8}"

@@ -121,6 +121,7 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
             *_intervals(runs),
             *_effects(runs),
             Section("columns", "Figures by column", tables=[_columns(run) for run in runs]),
+            *_series(runs),
             Section("steps", "Error by horizon step", charts=[_steps(group) for group in together]),
             Section(
                 "forecasts",
@@ -206,6 +207,20 @@ def _columns(run: Judged) -> Table:
         found.append(replace(own, key=f"coverage_{share}"))
     rows = tables.cells(found, tables.columns(run.test, share))
     return Table([column.head for column in found], rows, run.name)
+
+
+def _series(runs: Sequence[Judged]) -> Iterator[Section]:
+    """The errors by series, the worst first, of the runs that have several."""
+    found = {run.name: tables.series(run.test) for run in runs}
+    told = [
+        Table(
+            [column.head for column in heads], tables.cells(heads, rows), f"{name} {more}".strip()
+        )
+        for name, (heads, rows, more) in found.items()
+        if rows
+    ]
+    if told:
+        yield Section("series", "Errors by series, the worst first", tables=told)
 
 
 def _pairs(groups: Sequence[Sequence[Judged]]) -> Iterator[Table]:

@@ -55,9 +55,9 @@ def _number(form: str, zero: bool = True) -> Callable[[Cell], str]:
     return lambda value: form.format(value) if value or (zero and value is not None) else ""
 
 
-PART, CHOSEN, COLUMN, BAND = WORDS = (
+PART, CHOSEN, COLUMN, BAND, SERIES = WORDS = (
     TableColumn("part", "part"), TableColumn("chosen", "chosen"), TableColumn("column", "column"),
-    TableColumn("name", "intervals"),
+    TableColumn("name", "intervals"), TableColumn("series", "series"),
 )  # fmt: skip
 WEIGHT = TableColumn("weight", "weight", _number("{:.1%}", zero=False))
 VALIDATION = TableColumn("validation_mse", "validation MSE", _number("{:.4f}"))
@@ -149,6 +149,21 @@ def columns(test: Backtest, share: str = percent(SHARES[0])) -> list[Row]:
     ]
 
 
+WORST = 10
+"""The most series that the terminal and the report list."""
+
+
+def series(test: Backtest) -> tuple[list[TableColumn], list[Row], str]:
+    """The errors of the series of a panel, the worst first, and how many more there are."""
+    found = [SERIES, *(of_metric(each) for each in shown(ErrorMetric) if "item" in each.by)]
+    if test.items is None or len(test.items.errors) < 2:
+        return found, [], ""
+    known = sorted(test.items.errors.items(), key=lambda each: -float(each[1]["mse"] or 0.0))
+    rows: list[Row] = [{"series": name, **own.measured} for name, own in known[:WORST]]
+    more = test.items.tested - len(rows)
+    return found, rows, f"and {more:,} more series with smaller errors" if more else ""
+
+
 def steps(test: Backtest, share: str = percent(SHARES[0])) -> list[Row]:
     """The same for each step of the horizon."""
     band = test.band(share)
@@ -188,6 +203,7 @@ def text(test: Backtest, whole: bool = True) -> str:
         others = [row for row in others if row["part"] in kept]
     errors = [*map(of_metric, shown(ErrorMetric, "terminal"))]
     own = [*map(of_metric, shown(ErrorMetric, "columns"))]
+    by_series, worst, more = series(test)
     return "\n".join([
         *[test.headline] * bool(test.headline),
         f"test split, {test.windows} windows ({which}), values scaled by training rows",
@@ -195,6 +211,7 @@ def text(test: Backtest, whole: bool = True) -> str:
         *[line for line in (test.verdict, test.network.verdict if test.network else "") if line],
         *_interval_lines(test),
         *_lines([COLUMN, *own], columns(test)),
+        *([*_lines(by_series, worst), *[more] * bool(more)] if worst else []),
     ])  # fmt: skip
 
 

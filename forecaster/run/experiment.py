@@ -328,7 +328,7 @@ def _announce(name: str, problem: Problem, model: ForecastModel, device: str, sa
         if min(used.values()) < len(series.items):
             parts = ", ".join(f"{part} {number:,}" for part, number in used.items())
             say(f"of the {len(series.items):,} series, some are too short for every part: {parts}")
-    say(f"attention {config.attn.name} amounts to: {summarise(model.effective())}")
+    say(f"attention {config.attn.name} at these lengths: {at_these_lengths(model.effective())}")
 
 
 def _about(ready: Ready, team: Team) -> dict[str, Any]:
@@ -362,10 +362,11 @@ def _tags(loaded: Loaded, ready: Ready) -> dict[str, str]:
 
 
 def _training(fitted: "Fit", ready: Ready, say: Say) -> Training:
+    where = f"after {_epochs(fitted.best_epoch)}" if fitted.best_epoch else "from before training"
     say(
-        f"trained {fitted.epochs} epochs in {fitted.seconds:.0f} s "
-        f"({fitted.windows_per_second:.0f} windows/s); kept the weights after "
-        f"{fitted.best_epoch:.2f} epochs"
+        f"trained {_epochs(fitted.epochs)} in {fitted.seconds:.0f} s "
+        f"({fitted.windows_per_second:.0f} windows/s); kept the weights {where}, the best on "
+        "validation"
     )
     for sentence in fitted.sentences:
         say(sentence)
@@ -380,6 +381,10 @@ def _training(fitted: "Fit", ready: Ready, say: Say) -> Training:
         windows_per_second=fitted.windows_per_second,
         still_falling=fitted.still_falling,
     )
+
+
+def _epochs(count: float) -> str:
+    return f"{count:.3g} epoch{'s' * (count != 1)}"
 
 
 _READY = b"ready"
@@ -485,7 +490,8 @@ def make_blend(
 def _validation(problem: Problem, found: Score, device: str, say: Say) -> dict[str, Any]:
     """The error on every window of validation, which decides between models of one task."""
     windows, stopping = problem.validation(device), len(problem.stopping(device))
-    say(f"validation MSE {found.mse:.4f} on {windows.described}; training stopped by {stopping}")
+    few = "" if stopping == len(windows) else f"; {stopping} of them decided when training stopped"
+    say(f"validation MSE {found.mse:.4f} on {windows.described}{few}")
     return {
         "validation_mse": found.mse,
         "validation_windows": found.windows,
@@ -516,7 +522,7 @@ def settle(
         return problem, served, intervals
     final = problem.refitted()
     windows, epochs = final.training(device), fitted.best_epoch
-    say(f"refit on all {len(final.series.values):,} rows for {epochs:.2f} epochs")
+    say(f"refit on all {len(final.series.values):,} rows for {_epochs(epochs)}")
     fold = replace(problem.fold(device), train=windows)
     parts: dict[str, Part] = {}
     for name, part in zip(served.names, served.members, strict=True):
@@ -534,6 +540,14 @@ def settle(
         old, new = problem.schema.target_scaler, final.schema.target_scaler
         intervals = intervals.rescaled(old.std / new.std)
     return final, Blend(served.task, parts, served.weights).to(device).eval(), intervals
+
+
+def at_these_lengths(effective: dict[str, str]) -> str:
+    """The effective attention in words for people, without the names of modules."""
+    texts = dict.fromkeys(effective.values())
+    if all(text.partition(":")[0] == "full" for text in texts):
+        return "full attention, every token sees all others"
+    return "; ".join(texts)
 
 
 def summarise(effective: dict[str, str]) -> str:

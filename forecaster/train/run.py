@@ -18,7 +18,7 @@ from torch import Tensor
 
 from forecaster.attention import Attention
 from forecaster.base import machine
-from forecaster.base.progress import Bar
+from forecaster.base.progress import Bar, time_left
 from forecaster.base.spelling import spelled
 from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Windows
@@ -135,7 +135,7 @@ def fit(
     stop = EarlyStopping("validation_stop", min_delta=0.0, patience=config.patience)
     windows = steps * order.windows / order.stride / len(order)
     bar = Bar("training", windows, shown=team.rank == 0)
-    progress = EpochReport(report, last_epoch, steps, between, bar, keep)
+    progress = EpochReport(report, last_epoch, steps, between, bar, keep, late)
     callbacks: list[Callback] = [progress]
     checks = None
     limits: dict[str, Any] = {}
@@ -320,8 +320,10 @@ class EpochReport(Callback):
         between: int,
         bar: Bar,
         checks: KeepEarliest,
+        late: TimeLimit,
     ) -> None:
         self.report, self.last_epoch, self.bar, self.checks = report, last_epoch, bar, checks
+        self.late = late
         self.steps, self.between, self.reported = steps, between, 0
         self.windows, self.seconds, self.checking = 0, 0.0, 0.0
 
@@ -353,8 +355,10 @@ class EpochReport(Callback):
         last = trainer.should_stop or done >= self.steps
         if not last and done - self.reported < self.between:
             return
-        self.reported = done
         seconds = time.monotonic() - self.begun
+        each = seconds / max(1, done - self.reported)
+        left = min((self.steps - done) * each, self.late.end - time.monotonic())
+        self.reported = done
         training = max(seconds - self.checking, 1e-9)
         self.seconds += training
         speed = (self.windows - self.before) / training
@@ -369,7 +373,7 @@ class EpochReport(Callback):
             shown += f"  validation {figures['validation_mse']:.4g}"
         epoch = trainer.current_epoch + 1
         line = f"epoch {epoch}/{self.last_epoch}  {shown}  {speed:.0f} windows/s  {seconds:.1f} s"
-        self.bar.line(line)
+        self.bar.line(line if last else f"{line}  {time_left(left)}")
         self.report(figures, epoch)
 
     def state_dict(self) -> dict[str, Any]:

@@ -10,10 +10,13 @@ import torch
 from forecaster.attention import ATTENTIONS, CATALOGUE, AttentionChoice, Place
 from forecaster.attention.plugins import GROUP, allowing
 from forecaster.base.errors import UsageError
+from forecaster.cli.attentions import attentions
 from forecaster.config.run_config import load
+from forecaster.study.bench.cells import choose
+from forecaster.study.bench.cores import core_of
 
 MODULE = '''
-from forecaster.attention import Attention, Effective
+from forecaster.attention import Attention, Effective, MultiHeadAttention
 
 
 class Shifted(Attention):
@@ -35,6 +38,11 @@ class Outdated(Shifted):
         return f"shifted: by {self.lag}"
 
 
+class Near(MultiHeadAttention):
+    def attend(self, q, k, v, *, causal, key_mask):
+        return v + v.roll(1, 2)
+
+
 def not_a_class():
     pass
 '''
@@ -45,6 +53,7 @@ outdated = theirs:Outdated
 wrong-kind = theirs:not_a_class
 missing = theirs:Missing
 full = theirs:Shifted
+near = theirs:Near
 """
 
 
@@ -86,8 +95,8 @@ def test_a_text_alone_is_refused_with_what_is_wanted() -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_stands_after_our_own_and_cannot_replace_one() -> None:
-    assert list(CATALOGUE) == [*ATTENTIONS, "shifted", "outdated", "wrong-kind", "missing"]
-    assert len(CATALOGUE) == len(ATTENTIONS) + 4
+    assert list(CATALOGUE) == [*ATTENTIONS, "shifted", "outdated", "wrong-kind", "missing", "near"]
+    assert len(CATALOGUE) == len(ATTENTIONS) + 5
     assert CATALOGUE["full"] is ATTENTIONS["full"]
 
 
@@ -119,3 +128,22 @@ def test_a_caller_may_keep_others_out() -> None:
         with pytest.raises(UsageError, match="allow it with"):
             load(flags={"attn": "shifted"})
     assert load(flags={"attn": "shifted"}).config.attn.name == "shifted"
+
+
+@pytest.mark.usefixtures("installed")
+def test_is_listed_as_a_plug_in_and_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    attentions(None)
+    listed = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert ["shifted", "plug-in"] in listed
+    assert ["static", "control"] in listed
+    attentions("shifted")
+    assert "kind          plug-in of theirs" in capsys.readouterr().out
+    assert choose("near,full") == ["full", "near"]
+    q, k, v = (torch.randn(2, 3, 5, 4, requires_grad=True) for _ in range(3))
+    function, tensors = core_of("near").build(q, k, v, torch.randn)
+    function(**tensors, causal=True).sum().backward()
+    assert v.grad is not None
+    with pytest.raises(UsageError, match="'shifted' has no function to measure"):
+        choose("shifted")

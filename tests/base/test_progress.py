@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from forecaster.base.progress import Bar
+from forecaster.base.progress import Bar, time_left
 
 
 class Terminal(io.StringIO):
@@ -36,3 +36,11 @@ def test_a_terminal_shows_a_bar_that_goes(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(ValueError, match="burnt"), Bar("baking", 1):
         raise ValueError("burnt")
     assert terminal.getvalue().count("\x1b[?25h") == 2, "after a failure, too"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "1 s"), (45.4, "45 s"), (99, "1 min 39 s"), (120, "2 min"), (7384, "2 h 3 min")],
+)
+def test_what_is_left_in_words(seconds: float, words: str) -> None:
+    assert time_left(seconds) == f"{words} left at most"

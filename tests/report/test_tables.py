@@ -40,6 +40,20 @@ def test_the_terminal_has_the_model_first() -> None:
     assert [line.split()[0] for line in alone[1:5]] == ["part", "model", "cycle", "perfect"]
 
 
+def test_the_worst_series_are_listed_first() -> None:
+    errors = {f"s{i}": {"mse": i / 10, "mae": i / 20, "mase": 1.0} for i in range(14)}
+    items = {"count": 15, "tested": 14, "shown": "all tested", "errors": errors}
+    lines = tables.text(judged(**metrics(), items=items)).splitlines()
+    assert lines[-12:-9] == [
+        "series     MSE     MAE   MASE",
+        "s13     1.3000  0.6500  1.000",
+        "s12     1.2000  0.6000  1.000",
+    ]
+    assert lines[-2:] == ["s4      0.4000  0.2000  1.000", "and 4 more series with smaller errors"]
+    alone = {**items, "errors": {"s1": errors["s1"]}, "tested": 1}
+    assert "series" not in tables.text(judged(**metrics(), items=alone))
+
+
 def test_the_parts_of_a_run_are_those_judged_and_those_weighed() -> None:
     weighed = {"network": 0.75, "late": 0.0}
     record = Record(

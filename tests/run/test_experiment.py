@@ -92,10 +92,12 @@ class TestRun:
         assert lines[0].startswith("small-5-prob-s0: small (400 rows of 3 columns every h), ")
         assert "look back 36, forecast 5; tokens with " in lines[0]
         said = "\n".join(lines)
-        for words in ("attention prob amounts to: ", "kept the weights after", "--epochs 4",
+        for words in ("attention prob at these lengths: ", "kept the weights after", "--epochs 4",
                       f"bundle written to {result.folder}", "on all 56 windows",
                       f"intervals: {result.bundle.about['intervals']}"):  # fmt: skip
             assert words in said
+        for internal in ("encoder.0", "1.00 epochs", "u >= L", "training stopped by"):
+            assert internal not in said
         assert result.record.train.still_falling is True, "two epochs are few"
 
     def test_every_test_window_is_scored_beside_the_floors(self, result):
@@ -405,7 +407,7 @@ class TestCommand:
 
     def test_train_ends_with_the_commands_to_go_on(self, call):
         out, err = call("train", "--config", "small.yaml", "--attn", "mean")
-        assert "attention mean amounts to: " in err
+        assert "attention mean at these lengths: " in err
         assert [line for line in err.splitlines() if line.startswith("epoch")] != []
         folder = next(Path("runs").glob("small-5-mean-s0-*"))
         for words in ("Typical error of ", f"test split, {WINDOWS} windows (all of them)",

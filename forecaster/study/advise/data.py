@@ -1,11 +1,12 @@
 """Advice on which attention suits your data, by the regimes they resemble (compare/regimes.py)."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from forecaster.datasets.facts import Facts
-from forecaster.study.compare.regimes import REGIMES, Regime, Resemblance, some
+from forecaster.study.compare.regimes import REGIMES, Known, Regime, Resemblance, some
 
 Train = Callable[[str | None, str | None, Sequence[str]], str]
 """Builds the command that trains on the data: attention, configuration, further values."""
@@ -36,6 +37,7 @@ class Finding:
             lines.append("  this shows what types can do, not that a forecast gains from it")
         on = "; ".join(self.regime.known.on)
         lines += [f"  {self.regime.known.found}", f"  on       {on} (docs/comparison.md)"]
+        lines += [f"  {sentence}" for sentence in _better_floors(self.regime.known)]
         named = (("train", self.train), ("compare", self.compare))
         return [*lines, *(f"  {name:<8} {command}" for name, command in named if command)]
 
@@ -128,6 +130,22 @@ def _find(regime: Regime, facts: Facts, train: Train, compare: Compare) -> Findi
     if not regime.generated:
         to_train = train(known.swapped, known.config if own else None, known.sets)
     return Finding(regime, seen, to_train, compare(asks.name, rival, () if own else asks.fits))
+
+
+def _better_floors(known: Known) -> list[str]:
+    """A sentence on the tables where a floor alone forecast better than the network."""
+    lost = [each for each in known.evidence if each.get("floor_mse", math.inf) < each["mse"]]
+    if not lost:
+        return []
+    where = "; ".join(
+        f"{each['data']}, T = {each['horizon']}: {each['floor']} has MSE {each['floor_mse']:.4g}, "
+        f"the network with {each['attn']} {each['mse']:.4g}"
+        for each in lost
+    )
+    return [
+        f"in {len(lost)} of these {len(known.evidence)} a floor, which needs no network, was the "
+        f"better forecast: {where}"
+    ]
 
 
 def told(facts: Facts) -> list[str]:

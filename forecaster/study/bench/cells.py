@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from forecaster.attention import CONTROLS, SYNONYMS
+from forecaster.attention import CATALOGUE, CONTROLS, SYNONYMS
 from forecaster.attention.base import Call
 from forecaster.base.errors import ForecasterError, UsageError
 from forecaster.base.installation import commit
@@ -33,7 +33,7 @@ from forecaster.base.machine import hardware, memory_rise, processor
 from forecaster.base.names import find
 from forecaster.base.progress import Advance, Bar
 from forecaster.base.workers import FailedError, Worker
-from forecaster.study.bench.cores import CORES, YARDSTICK, call_fused
+from forecaster.study.bench.cores import CORES, YARDSTICK, call_fused, core_of
 
 TIE_SHARE, TIE_MIB = 0.1, 1.0
 """Times and memories that differ by less than this count as equal."""
@@ -68,14 +68,18 @@ class Setup:
 
 
 def choose(wanted: str) -> list[str]:
-    """The names in "all" or in a comma-separated list, in the order of the table.
+    """The names in "all" (ours) or in a comma-separated list, in the order of the table.
 
     Raises UsageError for a name that does not exist or has no function to measure.
     """
     if wanted == "all":
         return list(CORES)
-    names = {find(CORES, name, "attention to measure", SYNONYMS)[0] for name in wanted.split(",")}
-    return [name for name in CORES if name in names]
+    known = dict.fromkeys([*CORES, *CATALOGUE.plug_ins()])
+    names = {find(known, name, "attention to measure", SYNONYMS)[0] for name in wanted.split(",")}
+    chosen = [name for name in known if name in names]
+    for name in chosen:
+        core_of(name)
+    return chosen
 
 
 def read_lengths(text: str) -> list[int]:
@@ -242,7 +246,7 @@ def _calls(names: Sequence[str], shape: Shape, how: Setup) -> dict[str, Callable
         heads_last = (size.batch, size.length, size.heads, size.width)
         qkv = [draw(*heads_last).transpose(1, 2) for _ in range(3)]
         for name in names:
-            build: Callable[..., Call] = call_fused if name == YARDSTICK else CORES[name].build
+            build: Callable[..., Call] = call_fused if name == YARDSTICK else core_of(name).build
             function, tensors = build(*qkv, draw)
             calls[name] = partial(_forward_backward, function, tensors, how.causal)
             if size is small or how.device == "cuda":

@@ -1,5 +1,7 @@
 import pandas as pd
+import pytest
 
+from forecaster.base.errors import DataError
 from forecaster.datasets.reader import read_frame
 from forecaster.datasets.reader.files import frame_table
 from forecaster.datasets.reader.roles import Roles
@@ -29,6 +31,22 @@ def test_what_is_not_said_is_found_and_said():
 def test_a_model_tells_all_so_nothing_is_looked_for():
     told = Reading(time="day", targets=("sold",))
     assert find(told, told=True) == (told, [])
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (Reading(targets=("solt",)), "column 'solt' not found. Did you mean 'sold'? "),
+        (Reading(time="dai"), "Did you mean 'day'?"),
+        (Reading(id=("shp",)), "Did you mean 'shop'?"),
+        (Reading(targets=("sold",), future_covariates=("nots",)), "Did you mean 'note'?"),
+        (Reading(targets=("zzzz",)), "column 'zzzz' not found. Expected "),
+    ],
+)
+def test_a_column_that_does_not_exist_is_guessed(said, words):
+    with pytest.raises(DataError) as error:
+        find(said)
+    assert words in str(error.value)
 
 
 def test_a_number_of_the_row_is_no_id():

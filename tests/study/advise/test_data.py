@@ -127,6 +127,19 @@ def test_only_generated_samples_are_alike(ask):
     )
 
 
+def test_a_floor_that_was_better_is_told(ask):
+    table = {
+        "data": "weather", "horizon": 96, "attn": "aft-simple", "mse": 0.17314,
+        "floor": "ridge, 720", "floor_mse": 0.13893,
+    }  # fmt: skip
+    usual = replace(USUAL, evidence=[table, {**table, "data": "ETTh1", "floor_mse": 0.4}])
+    assert (
+        "  in 1 of these 2 a floor, which needs no network, was the better forecast: weather, "
+        "T = 96: ridge, 720 has MSE 0.1389, the network with aft-simple 0.1731"
+    ) in ask(FACTS, usual=usual).text().splitlines()
+    assert "was the better forecast" not in ask(FACTS, usual=USUAL).text()
+
+
 def test_facts_in_words():
     columns = replace(FACTS, targets=38, together=0.506)
     assert told(columns)[1] == (

@@ -91,6 +91,13 @@ def test_text(cells, tmp_path):
     assert max(map(len, text.splitlines())) <= 110
 
 
+def test_columns_of_large_numbers_stay_apart(tmp_path):
+    large = [finished(tmp_path / "x", [1e4] * WINDOWS, attn="diff", budget_parameters=2_251_012,
+                      within_budget=False)]  # fmt: skip
+    text = table.text(table.rows(large))
+    assert "  10000.0000  0.5000  2,251,012*  " in text
+
+
 def test_markdown_has_a_table_for_each_group(cells, tmp_path):
     other = finished(tmp_path / "x", [1.0] * WINDOWS, attn="full", regime="many")
     text = table.markdown(table.rows([*cells, other])).replace("&emsp;", "")
