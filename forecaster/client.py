@@ -68,7 +68,7 @@ class Client:
 
     def predict(
         self,
-        frame: questions.Frame | str | Path,
+        frame: questions.Given | str | Path,
         horizon: int | None = None,
         levels: float | Sequence[float] = (),
         *,
@@ -78,7 +78,7 @@ class Client:
         short_history: ShortHistory | None = None,
         where: str = "the history",
         say: Callable[[str], None] = lambda _: None,
-    ) -> questions.Frame:
+    ) -> questions.Given:
         """The result of `Forecaster.predict` for the same arguments, computed by the service.
 
         `model` is a name, by default that of the first. A large panel is sent in several requests.
@@ -125,7 +125,8 @@ class Client:
         history = questions.ask(
             form, table, horizon, levels, future, policy, where, say, short_history
         )
-        return back(history.answer(run))
+        answer: questions.Given = back(history.answer(run))
+        return answer
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
         """The JSON of the answer.

@@ -9,12 +9,14 @@ ahead = model.predict(level=[80, 95])
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import wraps
+from html import escape
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import pandas as pd
+from typing_extensions import TypeVar
 
 from forecaster.base.errors import UsageError
 from forecaster.base.extras import told
@@ -26,7 +28,7 @@ from forecaster.datasets.items import id_parts
 from forecaster.forecast import questions
 from forecaster.forecast.notices import ShortHistory
 from forecaster.forecast.predictor import Predictor, keep
-from forecaster.forecast.questions import Frame
+from forecaster.forecast.questions import Frame, Given
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,16 +36,15 @@ if TYPE_CHECKING:
     from forecaster.forecast.bundle import Bundle
     from forecaster.forecast.schema import Schema
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Method = TypeVar("Method", bound=Callable[..., Any])
 Names = str | Sequence[str]
 
 
-def _in_python(method: Callable[P, R]) -> Callable[P, R]:
+def _in_python(method: Method) -> Method:
     """Wrap a method so that its messages name parameters instead of command-line options."""
 
     @wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(*args: Any, **kwargs: Any) -> Any:
         before = SPELLING.set(_as_parameter)
         try:
             return method(*args, **kwargs)
@@ -52,7 +53,7 @@ def _in_python(method: Callable[P, R]) -> Callable[P, R]:
         finally:
             SPELLING.reset(before)
 
-    return call
+    return cast(Method, call)
 
 
 @dataclass(eq=False, repr=False)
@@ -88,7 +89,7 @@ class Forecaster:
     holidays: str | None = None
     lookback: int | str | None = None
     epochs: int | None = None
-    time_limit: float | None = None
+    time_limit: float | str | None = None
     blend: Blend | None = None
     refit: bool | None = None
     seed: int | None = None
@@ -119,6 +120,20 @@ class Forecaster:
             setattr(self, name, value)
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks of an estimator: a regressor that needs no y."""
+        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="regressor",
+            target_tags=TargetTags(required=False),
+            regressor_tags=RegressorTags(),
+            input_tags=InputTags(allow_nan=True, string=True, categorical=True),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._ready is not None
+
     # The fitted model.
 
     @property
@@ -137,13 +152,16 @@ class Forecaster:
         return self.fitted.bundle
 
     @_in_python
-    def fit(self, frame: Frame, *, cutoffs: int | None = None, track: bool = False) -> Self:
+    def fit(
+        self, frame: Frame, y: Any = None, *, cutoffs: int | None = None, track: bool = False
+    ) -> Self:
         """Train on a frame, judge on its last part, and calibrate the intervals.
 
         frame: wide, with a time column (or an index of stamps) and columns of values; or long, with
         a column of ids, such as unique_id, ds, y. With `cutoffs`, the model is also judged at that
         many cut-offs. With `track`, the run is kept in runs/ and tracked in MLflow, as by
-        `forecaster train`.
+        `forecaster train`. scikit-learn gives `y`; the values are in the frame, so it is refused
+        unless it is a column of it.
 
         Raises DataError for a frame that cannot be read or is too short, naming row and column;
         UsageError for invalid parameters; DivergedError.
@@ -155,6 +173,8 @@ class Forecaster:
         if cutoffs is not None:
             cutoffs = _whole("cutoffs", cutoffs)
         table, back = questions.as_pandas(frame, file=False)
+        if y is not None and getattr(y, "name", None) not in table:
+            raise UsageError("y: expected None, or a column of the frame: `target` names it there")
         loaded = self._load()
         found = take_frame(loaded, table, self._say)
         if track:
@@ -174,7 +194,7 @@ class Forecaster:
     @_in_python
     def predict(
         self,
-        history: Frame | str | Path | None = None,
+        history: Given | str | Path | None = None,
         levels: float | Sequence[float] = (),
         *,
         level: float | Sequence[float] = (),
@@ -183,7 +203,7 @@ class Forecaster:
         policy: Policy | None = None,
         short_history: ShortHistory | None = None,
         say: Callable[[str], None] | None = None,
-    ) -> Frame:
+    ) -> Given:
         """Forecast the steps after a history, or after the fitted frame.
 
         history: a frame in the form of the fitted one, or a file; the newest rows of each series
@@ -206,10 +226,11 @@ class Forecaster:
             future=future, policy=policy, short_history=short_history, say=say or self._say,
         )  # fmt: skip
         named = _named(ahead, self.fitted.schema, levels, ends)
-        return back(_with_ids(named, self.fitted.schema.id, table))
+        answer: Given = back(_with_ids(named, self.fitted.schema.id, table))
+        return answer
 
     @_in_python
-    def make_future(self, history: Frame | str | Path | None = None) -> Frame:
+    def make_future(self, history: Given | str | Path | None = None) -> Given:
         """The rows of covariates known ahead that `predict` takes as `future`, to be filled in.
 
         There is a row for each step of the horizon after a history, or after the fitted frame, for
@@ -217,7 +238,8 @@ class Forecaster:
         filled in. Raises UsageError for a model without covariates known ahead.
         """
         table, back = self._asked(history)
-        return back(self.fitted.make_future(table, say=self._say))
+        rows: Given = back(self.fitted.make_future(table, say=self._say))
+        return rows
 
     @_in_python
     def effects(self) -> pd.DataFrame:
@@ -233,20 +255,97 @@ class Forecaster:
         return pd.DataFrame(rows(self.fitted.schema), columns=list(InputEffect._fields))
 
     @_in_python
-    def evaluate(self) -> pd.DataFrame:
+    def historical_forecasts(
+        self,
+        frame: Frame | str | Path | None = None,
+        *,
+        horizon: int | None = None,
+        stride: int | None = None,
+        start: int = 0,
+        levels: float | Sequence[float] = (),
+    ) -> pd.DataFrame:
+        """What the model would have forecast at past origins of a frame, beside what came.
+
+        Origins are `stride` rows apart, by default a `horizon`, and have at least `start` rows
+        before them. There is a row for each step of each origin, with the columns of `predict`,
+        the time of the last row before it in `origin`, and "load actual" for a target "load". The
+        fitted frame, which is the default, holds the rows that trained the model: its forecasts of
+        those are too good. Raises DataError for a frame too short for one origin.
+        """
+        from forecaster.forecast.historical import historical
+
+        steps = questions.steps_of(horizon, self.bundle.horizon)
+        wanted = sorted({*questions.numbers("levels", levels)})
+        self.fitted.check_levels(wanted)
+        stride = steps if stride is None else _whole("stride", stride)
+        table, _ = self._asked(frame)
+        return historical(self.fitted, table, steps, stride, start, wanted, self._say)
+
+    @_in_python
+    def residuals(self, frame: Frame | str | Path | None = None, *, step: int = 1) -> pd.DataFrame:
+        """What came minus what was forecast `step` steps before, at every row that allows it.
+
+        The columns are the ids, the time and the targets, in units. See `historical_forecasts`.
+        """
+        found = self.historical_forecasts(frame, horizon=_whole("step", step), stride=1)
+        schema = self.fitted.schema
+        own = found.groupby([*schema.id, "origin"], sort=False).tail(1).reset_index(drop=True)
+        made = own[[*schema.id, schema.time]].copy()
+        for target in schema.items if schema.wide else schema.targets:
+            made[target] = own[f"{target} actual"] - own[target]
+        return made
+
+    @_in_python
+    def score(self, frame: Frame, y: Any = None) -> float:
+        """Minus the mean absolute error of `historical_forecasts`, in standard deviations of the
+        training rows: the higher the better, 0 at best.
+
+        A frame that begins after the fitted one continues it, as the folds of
+        `sklearn.model_selection.TimeSeriesSplit` do; its forecasts begin there.
+        """
+        table, _ = questions.as_pandas(frame, file=False)
+        schema, start = self.fitted.schema, 0
+        if self._history is not None and schema.time in table and schema.time in self._history:
+            ends = pd.to_datetime(self._history[schema.time]).max()
+            if pd.to_datetime(table[schema.time]).min() > ends:
+                start = len(self._history)
+                if schema.id:
+                    start = int(self._history.groupby([*schema.id]).size().min())
+                table = pd.concat([self._history, table], ignore_index=True)
+        found = self.historical_forecasts(table, start=start)
+        targets = [*(schema.items if schema.wide else schema.targets)]
+        came = found[[f"{target} actual" for target in targets]].to_numpy()
+        off = np.nanmean(np.abs(came - found[targets].to_numpy()), axis=0)
+        std = np.atleast_2d(schema.target_scaler.std)
+        std = std[:, 0] if schema.wide else std.mean(axis=0)
+        return -float(np.mean(off / std))
+
+    @_in_python
+    def evaluate(self, metric: Names | None = None) -> pd.DataFrame:
         """The errors on the last part of the fitted data, which training did not see.
 
         There is a row for the model, for its network alone and for each forecast that needs no
         training ("floor"). Columns are scaled errors, the model's skill against the row
-        (1 - MSE / MSE of the row), and the row's weight in the model. Raises UsageError before
-        `fit` or `load`.
+        (1 - MSE / MSE of the row), and the row's weight in the model; or the metrics that are
+        named, missing where a row has none. Raises UsageError before `fit` or `load`, and for an
+        unknown metric.
         """
         from forecaster.evaluate.figures import ErrorMetric, shown
         from forecaster.report import tables
 
         kept = [*(metric.name for metric in shown(ErrorMetric, "terminal")), "skill", "weight"]
-        rows = pd.DataFrame(tables.parts(self.bundle.record))
-        return rows.set_index("part").rename_axis(None)[kept].astype(float)
+        rows = pd.DataFrame(tables.parts(self.bundle.record)).set_index("part").rename_axis(None)
+        test = self.bundle.record.test
+        if metric is not None and test:
+            kept = [metric] if isinstance(metric, str) else [*metric]
+            known = list(dict.fromkeys([*rows.select_dtypes("number"), *test.measured]))
+            for name in kept:
+                if name not in known:
+                    hint = did_you_mean(name, known)
+                    raise UsageError(f"no metric '{name}'.{hint} Known: {', '.join(known)}.")
+                if name not in rows:
+                    rows[name] = [test[name], *[None] * (len(rows) - 1)]
+        return rows[kept].astype(float)
 
     @_in_python
     def cross_validate(self, frame: Frame, cutoffs: int = 5) -> pd.DataFrame:
@@ -395,6 +494,14 @@ class Forecaster:
         if test:
             lines += [test.headline, test.verdict]
         return "\n  ".join(lines)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it is, the verdict, and the five best rows of `evaluate`."""
+        lines = "<br>".join(escape(line.strip()) for line in repr(self).splitlines())
+        if self._ready is None or self.bundle.record.test is None:
+            return f"<p>{lines}</p>"
+        rows = self.evaluate().dropna(how="all").head(5)
+        return f"<p>{lines}</p>{rows.to_html(float_format='{:.4f}'.format)}"
 
     # The rest.
 

@@ -11,6 +11,7 @@ help across blocks of time.
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any, Self
 
@@ -201,17 +202,18 @@ class Effects:
 def recent_mean(values: Array, half_life: float, memory: int) -> Array:
     """(..., n): the mean of the last `memory` of n steps, as far as there are so many, with weights
     that fall by half in `half_life` steps."""
-    from scipy.signal import lfilter  # type: ignore[import-untyped]
+    steps = values.shape[-1]
+    if values.ndim > 1:
+        return np.asarray(values @ _means(steps, half_life, memory))
+    falling = 0.5 ** (np.arange(min(memory, steps)) / half_life)
+    sums, whole = (np.convolve(each, falling)[:steps] for each in (values, np.ones(steps)))
+    return np.asarray(sums / whole)
 
-    rate = 0.5 ** (1 / half_life)
 
-    def sums(of: Array) -> Array:
-        whole: Array = lfilter([1.0], [1.0, -rate], of, axis=-1)
-        if memory < of.shape[-1]:
-            whole[..., memory:] -= rate**memory * whole[..., :-memory].copy()
-        return whole
-
-    return np.asarray(sums(values) / sums(np.ones(values.shape[-1])))
+@lru_cache(maxsize=64)
+def _means(steps: int, half_life: float, memory: int) -> Array:
+    """The map (n, n) of `recent_mean` from n steps to their means."""
+    return np.stack([recent_mean(row, half_life, memory) for row in np.eye(steps)])
 
 
 def _season(lengths: NDArray[np.int64], seasons: Sequence[int]) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import pandas as pd
 from pandas.api.types import is_datetime64_any_dtype, is_float_dtype
+from typing_extensions import TypeVar
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.spelling import spelled
@@ -65,6 +66,9 @@ class Question:
 
 Frame = Any
 """A DataFrame of pandas, Polars or another library that narwhals supports, or an Arrow table."""
+
+Given = TypeVar("Given", default=pd.DataFrame)
+"""The kind of frame that is given, and comes back."""
 
 Placed = list[tuple[int | None, Notice]]
 """Notices, each with the place of its series in a question, or None if it concerns all of them."""

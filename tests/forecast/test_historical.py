@@ -1,0 +1,100 @@
+"""What a model would have forecast at past origins is what it forecasts of a shorter history."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster import Forecaster
+from forecaster.base.errors import DataError, UsageError
+from tests.test_estimator import HORIZON, made
+
+
+def table(rows: int = 260, shops: tuple[str, ...] = ()) -> pd.DataFrame:
+    steps, random = np.arange(rows), np.random.default_rng(0)
+    frame = pd.DataFrame({"time": pd.date_range("2026-01-01", periods=rows, freq="h", tz="UTC")})
+    frame["heat"] = random.normal(size=rows)
+    frame["load"] = 10 + np.sin(steps * np.pi / 12) + 0.1 * random.normal(size=rows)
+    if not shops:
+        return frame
+    each = [frame.iloc[i * 7 :].assign(shop=shop) for i, shop in enumerate(shops)]
+    return pd.concat(each, ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def one() -> Forecaster:
+    return made(target="load", future_covariates="heat", lookback=24).fit(table())
+
+
+@pytest.fixture(scope="module")
+def many() -> Forecaster:
+    return made(target="load", id="shop", lookback=24).fit(table(shops=("a", "b")))
+
+
+def test_origins_forecast_what_shorter_histories_do(one: Forecaster) -> None:
+    frame = table()
+    found = one.historical_forecasts(frame, levels=[0.1, 0.9])
+    assert list(found)[:3] == ["origin", "time", "load"]
+    assert [f"load {level}" for level in (0.1, 0.9)] == list(found)[3:5]
+    assert found["time"].iloc[-1] == frame["time"].iloc[-1]
+    for origin, own in [*found.groupby("origin")][::5]:
+        past = frame[frame["time"] <= origin]
+        ahead = frame[frame["time"] > origin][["time", "heat"]].head(HORIZON)
+        alone = one.predict(past, [0.1, 0.9], future=ahead)
+        assert own[[*alone]].to_numpy()[:, 1:] == pytest.approx(
+            alone.to_numpy()[:, 1:].astype(float), abs=1e-5
+        )
+        came = frame.set_index("time")["load"].reindex(own["time"])
+        assert own["load actual"].to_numpy() == pytest.approx(came.to_numpy())
+
+
+def test_series_of_a_panel_have_their_own_origins(many: Forecaster) -> None:
+    frame = table(shops=("a", "b"))
+    found = many.historical_forecasts(frame, stride=50, horizon=2)
+    assert set(found["shop"]) == {"a", "b"}
+    counts = found.groupby(["shop", "origin"]).size()
+    assert set(counts) == {2}
+    off = many.residuals(frame, step=2)
+    late = found.groupby(["shop", "origin"]).tail(1)
+    wanted = (late["load actual"] - late["load"]).to_numpy()
+    key = late[["shop", "time"]].merge(off, on=["shop", "time"])
+    assert key["load"].to_numpy() == pytest.approx(wanted, abs=1e-6)
+
+
+def test_a_fold_that_follows_continues_the_fitted_rows(many: Forecaster, one: Forecaster) -> None:
+    frame = pd.concat([table(), table(300)[260:]], ignore_index=True)
+    alone = one.historical_forecasts(frame, start=260)
+    off = (alone["load"] - alone["load actual"]).abs().mean()
+    std = float(one.bundle.schema.target_scaler.std[0])
+    assert one.score(frame[260:]) == pytest.approx(-off / std)
+    assert one.score(frame) < 0
+    assert many.score(table(shops=("a", "b"))) < 0
+
+
+def test_what_does_not_fit_is_said(one: Forecaster) -> None:
+    with pytest.raises(DataError, match="has 20 rows, but an origin needs"):
+        one.historical_forecasts(table().head(20))
+    with pytest.raises(UsageError, match="stride"):
+        one.historical_forecasts(stride=0)
+    with pytest.raises(UsageError, match="Did you mean 'mse'"):
+        one.evaluate("msee")
+    assert list(one.evaluate("mase")) == ["mase"]
+    assert "<table" in one._repr_html_()
+    assert "<p>" in made()._repr_html_()
+
+
+def test_scikit_learn_searches_and_chains() -> None:
+    from sklearn.base import clone
+    from sklearn.model_selection import GridSearchCV, TimeSeriesSplit
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    frame = table()[["time", "load"]]
+    folds = TimeSeriesSplit(2, test_size=2 * HORIZON)
+    model = made(target="load", time_limit="90s")
+    search = GridSearchCV(model, {"lookback": [24, 36]}, cv=folds).fit(frame)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_estimator_.lookback in (24, 36)
+    chain = Pipeline([("same", FunctionTransformer()), ("model", clone(model))]).fit(frame)
+    assert len(chain.predict(frame)) == HORIZON
+    with pytest.raises(UsageError, match="y: expected None"):
+        made(target="load").fit(frame, np.zeros(len(frame)))
