@@ -97,9 +97,9 @@ def missing_columns(
 ) -> str:
     """The message about columns that a table does not have."""
     free = [str(name) for name in got if name not in expected]
-    hints = dict.fromkeys(did_you_mean(str(name), free) for name in missing)
+    hint = did_you_mean(str(missing[0]), free) if len(missing) == 1 else ""
     return (
-        f"{where}: column{'s' * (len(missing) > 1)} {quoted(missing)} not found.{''.join(hints)} "
+        f"{where}: column{'s' * (len(missing) > 1)} {quoted(missing)} not found.{hint} "
         f"Expected {quoted(expected)}; got {quoted(got)}."
     )
 

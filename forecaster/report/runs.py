@@ -214,7 +214,9 @@ def _series(runs: Sequence[Judged]) -> Iterator[Section]:
     found = {run.name: tables.series(run.test) for run in runs}
     told = [
         Table(
-            [column.head for column in heads], tables.cells(heads, rows), f"{name} {more}".strip()
+            [column.head for column in heads],
+            tables.cells(heads, rows),
+            "; ".join(filter(None, [name, more])),
         )
         for name, (heads, rows, more) in found.items()
         if rows

@@ -1,6 +1,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -124,6 +125,17 @@ def test_the_forecasts_of_a_run_are_drawn_with_their_band(home: Path) -> None:
         for axis in chart.figure.axes:
             (band,) = axis.collections
             assert str(band.get_label()).startswith("80 % (covered ")
+
+
+def test_errors_by_series_begin_with_the_worst() -> None:
+    errors = {f"s{i}": {"mse": float(i), "mae": 1.0, "mase": 1.0} for i in range(12)}
+    items = {"count": 12, "tested": 12, "shown": "all tested", "errors": errors}
+    (section,) = runs._series([SimpleNamespace(name="panel", test=judged(items=items))])  # type: ignore[list-item]
+    (table,) = section.tables
+    assert [row[0] for row in table.rows[:2]] == ["s11", "s10"]
+    assert len(table.rows) == 10
+    assert table.caption == "panel; and 2 more series with smaller errors"
+    assert not [*runs._series([SimpleNamespace(name="one", test=judged())])]  # type: ignore[list-item]
 
 
 def test_the_charts_of_each_run(read: Reader) -> None:

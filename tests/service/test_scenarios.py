@@ -36,7 +36,8 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(
         name: torch.randn(value.shape) if value.is_floating_point() and not value.any() else value
         for name, value in bundle.weights.items()
     }
-    keep(replace(bundle, weights=weights), tmp_path / "model")
+    about = {**bundle.about, "attn_effective": "encoder.0, encoder.1: full: u >= L (u = 8, L = 8)"}
+    keep(replace(bundle, weights=weights, about=about), tmp_path / "model")
     predictor, frame = Predictor.load(tmp_path / "model", "cpu"), history(bundle)
     past = frame[:-HORIZON]
     past.to_csv(tmp_path / "mine.csv", index=False)
@@ -45,6 +46,7 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(
             tab.open(url, width)
             tab.choose(tmp_path / "mine.csv")
             tab.wait(SHOWN)
+            assert "(full attention at these lengths)" in tab.text("#facts")
             assert "'holiday', 'target' are not given" in tab.text("#warnings")
             assert "the last 24 hours are repeated" in tab.text("#warnings")
             names = list(bundle.schema.reading.future_covariates)

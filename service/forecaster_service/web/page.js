@@ -288,7 +288,7 @@ function showCard(card) {
   const facts = {
     name: card.name + (card.version ? `, version ${card.version}` : "") + (card.alias ? `, ${card.alias}` : ""),
     "made of": card.made_of.map(({ name, weight }) => `${name === "network" ? `network (${card.attn})` : name} ${percent(weight)}`).join(" · "),
-    attention: `${card.attn}, ${percent(card.attn_weight)} of the forecast` + (card.effective ? ` (${card.effective})` : ""),
+    attention: `${card.attn}, ${percent(card.attn_weight)} of the forecast` + (card.effective ? ` (${effectiveWords(card.effective)})` : ""),
     forecasts: `${card.targets.join(", ")}: up to ${span(card.horizon, card.freq)} ahead`,
     "looks back": span(card.look_back, card.freq) + (card.needs < card.look_back ? `, of which it needs ${card.needs}` : ""),
     covariates: [...card.past_covariates, ...card.future_covariates.map((name) => `${name} (known ahead)`), ...card.static_covariates.map(({ name, words }) => `${name} (${words ? words.join(", ") : "a number"})`)].join(", "),
@@ -312,6 +312,12 @@ function showCard(card) {
   $("figures").hidden = test.mse === undefined;
   $("verdict").textContent = [test.headline, test.verdict, network?.verdict].filter(Boolean).join(" ");
   $("card").hidden = false;
+}
+
+// What the attention amounts to, without the names of modules.
+function effectiveWords(text) {
+  const parts = text.split("; ").map((part) => part.replace(/^[a-z]+\.\d+(, [a-z]+\.\d+)*: /, ""));
+  return parts.every((part) => /^full\b/.test(part)) ? "full attention at these lengths" : parts.join("; ");
 }
 
 // The coverage of a band on the test split, also for one target if its name is given.
