@@ -29,6 +29,7 @@ def replicas(process: Any) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_replica_that_is_killed_under_load_costs_no_request(folder: Path, tmp_path: Path) -> None:
     history = pd.DataFrame({"time": pd.date_range("2026-01-01", periods=PAST, freq="h")})

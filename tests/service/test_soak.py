@@ -128,6 +128,7 @@ def swaps(link: Path, folders: list[Path], ended: threading.Event) -> Iterator[P
         yield folder
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 300)
 def test_nothing_grows_and_no_good_request_fails(tmp_path: Path) -> None:
