@@ -176,7 +176,7 @@ class TestTools:
             "ruff check .",
             "mypy",
             "lint-imports",
-            'pytest -m "slow or data" --forbid-skips',
+            'pytest -m "(slow or data) and not long" --forbid-skips',
         ):
             assert f"step {command}" in text
         for part in ('"${together[@]}" "${alone[@]/#/--ignore=}"', '"${alone[@]}"'):
