@@ -36,10 +36,12 @@ def future_rows(
     say: Callable[[str], None] = lambda _: None,
     most: int | None = None,
     most_series: int | None = None,
+    only: int | None = None,
 ) -> pd.DataFrame:
     """The rows of the horizon: ids, time and the covariates known ahead of a model.
 
-    There is a row for each step after the last one with a value of a target, for each series.
+    There is a row for each step after the last one with a value of a target, for each series, or
+    for the one at the place `only`.
     A covariate has a value where the history goes on with rows that have it, or where the calendar
     has always determined it (`CYCLES`, each position seen twice or more); all other cells are
     missing. `say` gets sentences on what is filled and what is not. Raises UsageError for a model
@@ -59,13 +61,14 @@ def future_rows(
     )
     series = reader.history(history, loose, where=where, most=most).series
     items = series.items or Items.single(len(series.times))
-    if most_series is not None and len(items) > most_series:
+    chosen = range(len(items)) if only is None else [only]
+    if most_series is not None and len(chosen) > most_series:
         raise DataError(f"{where}: expected at most {most_series:,} series, got {len(items):,}")
     parts = reading.read_as(names)
     values, known = np.split(series.values, [series.values.shape[1] - len(parts)], axis=1)
     made = [
         _block(series, items, item, ~np.isnan(values).all(axis=1), known, form.horizon)
-        for item in range(len(items))
+        for item in chosen
     ]
     times = pd.DatetimeIndex(np.concatenate([stamps for stamps, _ in made]))
     cells = np.concatenate([block for _, block in made])
@@ -73,14 +76,14 @@ def future_rows(
         [series.times[place : place + length] for place, length in
          zip(items.places, items.lengths, strict=True)]
     )  # fmt: skip
-    owners = [np.repeat(np.arange(len(items)), count) for count in (items.lengths, form.horizon)]
+    owners = [np.repeat(np.arange(len(items)), items.lengths), np.repeat(chosen, form.horizon)]
     for place in range(len(parts)):
         if np.isnan(cells[:, place]).any():
             past = _keyed(owners[0], pd.DatetimeIndex(stamps), known[:, place])
             ahead = _keyed(owners[1], times, cells[:, place])
             cells[:, place] = _determined(past, ahead)
     table = pd.DataFrame(index=range(len(times)))
-    labels = [id_parts(name, len(reading.id)) for name in items.names]
+    labels = [id_parts(items.names[item], len(reading.id)) for item in chosen]
     for place, column in enumerate(reading.id):
         table[column] = np.repeat([label[place] for label in labels], form.horizon)
     table[str(reading.time)] = times.tz_localize("UTC") if reading.timezone == "UTC" else times

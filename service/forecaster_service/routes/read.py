@@ -154,10 +154,10 @@ def _future(text: bytes, served: Served, settings: Settings) -> str:
     return _rows(text, served, settings).to_csv(index=False)
 
 
-def _rows(text: bytes, served: Served, settings: Settings) -> pd.DataFrame:
+def _rows(text: bytes, served: Served, settings: Settings, only: int | None = None) -> pd.DataFrame:
     return future_rows(
         served.forecaster.form, text,
-        where="the file", most=MOST_CELLS, most_series=settings.max_series,
+        where="the file", most=MOST_CELLS, most_series=settings.max_series, only=only,
     )  # fmt: skip
 
 
@@ -218,10 +218,8 @@ def _read(
     known = form.reading.read_as(card["future_covariates"])
     series = input_of(history.question(np.array([place])), 0, card, known)
     if apart and form.reading.future_covariates:
-        rows = _rows(text, served, settings)
-        first = place * form.horizon if form.reading.id else 0
-        own = rows.iloc[first : first + form.horizon]
-        series["future_covariates"] = _covariates(own, form.reading)
+        rows = _rows(text, served, settings, place if form.reading.id else 0)
+        series["future_covariates"] = _covariates(rows, form.reading)
     return {
         "series": series,
         "items": names[:MOST_ITEMS],

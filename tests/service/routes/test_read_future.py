@@ -73,6 +73,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, client: TestClient) -> Non
             "at most 2 series, got 3"
             in refused(few, whole.encode(), 422, "/future", **CSV)["detail"]
         )
+        one = posted(few, whole, future="apart", item=bundle.schema.items[2])["series"]
+        assert one == posted(few, whole, item=bundle.schema.items[2])["series"]
         rows = future_rows(Predictor(bundle).form, whole.encode())
         short = rows.groupby("town").head(2).to_csv(index=False)
         assert (
