@@ -425,7 +425,6 @@ class Forecaster:
         80, or the widest that the model has if that is less. `series` is one of a panel, by default
         its first. Raises UsageError and DataError as `predict` does.
         """
-        from forecaster.datasets.calendar import future_times
         from forecaster.evaluate.display import band_label, forecast_figure
 
         table, _ = self._asked(history)
@@ -458,7 +457,9 @@ class Forecaster:
         columns = schema.targets[:1] if schema.wide else targets
         bands = [found[0][[f"{target} {end}" for target in targets]] for end in ends]
         return forecast_figure(
-            pd.DatetimeIndex([*times, *future_times(times[-1], model.bundle.horizon, schema.freq)]),
+            pd.DatetimeIndex(
+                times.append(pd.DatetimeIndex(found[0][schema.time]).tz_localize(None))
+            ),
             past[:, [0] if schema.wide else list(schema.target_positions)],
             {
                 name: ahead[[*targets]].to_numpy()

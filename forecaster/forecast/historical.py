@@ -113,4 +113,4 @@ def _table(history: History, values: np.ndarray, targets: list[int]) -> pd.DataF
         last = last.tz_localize("UTC")
     origins = last[:1] if history.form.reading.panel else last
     table.insert(len(history.form.reading.id), "origin", np.repeat(origins, history.steps))
-    return table
+    return history.opened(table)

@@ -15,8 +15,9 @@ from forecaster.base.errors import DataError, UsageError
 from forecaster.base.spelling import spelled
 from forecaster.config.flags import Policy
 from forecaster.datasets import reader
-from forecaster.datasets.calendar import future_times
+from forecaster.datasets.calendar import future_times, step_length
 from forecaster.datasets.items import Items, id_parts
+from forecaster.datasets.reader.irregular import slots_of
 from forecaster.datasets.series import Series, quoted
 from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
 
@@ -171,7 +172,21 @@ class History:
             ]
         for sentence in by_code(told):
             self.say(sentence)
-        return self.table(np.concatenate(parts))
+        table = self.table(np.concatenate(parts))
+        left = self.opened(table)
+        if len(left) < len(table):
+            self.say(f"{len(table) - len(left):,} of {len(table):,} steps are closed: left out")
+        return left
+
+    def opened(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of a table of answers that lie in the open hours of the data."""
+        reading = self.form.reading
+        if not reading.closed:
+            return table
+        times = pd.DatetimeIndex(table[str(reading.time)])
+        slots = slots_of(times.tz_localize(None), step_length(reading.freq or "") or 1)
+        closed = [slot for each in reading.closed for slot in range(*each)]
+        return table[~np.isin(slots, closed)].reset_index(drop=True)
 
     def table(self, values: np.ndarray) -> pd.DataFrame:
         """The forecasts (S, steps, targets, 1 + levels) with stamps and names, in the form of the

@@ -102,7 +102,7 @@ def _write(
 ) -> bytes:
     """The table of the forecast, in rows as MLflow writes them, and the notices."""
     values = [np.concatenate([f[..., None], q], axis=-1) for f, q, _ in done.results]
-    table = history.table(np.stack(values)[:, : job.steps])
+    table = history.opened(history.table(np.stack(values)[:, : job.steps]))
     time = served.forecaster.schema.time
     table[time] = [stamp.isoformat() for stamp in table[time]]
     answer = {"predictions": table.to_dict("records"), "notices": job.notices}

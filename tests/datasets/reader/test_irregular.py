@@ -12,6 +12,7 @@ from forecaster.datasets import reader
 from forecaster.datasets.calendar import DAY
 from forecaster.datasets.reader.irregular import hours_in_words
 from forecaster.datasets.reading import Reading
+from tests.test_estimator import made
 
 Y = Reading(targets=("y",))
 read_frame = partial(reader.read_frame, where="it")
@@ -82,6 +83,19 @@ def test_open_hours_are_found_and_serve_shorter_files() -> None:
     assert not [text for text in short.said if "Open hours" in text]
     with pytest.raises(DataError, match="missing steps of 30min: 1"):
         read_frame(shop().tail(50).drop(index=shop().index[-10]), again)
+
+
+def test_a_forecast_leaves_closed_steps_out() -> None:
+    model = made(target="y", horizon=96, lookback=96).fit(shop())
+    said: list[str] = []
+    ahead = model.predict(say=said.append)
+    times = pd.DatetimeIndex(ahead["time"])
+    minutes = times.hour * 60 + times.minute
+    assert ((times.day_of_week < 6) & (minutes >= 480) & (minutes <= 1080)).all()
+    assert f"{96 - len(ahead)} of 96 steps are closed: left out" in said
+    past = model.historical_forecasts(horizon=48, stride=48)
+    assert past["y actual"].notna().all()
+    assert model.plot()
 
 
 def test_a_shop_that_is_closed_on_sundays() -> None:
