@@ -159,11 +159,15 @@ def test_stamps_and_cells_of_a_table(client: TestClient, piece: bytes) -> None:
 def test_texts_of_tables(client: TestClient, piece: bytes) -> None:
     store: Any = client.app.state.store  # type: ignore[attr-defined]
     served = store.slots[0].served
+    read = partial(_read, served=served, settings=Settings(), item=None, short="refuse")
     for row in (piece, piece + b"\n", b"2026-01-01," + piece + b",1,1\n"):
-        is_linear(
-            lambda text: _read(text, served, Settings(), None, "refuse"),
-            lambda n, row=row: b"time,load,wind,Z\xc3\xbcrich \xc2\xb0C\n" + row * (n // len(row)),
-        )
+        for apart in (False, True):
+            is_linear(
+                partial(read, apart=apart),
+                lambda n, row=row: (
+                    b"time,load,wind,Z\xc3\xbcrich \xc2\xb0C\n" + row * (n // len(row))
+                ),
+            )
 
 
 @pytest.mark.parametrize("piece", [b"a", b",", b";", b"/", b"[", b":"])
