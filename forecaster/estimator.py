@@ -301,18 +301,27 @@ class Forecaster:
         training rows: the higher the better, 0 at best.
 
         A frame that begins after the fitted one continues it, as the folds of
-        `sklearn.model_selection.TimeSeriesSplit` do; its forecasts begin there.
+        `sklearn.model_selection.TimeSeriesSplit` do; only what comes after the fitted rows counts.
         """
         table, _ = questions.as_pandas(frame, file=False)
-        schema, start = self.fitted.schema, 0
-        if self._history is not None and schema.time in table and schema.time in self._history:
-            ends = pd.to_datetime(self._history[schema.time]).max()
-            if pd.to_datetime(table[schema.time]).min() > ends:
-                start = len(self._history)
-                if schema.id:
-                    start = int(self._history.groupby([*schema.id]).size().min())
-                table = pd.concat([self._history, table], ignore_index=True)
+        schema, start, ends = self.fitted.schema, 0, None
+        if self._history is not None:
+            before, after = _flat(self._history, schema.time), _flat(table, schema.time)
+            if schema.time in before and schema.time in after:
+                last = pd.to_datetime(before[schema.time]).max()
+                if pd.to_datetime(after[schema.time]).min() > last:
+                    ends, start = last, len(before)
+                    if schema.id:
+                        start = int(before.groupby([*schema.id]).size().min())
+                    table = pd.concat([before, after], ignore_index=True)
         found = self.historical_forecasts(table, start=start)
+        if ends is not None:  # the longer series of a panel have origins before it
+            zone = found[schema.time].dt.tz
+            if zone is None:
+                ends = ends.tz_localize(None)
+            else:
+                ends = ends.tz_localize(zone) if ends.tz is None else ends.tz_convert(zone)
+            found = found[found[schema.time] > ends]
         targets = [*(schema.items if schema.wide else schema.targets)]
         came = found[[f"{target} actual" for target in targets]].to_numpy()
         off = np.nanmean(np.abs(came - found[targets].to_numpy()), axis=0)
@@ -568,6 +577,13 @@ def _whole(name: str, value: Any) -> int:
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise UsageError(f"{name}: expected a whole number from 1, got {value!r}")
     return int(value)
+
+
+def _flat(table: pd.DataFrame, time: str) -> pd.DataFrame:
+    """A table with its stamps in the column `time`, also if its index holds them."""
+    if isinstance(table.index, pd.DatetimeIndex) and time not in table:
+        return table.rename_axis(time).reset_index()
+    return table
 
 
 def _with_ids(

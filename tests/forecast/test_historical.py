@@ -1,5 +1,11 @@
 """What a model would have forecast at past origins is what it forecasts of a shorter history."""
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +13,8 @@ import pytest
 from forecaster import Forecaster
 from forecaster.base.errors import DataError, UsageError
 from tests.test_estimator import HORIZON, made
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def table(rows: int = 260, shops: tuple[str, ...] = ()) -> pd.DataFrame:
@@ -70,6 +78,29 @@ def test_a_fold_that_follows_continues_the_fitted_rows(many: Forecaster, one: Fo
     assert many.score(table(shops=("a", "b"))) < 0
 
 
+def test_rows_that_trained_do_not_count_where_series_differ_in_length() -> None:
+    shops = ("a", "b", "c", "d", "e", "f")
+    model = made(target="load", id="shop", lookback=24).fit(table(shops=shops))
+    whole = table(284, shops)
+    new = whole[whole["time"] > table()["time"].max()]
+    found = model.historical_forecasts(pd.concat([table(shops=shops), new], ignore_index=True))
+    own = found[found["time"] > table()["time"].max()]
+    std = float(model.bundle.schema.target_scaler.std.mean())
+    off = (own["load"] - own["load actual"]).abs().mean()
+    assert len(own) == len(new)
+    assert model.score(new) == pytest.approx(-off / std)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_stamps_in_the_index_are_continued_too(zone: str | None) -> None:
+    frame = table(300)[["time", "load"]]
+    frame["time"] = frame["time"].dt.tz_convert(zone)
+    model = made(target="load", lookback=24).fit(frame[:260])
+    indexed = frame.set_index("time")
+    own = made(target="load", lookback=24).fit(indexed[:260])
+    assert own.score(indexed[260:]) == pytest.approx(model.score(frame[260:]))
+
+
 def test_what_does_not_fit_is_said(one: Forecaster) -> None:
     with pytest.raises(DataError, match="has 20 rows, but an origin needs"):
         one.historical_forecasts(table().head(20))
@@ -98,3 +129,40 @@ def test_scikit_learn_searches_and_chains() -> None:
     assert len(chain.predict(frame)) == HORIZON
     with pytest.raises(UsageError, match="y: expected None"):
         made(target="load").fit(frame, np.zeros(len(frame)))
+
+
+def test_the_search_of_the_document_runs() -> None:
+    text = (ROOT / "docs" / "python.md").read_text()
+    programs = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (program,) = [each for each in programs if "GridSearchCV" in each]
+    names = {"Forecaster": made, "frame": table(700)[["time", "load"]]}
+    exec(program, names)
+    assert np.isfinite(names["search"].best_score_)
+
+
+PROGRAM = """
+import pandas as pd
+from forecaster import Client, Forecaster
+
+def use(frame: pd.DataFrame, client: Client) -> None:
+    model = Forecaster(horizon=24, time_limit="30s").fit(frame)
+    reveal_type((model.predict(), model.predict(frame), model.make_future(frame)))
+    reveal_type((model.historical_forecasts(frame), model.residuals(), model.evaluate("mse")))
+    reveal_type((model.effects(), model.cross_validate(frame), client.predict(frame)))
+    reveal_type((model, model.score(frame), model.plot()))
+"""
+
+
+@pytest.mark.slow
+def test_a_type_checker_sees_frames(tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "user.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "MYPYPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "Any" not in done.stdout
+    assert done.stdout.count("DataFrame") == 9
+    for name in ("Forecaster", "float", "matplotlib.figure.Figure"):
+        assert name in done.stdout
