@@ -5,7 +5,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn
+from rich.text import Text
 
 Advance = Callable[[str, float], None]
 """Takes the name of the current work, and the number of steps done since the last call."""
@@ -14,12 +15,24 @@ Say = Callable[[str], None]
 """Takes a sentence for the waiting user."""
 
 
-def time_left(seconds: float) -> str:
-    """What is left of long work: "1 min 39 s left at most"."""
-    whole = max(1, round(seconds))
+def lasting(seconds: float) -> str:
+    """A time in its two largest units: "1 min 39 s"."""
+    whole = round(seconds)
     parts = (whole // 3600, "h"), (whole % 3600 // 60, "min"), (whole % 60, "s")
     words = [f"{count} {unit}" for count, unit in parts if count]
-    return f"{' '.join(words[:2])} left at most"
+    return " ".join(words[:2]) or "0 s"
+
+
+def time_left(seconds: float) -> str:
+    """What is left of long work: "1 min 39 s left at most"."""
+    return f"{lasting(max(1, seconds))} left at most"
+
+
+class _Elapsed(ProgressColumn):
+    """The time since the work began."""
+
+    def render(self, task: Task) -> Text:
+        return Text(lasting(task.finished_time or task.elapsed or 0))
 
 
 class Bar:
@@ -32,7 +45,7 @@ class Bar:
     """
 
     def __init__(self, title: str, total: float, done: int = 0, shown: bool = True) -> None:
-        columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), "{task.description}")
+        columns = (BarColumn(), TaskProgressColumn(), _Elapsed(), "{task.description}")
         console = Console(stderr=True, quiet=not shown)
         self._progress = Progress(title, *columns, console=console, transient=True)
         self._task = self._progress.add_task("", total=total, completed=done)

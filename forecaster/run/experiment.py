@@ -16,7 +16,7 @@ import yaml
 
 from forecaster.base import installation, machine, signals
 from forecaster.base.errors import DataError, DivergedError, UsageError
-from forecaster.base.progress import Say
+from forecaster.base.progress import Say, lasting
 from forecaster.base.spelling import spelled
 from forecaster.config.run_config import Loaded, RunConfig
 from forecaster.datasets.card import load_card
@@ -364,7 +364,7 @@ def _tags(loaded: Loaded, ready: Ready) -> dict[str, str]:
 def _training(fitted: "Fit", ready: Ready, say: Say) -> Training:
     where = f"after {_epochs(fitted.best_epoch)}" if fitted.best_epoch else "from before training"
     say(
-        f"trained {_epochs(fitted.epochs)} in {fitted.seconds:.0f} s "
+        f"trained {_epochs(fitted.epochs)} in {lasting(fitted.seconds)} "
         f"({fitted.windows_per_second:.0f} windows/s); kept the weights {where}, the best on "
         "validation"
     )
@@ -460,8 +460,8 @@ def make_blend(
     begun = time.monotonic()
     tried, weights, errors = fit_and_weigh(fold := problem.fold(device), network)
     say(
-        f"fitted {len(tried) - 1} closed forms in {time.monotonic() - begun:.0f} s, weighed with "
-        f"the network on {len(fold.choose)} windows"
+        f"fitted {len(tried) - 1} closed forms in {lasting(time.monotonic() - begun)}, weighed "
+        f"with the network on {len(fold.choose)} windows"
     )
     if (wanted := problem.config.blend) != "all":
         name = NETWORK if wanted == "none" else wanted

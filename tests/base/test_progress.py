@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from forecaster.base.progress import Bar, time_left
+from forecaster.base.progress import Bar, lasting, time_left
 
 
 class Terminal(io.StringIO):
@@ -44,3 +44,10 @@ def test_a_terminal_shows_a_bar_that_goes(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_what_is_left_in_words(seconds: float, words: str) -> None:
     assert time_left(seconds) == f"{words} left at most"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.2, "0 s"), (99, "1 min 39 s"), (5_400, "1 h 30 min")]
+)
+def test_a_time_is_told_in_its_two_largest_units(seconds: float, words: str) -> None:
+    assert lasting(seconds) == words
