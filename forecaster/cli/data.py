@@ -98,7 +98,7 @@ def data_check(
     from forecaster.evaluate.problem import find_data, make_problem
 
     tell = nothing if as_json else say
-    problem = make_problem(*find_data(loaded, tell), tell)
+    problem = make_problem(*find_data(loaded, tell), tell, effects=None)
     dataset, borders, oddities = problem.dataset, problem.borders, problem.oddities
     past, _, steps = problem.config.window.lengths()
     found = check.report(dataset, steps, past, borders, oddities)
