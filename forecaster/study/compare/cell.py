@@ -108,7 +108,7 @@ def train(shared: CellWork, cell: Cell) -> dict[str, bytes]:
 
     torch.set_num_threads(1)
     begun = time.monotonic()
-    problem = make_problem(cell.config, shared.data[cell.data])
+    problem = make_problem(cell.config, shared.data[cell.data], effects=None)
     config = problem.config
     device = find_device(config.device)
     train, validation = problem.training(device), problem.validation(device)

@@ -227,7 +227,7 @@ def _group(
         own = options.get(attn, {}) if "encoder" in swap else {}
         set_own = [f"attn.{key}={json.dumps(value)}" for key, value in own.items()]
         config = load(protocol.config, [*sets, *cross, *set_own], flags).config
-        return make_problem(config.model_copy(update={"data": data}), dataset)
+        return make_problem(config.model_copy(update={"data": data}), dataset, effects=None)
 
     whole = _variant(problem("full"), linear=False)
     budget, longest = _learned(whole), max(map(max, _lengths(whole.build_model())))
@@ -279,7 +279,7 @@ def _variant(
         model["feed_forward"] = inner
     train["patience"] = patience  # no cell stops before its last step
     config = load_dict({**values, "seed": seed}, "the grid")
-    return make_problem(config, problem.dataset)
+    return make_problem(config, problem.dataset, effects=None)
 
 
 def _inner(problem: Problem, budget: int) -> int | None:

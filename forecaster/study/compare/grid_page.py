@@ -95,7 +95,7 @@ def _problems(cells: Sequence[Finished]) -> dict[str, Problem]:
         name = config.data.name
         if name not in data:
             data[name] = open_data(config.data)
-        problem = make_problem(config, data[name])
+        problem = make_problem(config, data[name], effects=None)
         if problem.digest != cell.facts.data_digest:
             raise DataError(
                 f"{cell.folder} was trained on {cell.facts.data_digest}, but "
