@@ -359,7 +359,7 @@ class Reader:
         """
         missing, again = np.flatnonzero(~seen), np.unique(np.concatenate(self.repeated))
         if grid.step is None or not (len(missing) or len(again)):
-            return survey, found, Occurrences()
+            return survey, found, self._gaps(missing, items, grid)
         steps = np.arange(len(seen)) + np.repeat(items.places - items.bounds[:-1], items.lengths)
         if len(missing):
             closed = self._closed(grid, seen, steps)
@@ -380,8 +380,11 @@ class Reader:
             self.excused, missing = np.union1d(self.excused, missing), missing[:0]
             found = {kind: Occurrences() for kind in found}
             survey = replace(survey, unsorted=Occurrences())
+        return survey, found, self._gaps(missing, items, grid)
+
+    def _gaps(self, missing: NDArray[np.int64], items: Items, grid: Steps) -> Occurrences:
         first = self._where(int(missing[0]), items, grid) if len(missing) else ""
-        return survey, found, Occurrences(len(missing), first)
+        return Occurrences(len(missing), first)
 
     def _closed(
         self, grid: Steps, seen: NDArray[np.bool_], steps: NDArray[np.int64]

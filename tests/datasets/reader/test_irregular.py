@@ -118,3 +118,10 @@ def test_other_hours_in_words() -> None:
     assert hours_in_words(closed, DAY // 24) == "Tue to Sun, 00:00 to 23:00"
     odd = np.array([0, 30])
     assert hours_in_words(odd, DAY // 24).startswith("166 of the 168 steps of a week")
+
+
+@pytest.mark.parametrize("freq", ["MS", "QS", "B", "2W-MON", "14D"])
+def test_a_gap_in_steps_of_the_calendar_is_an_error(freq: str) -> None:
+    times = pd.date_range("2010-01-04", periods=80, freq=freq).delete(40)
+    with pytest.raises(DataError, match=r"missing steps of .*: 1 "):
+        read_frame(pd.DataFrame({"time": times, "y": np.arange(79.0)}), Y)

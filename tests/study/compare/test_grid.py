@@ -28,7 +28,7 @@ def grid(home):
 
 
 def build(cell, grid):
-    return make_problem(cell.config, grid.data[cell.data]).build_model()
+    return make_problem(cell.config, grid.data[cell.data], effects=None).build_model()
 
 
 class TestDefine:
