@@ -51,14 +51,17 @@ class Calibration:
     """Intervals from the model's errors on the observed values of `windows`.
 
     Evenly spaced windows are `chosen` to represent all: as many as MOST_ERRORS allows, but at least
-    FEWEST. The offsets about the model's own quantiles are `conformal_offsets`, those about a point
-    forecast `fitted`.
+    FEWEST, of which each of several `blocks` has its share. The offsets about the model's own
+    quantiles are `conformal_offsets`, those about a point forecast `fitted`.
     """
 
-    def __init__(self, model: Quantiled, windows: Windows, levels: tuple[float, ...]) -> None:
+    def __init__(
+        self, model: Quantiled, windows: Windows, levels: tuple[float, ...], *, blocks: int = 1
+    ) -> None:
         task, horizon, targets = model.task, windows.horizon, len(windows.targets)
         paths = 1 if model.spread is None else len(levels)
-        count = min(len(windows), max(FEWEST, MOST_ERRORS // (horizon * targets * paths)))
+        most = max(FEWEST, MOST_ERRORS // (horizon * targets * paths))
+        count = min(len(windows), -(-most // blocks))
         self.model, self.windows, self.levels = model, windows, levels
         self.chosen = torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
         self.errors = np.empty((count, horizon, targets, paths), dtype=np.float32)

@@ -55,7 +55,8 @@ def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, st
         weights = shares(block.forms, sums / seen.clamp(min=1)[:, None, None], seen)
         parts = {part.name: part for part in block.forms}
         blend = Blend(model.task, parts, weights).to(device).eval()
-        own_errors = Calibration(blend, block.windows, tuple(problem.config.intervals.levels))
+        levels = tuple(problem.config.intervals.levels)
+        own_errors = Calibration(blend, block.windows, levels, blocks=len(blocks))
         own_errors.complete()
         done.append(own_errors)
     errors, recent, steps = (
@@ -64,9 +65,10 @@ def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, st
     )
     horizon = problem.config.window.horizon
     series = len(set().union(*(each.items for each in done)))
-    horizons = len(errors) / horizon + series * (horizon - 1) / horizon
-    levels = done[0].levels
-    made = fitted(errors[..., 0], recent, steps, done[0].told, horizons, levels, pooled=True)
+    windows = sum(len(each.windows) * each.windows.every for each in done)
+    horizons = (windows + series * (horizon - 1)) / horizon
+    about = done[0].told, horizons, done[0].levels
+    made = fitted(errors[..., 0], recent, steps, *about, pooled=True)
     if not made.levels:
         return None
     few = f", as much as {horizons:.0f} apart" if series == 1 else ""
