@@ -19,10 +19,11 @@ WEEKS, OPEN = 4, 0.9
 
 def of_summer_time(times: pd.DatetimeIndex, step: int) -> bool:
     """Whether each of these missing or repeated steps may be one that a change of the clocks skips
-    or repeats: on a Sunday before 4 o'clock, an hour of them at most on a day."""
+    or repeats: on one Sunday a year before 4 o'clock, an hour of them at most."""
     sundays = (times.day_of_week == 6) & times.month.isin(CHANGES) & (times.hour < NIGHT)
-    _, counts = np.unique(times.normalize(), return_counts=True)
-    return bool(sundays.all() and (counts * step <= HOUR).all())
+    counts = times.normalize().value_counts()
+    years = pd.DatetimeIndex(counts.index).year
+    return bool(sundays.all() and (counts * step <= HOUR).all() and years.is_unique)
 
 
 def open_hours(times: pd.DatetimeIndex, seen: NDArray[np.bool_], steps: Steps, step: int) -> Steps:

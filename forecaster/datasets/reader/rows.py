@@ -361,8 +361,7 @@ class Reader:
         if grid.step is None or not (len(missing) or len(again)):
             return survey, found, self._gaps(missing, items, grid)
         steps = np.arange(len(seen)) + np.repeat(items.places - items.bounds[:-1], items.lengths)
-        if len(missing):
-            closed = self._closed(grid, seen, steps)
+        if len(missing) and len(closed := self._closed(grid, seen, steps)):
             inside = np.isin(slots_of(grid.times, grid.step)[steps[missing]], closed)
             self.excused, missing = missing[inside], missing[~inside]
         local = not self.clock.zoned and not found["off"].count

@@ -47,7 +47,11 @@ def test_summer_time_is_no_irregularity(freq: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "drop", ["2025-03-31 02:00", "2025-03-30 05:00", "2025-06-01 02:00", "2025-03-30 01:00"]
+    "drop",
+    [
+        *("2025-03-31 02:00", "2025-03-30 05:00", "2025-06-01 02:00"),
+        *("2025-03-30 01:00", "2025-03-23 02:00", "2025-10-05 02:00"),
+    ],
 )
 def test_another_gap_is_still_an_error(drop: str) -> None:
     table = berlin("1h")
