@@ -24,6 +24,7 @@ from forecaster.base.names import did_you_mean
 from forecaster.base.spelling import SPELLING
 from forecaster.config.flags import FLAGS, Blend, Device, Features, Policy, Split
 from forecaster.config.run_config import Loaded, load
+from forecaster.datasets import reader
 from forecaster.datasets.items import id_parts
 from forecaster.forecast import questions
 from forecaster.forecast.notices import ShortHistory
@@ -304,24 +305,21 @@ class Forecaster:
         `sklearn.model_selection.TimeSeriesSplit` do; only what comes after the fitted rows counts.
         """
         table, _ = questions.as_pandas(frame, file=False)
-        schema, start, ends = self.fitted.schema, 0, None
+        schema, start, last = self.fitted.schema, 0, None
         if self._history is not None:
             before, after = _flat(self._history, schema.time), _flat(table, schema.time)
-            if schema.time in before and schema.time in after:
-                last = pd.to_datetime(before[schema.time]).max()
-                if pd.to_datetime(after[schema.time]).min() > last:
-                    ends, start = last, len(before)
-                    if schema.id:
-                        start = int(before.groupby([*schema.id]).size().min())
-                    table = pd.concat([before, after], ignore_index=True)
+            fitted, new = (
+                reader.history(each, schema.reading, where="the history").series
+                for each in (before, after)
+            )
+            if new.times[0] > fitted.times[-1]:
+                last, start = fitted.times[-1], len(fitted.times)
+                if fitted.items is not None:
+                    start = int(fitted.items.lengths.min())
+                table = pd.concat([before, after], ignore_index=True)
         found = self.historical_forecasts(table, start=start)
-        if ends is not None:  # the longer series of a panel have origins before it
-            zone = found[schema.time].dt.tz
-            if zone is None:
-                ends = ends.tz_localize(None)
-            else:
-                ends = ends.tz_localize(zone) if ends.tz is None else ends.tz_convert(zone)
-            found = found[found[schema.time] > ends]
+        if last is not None:  # the longer series of a panel have origins before it
+            found = found[found[schema.time] > last.tz_localize(found[schema.time].dt.tz)]
         targets = [*(schema.items if schema.wide else schema.targets)]
         came = found[[f"{target} actual" for target in targets]].to_numpy()
         off = np.nanmean(np.abs(came - found[targets].to_numpy()), axis=0)

@@ -101,6 +101,17 @@ def test_stamps_in_the_index_are_continued_too(zone: str | None) -> None:
     assert own.score(indexed[260:]) == pytest.approx(model.score(frame[260:]))
 
 
+def test_days_first_are_read_as_in_training() -> None:
+    frame = table(300)[["time", "load"]].assign(
+        time=pd.date_range("2025-01-30", periods=300, freq="h").strftime("%d/%m/%Y %H:%M")
+    )
+    model = made(target="load", lookback=24).fit(frame[:260])
+    off = model.historical_forecasts(frame, start=260)
+    std = float(model.bundle.schema.target_scaler.std[0])
+    expected = (off["load"] - off["load actual"]).abs().mean() / std
+    assert model.score(frame[260:]) == pytest.approx(-expected)
+
+
 def test_what_does_not_fit_is_said(one: Forecaster) -> None:
     with pytest.raises(DataError, match="has 20 rows, but an origin needs"):
         one.historical_forecasts(table().head(20))
