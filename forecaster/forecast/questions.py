@@ -17,7 +17,7 @@ from forecaster.config.flags import Policy
 from forecaster.datasets import reader
 from forecaster.datasets.calendar import future_times, step_length
 from forecaster.datasets.items import Items, id_parts
-from forecaster.datasets.reader.irregular import slots_of
+from forecaster.datasets.reader.irregular import is_closed
 from forecaster.datasets.series import Series, quoted
 from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
 
@@ -184,9 +184,8 @@ class History:
         if not reading.closed:
             return table
         times = pd.DatetimeIndex(table[str(reading.time)])
-        slots = slots_of(times.tz_localize(None), step_length(reading.freq or "") or 1)
-        closed = [slot for each in reading.closed for slot in range(*each)]
-        return table[~np.isin(slots, closed)].reset_index(drop=True)
+        closed = is_closed(times.tz_localize(None), step_length(reading.freq or ""), reading.closed)
+        return table[~closed].reset_index(drop=True)
 
     def table(self, values: np.ndarray) -> pd.DataFrame:
         """The forecasts (S, steps, targets, 1 + levels) with stamps and names, in the form of the

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from forecaster.datasets.calendar import DAY, DAYS
 
 Steps: TypeAlias = NDArray[np.int64]
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+"""Ranges [first, end) of the steps of a week, the first of which begins on Monday."""
 
 HOUR, WEEK, MONDAY = DAY // 24, 7 * DAY, 4 * DAY
 CHANGES, NIGHT = (3, 4, 9, 10, 11), 4
@@ -26,34 +28,45 @@ def of_summer_time(times: pd.DatetimeIndex, step: int) -> bool:
     return bool(sundays.all() and (counts * step <= HOUR).all() and years.is_unique)
 
 
-def open_hours(times: pd.DatetimeIndex, seen: NDArray[np.bool_], steps: Steps, step: int) -> Steps:
-    """The places in the week, in steps from Monday on, that never have a row, while the others
-    nearly always do; empty without such a rule.
+def open_hours(times: pd.DatetimeIndex, seen: NDArray[np.bool_], steps: Steps, step: int) -> Ranges:
+    """The steps of the week that never have a row, while the others nearly always do; empty without
+    such a rule.
 
     `seen` (N,) says which rows there are, `steps` (N,) the place of each on the grid `times`.
     """
-    nothing = np.empty(0, np.int64)
-    if step > DAY or WEEK % step or len(times) * step < WEEKS * WEEK:
-        return nothing
+    if DAY % step or len(times) * step < WEEKS * WEEK:
+        return ()
     slots = WEEK // step
-    place = slots_of(times, step)[steps]
+    place = _slots(times, step)[steps]
     shown, all_ = np.bincount(place[seen], minlength=slots), np.bincount(place, minlength=slots)
     used = shown > 0
-    if used.all() or shown[used].sum() < OPEN * all_[used].sum():
-        return nothing
-    return np.flatnonzero(~used)
+    if shown[used].sum() < OPEN * all_[used].sum():
+        return ()
+    edges = np.flatnonzero(np.diff(~used, prepend=False, append=False))
+    return tuple((int(first), int(end)) for first, end in edges.reshape(-1, 2))
 
 
-def slots_of(times: pd.DatetimeIndex, step: int) -> Steps:
+def is_closed(times: pd.DatetimeIndex, step: int | None, closed: Ranges) -> NDArray[np.bool_]:
+    """Whether each time lies in one of the `closed` ranges; without them, no `step` is needed."""
+    inside = np.zeros(len(times), dtype=bool)
+    if closed and step is not None:
+        slots = _slots(times, step)
+        for first, end in closed:
+            inside |= (first <= slots) & (slots < end)
+    return inside
+
+
+def _slots(times: pd.DatetimeIndex, step: int) -> Steps:
     """The place in the week of each time, in steps from Monday on."""
-    return np.asarray((times.asi8 - MONDAY) // step % (WEEK // step))
+    return np.asarray((times.as_unit("us").asi8 - MONDAY) // step % (WEEK // step))
 
 
-def hours_in_words(closed: Steps, step: int) -> str:
+def hours_in_words(closed: Ranges, step: int) -> str:
     """The open hours: "Mon to Fri from 08:00 to 22:00", or how many steps of the week."""
     slots, day = WEEK // step, DAY // step
     used = np.ones(slots, dtype=bool)
-    used[closed] = False
+    for first, end in closed:
+        used[first:end] = False
     days = np.flatnonzero(used.reshape(7, day).any(axis=1))
     names = [DAYS[each].capitalize() for each in days]
     week = ", ".join(names)
@@ -66,5 +79,5 @@ def hours_in_words(closed: Steps, step: int) -> str:
         return f"{int(used.sum()):,} of the {slots:,} steps of a week, {week}"
     if day == 1:
         return week
-    first, last = (pd.Timestamp(int(hour) * step, unit="us") for hour in (hours[0], hours[-1]))
-    return f"{week}, {first:%H:%M} to {last:%H:%M}"
+    begin, last = (pd.Timestamp(int(hour) * step, unit="us") for hour in (hours[0], hours[-1]))
+    return f"{week}, {begin:%H:%M} to {last:%H:%M}"

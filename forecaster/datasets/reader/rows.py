@@ -31,9 +31,9 @@ from forecaster.datasets.reader.files import RawTable, Rows, frame_table, open_t
 from forecaster.datasets.reader.filling import by_column, fill, fill_all
 from forecaster.datasets.reader.irregular import (
     hours_in_words,
+    is_closed,
     of_summer_time,
     open_hours,
-    slots_of,
 )
 from forecaster.datasets.reader.roles import Roles
 from forecaster.datasets.reader.survey import Ids, Occurrences, Survey
@@ -361,9 +361,14 @@ class Reader:
         if grid.step is None or not (len(missing) or len(again)):
             return survey, found, self._gaps(missing, items, grid)
         steps = np.arange(len(seen)) + np.repeat(items.places - items.bounds[:-1], items.lengths)
-        if len(missing) and len(closed := self._closed(grid, seen, steps)):
-            inside = np.isin(slots_of(grid.times, grid.step)[steps[missing]], closed)
-            self.excused, missing = missing[inside], missing[~inside]
+        if self.timezone is None and (closed := open_hours(grid.times, seen, steps, grid.step)):
+            self.reading = replace(self.reading, closed=closed)
+            self.said.append(
+                f"Open hours: rows from {hours_in_words(closed, grid.step)}; the other steps of a "
+                "week are closed, and missing."
+            )
+        inside = is_closed(grid.times[steps[missing]], grid.step, self.reading.closed)
+        self.excused, missing = missing[inside], missing[~inside]
         local = not self.clock.zoned and not found["off"].count
         changes = grid.times[np.unique(steps[missing])], grid.times[again]
         if (
@@ -384,26 +389,6 @@ class Reader:
     def _gaps(self, missing: NDArray[np.int64], items: Items, grid: Steps) -> Occurrences:
         first = self._where(int(missing[0]), items, grid) if len(missing) else ""
         return Occurrences(len(missing), first)
-
-    def _closed(
-        self, grid: Steps, seen: NDArray[np.bool_], steps: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """The places in the week of closed hours: those of training, or those that are found."""
-        assert grid.step is not None
-        if self.timezone is None:
-            closed = open_hours(grid.times, seen, steps, grid.step)
-            if len(closed):
-                self.said.append(
-                    f"Open hours: rows from {hours_in_words(closed, grid.step)}; the other steps "
-                    "of a week are closed, and missing."
-                )
-                ends = np.flatnonzero(np.diff(closed) > 1)
-                begins = [0, *(ends + 1).tolist()]
-                ranges = zip(begins, [*ends.tolist(), len(closed) - 1], strict=True)
-                own = tuple((int(closed[a]), int(closed[b]) + 1) for a, b in ranges)
-                self.reading = replace(self.reading, closed=own)
-        ranges_ = [np.arange(*each) for each in self.reading.closed]
-        return np.concatenate(ranges_) if ranges_ else np.empty(0, np.int64)
 
     def _judge(
         self, survey: Survey, found: dict[str, Occurrences], gaps: Occurrences, grid: Steps

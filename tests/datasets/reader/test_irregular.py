@@ -118,10 +118,10 @@ def test_rows_that_are_missing_in_open_hours_are_still_an_error() -> None:
 
 
 def test_other_hours_in_words() -> None:
-    closed = np.arange(24)  # of hours: all Monday
-    assert hours_in_words(closed, DAY // 24) == "Tue to Sun, 00:00 to 23:00"
-    odd = np.array([0, 30])
-    assert hours_in_words(odd, DAY // 24).startswith("166 of the 168 steps of a week")
+    assert hours_in_words(((0, 24),), DAY // 24) == "Tue to Sun, 00:00 to 23:00"
+    assert hours_in_words(((0, 1), (30, 31)), DAY // 24).startswith(
+        "166 of the 168 steps of a week"
+    )
 
 
 @pytest.mark.parametrize("freq", ["MS", "QS", "B", "2W-MON", "14D"])
