@@ -38,6 +38,12 @@ def many() -> Forecaster:
     return made(target="load", id="shop", lookback=24).fit(table(shops=("a", "b")))
 
 
+def score(model: Forecaster, ahead: pd.DataFrame) -> object:
+    """The score of historical forecasts."""
+    off = (ahead["load"] - ahead["load actual"]).abs().mean()
+    return pytest.approx(-off / model.bundle.schema.target_scaler.std.mean())
+
+
 def test_origins_forecast_what_shorter_histories_do(one: Forecaster) -> None:
     frame = table()
     found = one.historical_forecasts(frame, levels=[0.1, 0.9])
@@ -70,10 +76,7 @@ def test_series_of_a_panel_have_their_own_origins(many: Forecaster) -> None:
 
 def test_a_fold_that_follows_continues_the_fitted_rows(many: Forecaster, one: Forecaster) -> None:
     frame = pd.concat([table(), table(300)[260:]], ignore_index=True)
-    alone = one.historical_forecasts(frame, start=260)
-    off = (alone["load"] - alone["load actual"]).abs().mean()
-    std = float(one.bundle.schema.target_scaler.std[0])
-    assert one.score(frame[260:]) == pytest.approx(-off / std)
+    assert one.score(frame[260:]) == score(one, one.historical_forecasts(frame, start=260))
     assert one.score(frame) < 0
     assert many.score(table(shops=("a", "b"))) < 0
 
@@ -85,10 +88,8 @@ def test_rows_that_trained_do_not_count_where_series_differ_in_length() -> None:
     new = whole[whole["time"] > table()["time"].max()]
     found = model.historical_forecasts(pd.concat([table(shops=shops), new], ignore_index=True))
     own = found[found["time"] > table()["time"].max()]
-    std = float(model.bundle.schema.target_scaler.std.mean())
-    off = (own["load"] - own["load actual"]).abs().mean()
     assert len(own) == len(new)
-    assert model.score(new) == pytest.approx(-off / std)
+    assert model.score(new) == score(model, own)
 
 
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
@@ -106,10 +107,7 @@ def test_days_first_are_read_as_in_training() -> None:
         time=pd.date_range("2025-01-30", periods=300, freq="h").strftime("%d/%m/%Y %H:%M")
     )
     model = made(target="load", lookback=24).fit(frame[:260])
-    off = model.historical_forecasts(frame, start=260)
-    std = float(model.bundle.schema.target_scaler.std[0])
-    expected = (off["load"] - off["load actual"]).abs().mean() / std
-    assert model.score(frame[260:]) == pytest.approx(-expected)
+    assert model.score(frame[260:]) == score(model, model.historical_forecasts(frame, start=260))
 
 
 def test_what_does_not_fit_is_said(one: Forecaster) -> None:
