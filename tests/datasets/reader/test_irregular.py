@@ -65,11 +65,15 @@ def test_rows_that_repeat_other_hours_are_still_an_error() -> None:
         read_frame(pd.concat([table, table.tail(3)]).sort_values("time"), Y)
 
 
+def is_open(times: pd.DatetimeIndex) -> np.ndarray:
+    minutes = times.hour * 60 + times.minute
+    return np.asarray((times.day_of_week < 6) & (minutes >= 480) & (minutes <= 1080))
+
+
 def shop(days: int = 60) -> pd.DataFrame:
     """A shop that opens Monday to Saturday, 8:00 to 18:00, in steps of half an hour."""
     times = pd.date_range("2026-01-01", periods=days * 48, freq="30min")
-    minutes = times.hour * 60 + times.minute
-    times = times[(times.day_of_week < 6) & (minutes >= 480) & (minutes <= 1080)]
+    times = times[is_open(times)]
     return pd.DataFrame({"time": times, "y": np.arange(len(times)) % 21 + 1.0})
 
 
@@ -79,9 +83,7 @@ def test_open_hours_are_found_and_serve_shorter_files() -> None:
     assert "Mon to Sat, 08:00 to 18:00" in text
     assert len(found.reading.closed) == 7
     values, times = found.series.values[:, 0], found.series.times
-    minutes = times.hour * 60 + times.minute
-    is_open = (times.day_of_week < 6) & (minutes >= 480) & (minutes <= 1080)
-    assert np.array_equal(np.isnan(values), ~is_open)
+    assert np.array_equal(np.isnan(values), ~is_open(times))
     again = Reading.from_dict(found.reading.to_dict())
     short = read_frame(shop().tail(50), again)
     assert not [text for text in short.said if "Open hours" in text]
@@ -93,9 +95,7 @@ def test_a_forecast_leaves_closed_steps_out() -> None:
     model = made(target="y", horizon=96, lookback=96).fit(shop())
     said: list[str] = []
     ahead = model.predict(say=said.append)
-    times = pd.DatetimeIndex(ahead["time"])
-    minutes = times.hour * 60 + times.minute
-    assert ((times.day_of_week < 6) & (minutes >= 480) & (minutes <= 1080)).all()
+    assert is_open(pd.DatetimeIndex(ahead["time"])).all()
     assert f"{96 - len(ahead)} of 96 steps are closed: left out" in said
     past = model.historical_forecasts(horizon=48, stride=48)
     assert past["y actual"].notna().all()
@@ -112,9 +112,8 @@ def test_a_shop_that_is_closed_on_sundays() -> None:
 def test_rows_that_are_missing_in_open_hours_are_still_an_error() -> None:
     with pytest.raises(DataError, match="missing steps of 30min: 1 "):
         read_frame(shop().drop(index=100), Y)
-    few = shop(20)
     with pytest.raises(DataError, match="missing steps of 30min"):
-        read_frame(few, Y)
+        read_frame(shop(20), Y)
 
 
 def test_other_hours_in_words() -> None:
