@@ -77,9 +77,11 @@ def _size(problem: Problem) -> np.ndarray:
     items = series.items or Items.single(len(series.values))
     first, last = problem.borders.parts["test"]
     rows = items.bounds[:-1] + items.rows_before(first), items.bounds[:-1] + items.rows_before(last)
-    inside = np.zeros(len(series.values) + 1, dtype=int)
+    inside = np.zeros(len(series.values) + 1, dtype=np.int8)
     np.add.at(inside, rows[0], 1)
     np.add.at(inside, rows[1], -1)
-    values = series.values[np.cumsum(inside)[:-1] > 0][:, list(problem.schema.target_positions)]
+    values = series.values[np.cumsum(inside, dtype=np.int8)[:-1] > 0][
+        :, list(problem.schema.target_positions)
+    ]
     counts = (~np.isnan(values)).sum(axis=0)
     return np.asarray(np.nansum(np.abs(values), axis=0, dtype=float) / np.maximum(counts, 1))
