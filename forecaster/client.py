@@ -79,7 +79,7 @@ class Client:
         where: str = "the history",
         say: Callable[[str], None] = lambda _: None,
     ) -> questions.Given:
-        """The result of `Forecaster.predict` for the same arguments, computed by the service.
+        """The result of `Forecaster.predict` for arguments of these names, from the service.
 
         `model` is a name, by default that of the first. A large panel is sent in several requests.
         Raises DataError for data that do not fit, UsageError for a horizon or levels that the model
