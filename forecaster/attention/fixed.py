@@ -28,7 +28,6 @@ from torch import Tensor
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
 from forecaster.attention.common.definitions import attend, positions
-from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one, check_self_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.patterns import (
@@ -36,9 +35,7 @@ from forecaster.attention.common.patterns import (
     Piece,
     SelfTiles,
     Strip,
-    masked_attention,
-    pattern_mask,
-    tiled_attention,
+    pattern_attention,
 )
 from forecaster.attention.full import full_attention
 from forecaster.base.shapes import Bool, Float
@@ -113,33 +110,28 @@ def fixed_attention(
     """
     check_self_inputs(q, k, v, causal, key_mask)
     _check_summary(stride, summary)
-    _, H, L, E = q.shape
+    H, L = q.shape[1:3]
     if _is_full(L, stride, summary):
         return full_attention(q, k, v, causal=causal, key_mask=key_mask, scale=scale)
-    scale = E**-0.5 if scale is None else scale
     slots = stride // summary
     patterns = tuple(
         FixedPattern(stride, summary, causal, h % slots) for h in range(H if distinct_heads else 1)
     )
-    if L <= _SHORT:
-        visible = torch.stack([pattern_mask(pattern, L, q.device) for pattern in patterns])
-        return masked_attention(q, k, v, visible, key_mask, scale)
-    if len(patterns) == 1 and suits_flex(q, v, key_mask):
-        return flex_pattern(q, k, v, patterns[0], scale)
 
-    def parts(strip: Strip) -> list[Piece]:
+    def tiles() -> tuple[Strip, list[Piece]]:
+        strip = Strip.of(q, stride, margin=0)
         blocks = strip.padded // stride
         start = 1 if causal else 0  # block 0 has no earlier summary to read
         # The kernel expands masks that differ by query or head, so take a few queries at a time.
         at_once = math.ceil(_ROWS / stride) if causal or distinct_heads else blocks
         borders = [*range(start, blocks, at_once), blocks]
         own: list[Piece] = [_Own(patterns, triangular=causal)]
-        return own + [
+        return strip, own + [
             _Summaries(patterns, strip, start, stop, read=stop - 1 if causal else blocks)
             for start, stop in pairwise(borders)
         ]
 
-    return tiled_attention(q, k, v, parts, block=stride, margin=0, scale=scale, key_mask=key_mask)
+    return pattern_attention(q, k, v, patterns, tiles, short=_SHORT, key_mask=key_mask, scale=scale)
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, stride: int | None = None) -> Call:

@@ -32,7 +32,6 @@ from torch import Tensor, nn
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen, SelfAttention
 from forecaster.attention.common.definitions import attend, positions
-from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one, check_self_inputs
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.patterns import (
@@ -40,9 +39,7 @@ from forecaster.attention.common.patterns import (
     Piece,
     Strip,
     held_at_once,
-    masked_attention,
-    pattern_mask,
-    tiled_attention,
+    pattern_attention,
     windows,
 )
 from forecaster.attention.common.tiles import HIDDEN
@@ -135,20 +132,16 @@ def log_sparse_attention(
     check_self_inputs(q, k, v, causal, key_mask)
     L = q.shape[2]
     pattern = log_sparse_pattern(L, sub_len, local_len, dense_prefix, causal)
-    scale = q.shape[3] ** -0.5 if scale is None else scale
-    if _DENSE["cpu" if q.device.type == "cpu" else "gpu"] >= L:
-        visible = pattern_mask(pattern, L, q.device)
-        return masked_attention(q, k, v, visible, key_mask, scale)
-    if suits_flex(q, v, key_mask):
-        return flex_pattern(q, k, v, pattern, scale)
-    height, reach, far = _plan(L, pattern)
     spaced = replace(pattern, dense_prefix=0)
-    rows = max(1, held_at_once(q) // (2 * q.shape[0] * q.shape[1] * q.shape[3]))
 
-    def near(i: Tensor, j: Tensor) -> Tensor:
-        return spaced(i, j) & ((i - j).abs() <= reach)
+    def tiles() -> tuple[Strip, list[Piece]]:
+        height, reach, far = _plan(L, pattern)
+        rows = max(1, held_at_once(q) // (2 * q.shape[0] * q.shape[1] * q.shape[3]))
 
-    def parts(strip: Strip) -> list[Piece]:
+        def near(i: Tensor, j: Tensor) -> Tensor:
+            return spaced(i, j) & ((i - j).abs() <= reach)
+
+        strip = Strip.of(q, height, margin=reach)
         found = windows(strip, q, height, reach, causal, near)
         for start in range(0, L, rows):
             for d in far:
@@ -157,10 +150,11 @@ def log_sparse_attention(
                     found.append(_Distance(strip, slice(first, stop), d))
         for start in range(0, pattern.dense_prefix, _TALLEST):
             found.append(_Prefix(strip, start, pattern))
-        return found
+        return strip, found
 
-    return tiled_attention(
-        q, k, v, parts, block=height, margin=reach, scale=scale, key_mask=key_mask
+    short = _DENSE["cpu" if q.device.type == "cpu" else "gpu"]
+    return pattern_attention(
+        q, k, v, (pattern,), tiles, short=short, key_mask=key_mask, scale=scale
     )
 
 

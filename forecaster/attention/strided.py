@@ -26,16 +26,13 @@ from torch import Tensor
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
 from forecaster.attention.common.definitions import attend, positions
-from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one, check_one_of, check_self_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.patterns import (
     Piece,
     SelfTiles,
     Strip,
-    masked_attention,
-    pattern_mask,
-    tiled_attention,
+    pattern_attention,
     windows,
 )
 from forecaster.attention.full import full_attention
@@ -101,31 +98,23 @@ def strided_attention(
     L = q.shape[2]
     if _is_full(L, stride, pattern):
         return full_attention(q, k, v, causal=causal, key_mask=key_mask, scale=scale)
-    scale = q.shape[3] ** -0.5 if scale is None else scale
-    shown = StridedPattern(stride, causal, pattern)
-    if L <= _SHORT:
-        return masked_attention(q, k, v, pattern_mask(shown, L, q.device), key_mask, scale)
-    if suits_flex(q, v, key_mask):
-        return flex_pattern(q, k, v, shown, scale)
-    block = stride * math.ceil(_BLOCK / stride)
-
-    near = StridedPattern(stride, causal, "local")
+    shown, near = StridedPattern(stride, causal, pattern), StridedPattern(stride, causal, "local")
 
     def apart(i: Tensor, j: Tensor) -> Tensor:
         """A query sees its own step in the column, if that is a part."""
         return near(i, j) & (i != j)
 
-    def parts(strip: Strip) -> list[Piece]:
+    def tiles() -> tuple[Strip, list[Piece]]:
+        block = stride * math.ceil(_BLOCK / stride)
+        strip = Strip.of(q, block, margin=stride)
         if pattern == "local":
-            return windows(strip, q, block, stride, causal, near)
+            return strip, windows(strip, q, block, stride, causal, near)
         column: list[Piece] = [_SameRemainder(strip, stride, causal)]
         if pattern == "column":
-            return column
-        return column + windows(strip, q, block, stride, causal, apart)
+            return strip, column
+        return strip, column + windows(strip, q, block, stride, causal, apart)
 
-    return tiled_attention(
-        q, k, v, parts, block=block, margin=stride, scale=scale, key_mask=key_mask
-    )
+    return pattern_attention(q, k, v, (shown,), tiles, short=_SHORT, key_mask=key_mask, scale=scale)
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, stride: int | None = None) -> Call:

@@ -10,7 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from forecaster.attention.common.patterns import KEPT, Pattern
+KEPT = 32
+"""The number of masks that a process keeps: models of several lengths share few."""
+
+Pattern = Callable[[Tensor, Tensor], Tensor]
+"""Whether query i sees key j: for integer tensors i, j that broadcast, a bool tensor. Hashable."""
 
 
 def suits_flex(q: Tensor, v: Tensor, key_mask: Tensor | None) -> bool:

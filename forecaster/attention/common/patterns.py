@@ -1,8 +1,8 @@
-"""Attention over a fixed pattern of visible keys, by two methods that give the same numbers.
+"""Attention over a fixed pattern of visible keys, by three methods that give the same numbers.
 
-Short series use one call of the fused kernel with the pattern as a mask (`masked_attention`). Long
-series use dense tiles that together hold every visible key once (`tiled_attention`): a mechanism
-describes its tiles as a list of `Piece`, which are merged by their log-sum-exp (tiles.py).
+Short series use one call of the fused kernel with the pattern as a mask. Long series use
+FlexAttention on a GPU (flex.py), elsewhere dense tiles that together hold every visible key once:
+a mechanism describes its tiles as a list of `Piece`, merged by their log-sum-exp (tiles.py).
 """
 
 from abc import ABC, abstractmethod
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from forecaster.attention.common.flex import KEPT, Pattern, flex_pattern, suits_flex
 from forecaster.attention.common.kernels import (
     accumulator,
     outside_graphs,
@@ -24,40 +25,55 @@ from forecaster.attention.common.kernels import (
 from forecaster.attention.common.tiles import HIDDEN, merge, softmax_part, softmax_part_backward
 from forecaster.base.shapes import Bool, Float
 
-KEPT = 32
-"""The number of masks that a process keeps: models of several lengths share few."""
-
 _AT_ONCE = 1 << 20
 
-Pattern = Callable[[Tensor, Tensor], Tensor]
-"""Whether query i sees key j: for integer tensors i, j that broadcast, a bool tensor. Hashable."""
+
+def pattern_attention(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H L E"],
+    v: Float[Tensor, "B H L Ev"],
+    patterns: tuple[Pattern, ...],
+    tiles: Callable[[], "tuple[Strip, list[Piece]]"],
+    *,
+    short: int,
+    key_mask: Bool[Tensor, "B L"] | None,
+    scale: float | None,
+) -> Float[Tensor, "B H L Ev"]:
+    """Softmax attention over the keys of the pattern of all heads, or of the pattern of each.
+
+    `tiles` makes the tiles of a series longer than `short`. By itself no pattern leaves a row
+    empty; a query that sees no real key gives 0.
+    """
+    scale = q.shape[3] ** -0.5 if scale is None else scale
+    if q.shape[2] <= short:
+        visible = pattern_mask(patterns, q.shape[2], q.device)[None]
+        real = visible_keys(False, key_mask)
+        if real is None:
+            return softmax_attention(q, k, v, visible=visible, may_be_empty=False, scale=scale)
+        return softmax_attention(q, k, v, visible=visible & real, scale=scale)
+    if len(patterns) == 1 and suits_flex(q, v, key_mask):
+        return flex_pattern(q, k, v, patterns[0], scale)
+    attend = outside_graphs(_Tiled.apply)  # a graph loses gradients added to overlapping views
+    out: Tensor = attend(q, k, v, key_mask, *tiles(), scale)
+    return out
 
 
-def pattern_mask(pattern: Pattern, length: int, device: torch.device) -> Bool[Tensor, "L L"]:
-    """The mask of a pattern for series of `length` steps; it is cached, so do not change it."""
+def pattern_mask(
+    patterns: tuple[Pattern, ...], length: int, device: torch.device
+) -> Bool[Tensor, "patterns L L"]:
+    """The masks for series of `length` steps; they are cached, so do not change them."""
     # A mask computed in a trace has no values and must not be cached.
     make = _make_mask if torch.compiler.is_compiling() else _kept_mask
-    return make(pattern, length, device)
+    return make(patterns, length, device)
 
 
 @torch.inference_mode(False)  # otherwise a mask made in inference could not be used in training
-def _make_mask(pattern: Pattern, length: int, device: torch.device) -> Bool[Tensor, "L L"]:
+def _make_mask(patterns: tuple[Pattern, ...], length: int, device: torch.device) -> Tensor:
     steps = torch.arange(length, device=device)
-    return pattern(steps[:, None], steps)
+    return torch.stack([pattern(steps[:, None], steps) for pattern in patterns])
 
 
 _kept_mask = lru_cache(KEPT)(_make_mask)
-
-
-def masked_attention(
-    q: Tensor, k: Tensor, v: Tensor, visible: Tensor, key_mask: Tensor | None, scale: float
-) -> Tensor:
-    """Attention with a mask (L, L) or (H, L, L) that by itself leaves no row empty."""
-    visible = visible.view(1, -1, *visible.shape[-2:])
-    real = visible_keys(False, key_mask)
-    if real is None:
-        return softmax_attention(q, k, v, visible=visible, may_be_empty=False, scale=scale)
-    return softmax_attention(q, k, v, visible=visible & real, scale=scale)
 
 
 @dataclass(frozen=True)
@@ -72,6 +88,12 @@ class Strip:
     length: int
     padded: int
     margin: int
+
+    @classmethod
+    def of(cls, q: Tensor, block: int, margin: int) -> "Strip":
+        """The strip of the series of q (B, H, L, E), whose padded length is divided by `block`."""
+        B, _, L, _ = q.shape
+        return cls(B, L, -(-(L + margin) // block) * block, margin)
 
     def lay(self, x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
         """The strip of x (B, H, L, E), with its last axis padded with zeros to `width`."""
@@ -229,29 +251,6 @@ def windows(
     blocks = strip.batch * strip.padded // block
     cuts = (slice(n, min(n + at_once, blocks)) for n in range(0, blocks, at_once))
     return [Window(cut, block, reach, causal, shown) for cut in cuts]
-
-
-def tiled_attention(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H L E"],
-    v: Float[Tensor, "B H L Ev"],
-    parts: Callable[[Strip], list[Piece]],
-    *,
-    block: int,
-    margin: int,
-    scale: float,
-    key_mask: Bool[Tensor, "B L"] | None = None,
-) -> Float[Tensor, "B H L Ev"]:
-    """Softmax attention over the keys of all parts; a query that sees none gives 0.
-
-    `block` divides the padded length of a series on the strip that `parts` cuts into tiles;
-    `margin` is the number of steps by which a part reaches beyond a series.
-    """
-    L = q.shape[2]
-    strip = Strip(q.shape[0], L, -(-(L + margin) // block) * block, margin)
-    attend = outside_graphs(_Tiled.apply)  # a graph loses gradients added to overlapping views
-    out: Tensor = attend(q, k, v, key_mask, strip, parts(strip), scale)
-    return out
 
 
 class _Tiled(torch.autograd.Function):

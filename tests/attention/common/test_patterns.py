@@ -6,12 +6,12 @@ from tests.attention.agreement import inputs
 
 
 def test_a_mask_made_in_inference_serves_training_too() -> None:
-    pattern, device = StridedPattern(3), torch.device("cpu")
+    device = torch.device("cpu")
     with torch.inference_mode():
-        mask = pattern_mask(pattern, 19, device)
+        mask = pattern_mask((StridedPattern(3),), 19, device)
     assert not mask.is_inference()
-    assert pattern_mask(StridedPattern(3), 19, device) is mask
-    assert pattern_mask(StridedPattern(3, causal=False), 19, device) is not mask
+    assert pattern_mask((StridedPattern(3),), 19, device) is mask
+    assert pattern_mask((StridedPattern(3, causal=False),), 19, device) is not mask
 
 
 def test_a_strip_separates_series_by_its_margin_and_gives_them_back() -> None:
