@@ -151,7 +151,7 @@ class Server:
 
 @contextmanager
 def serving(
-    model: Path | str,
+    model: Path | str | None,
     place: Path,
     *options: str,
     program: Sequence[str] = ("forecaster",),
@@ -159,9 +159,11 @@ def serving(
     variables: Mapping[str, str] | None = None,
     **settings: object,
 ) -> Iterator[Server]:
-    """`forecaster serve` with a model and settings, run in `place`, where its log is, too."""
+    """`forecaster serve` with a model and settings, run in `place`, where its log is, too; without
+    a model, the settings name it."""
     port, log = free_port(), place / "log"
-    command = [*program, "serve", "--model", str(model), "--port", str(port), *options]
+    named = () if model is None else ("--model", str(model))
+    command = [*program, "serve", *named, "--port", str(port), *options]
     environment = {f"FORECASTER_{name.upper()}": str(value) for name, value in settings.items()}
     with running(command, {**(variables or {}), **environment}, place, log) as process:
         wait_for(f"http://127.0.0.1:{port}{until}", process, log)

@@ -1,7 +1,6 @@
 import gc
 import json
 import logging
-import signal
 import sys
 import threading
 import warnings
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from forecaster_service.logs import logger, owning_stderr, say
-from tests.service.processes import serving
 from tests.service.toy import NAME, start
 
 
@@ -106,13 +104,3 @@ def test_on_a_terminal_they_are_plain(
     assert "\nserving\n" in told
     assert told.count("Traceback") == 3
     assert "number=7" in told
-
-
-@pytest.mark.slow
-def test_a_service_writes_nothing_but_json(folder: Path, tmp_path: Path) -> None:
-    with serving(folder, tmp_path, variables={"PYTHONWARNINGS": "default"}) as server:
-        server.process.send_signal(signal.SIGTERM)
-        server.process.wait(60)
-    lines = [json.loads(line) for line in server.log.read_text().splitlines()]
-    assert lines[0]["event"].startswith("starting the service of ")
-    assert {"model ready"} < {line["event"] for line in lines}

@@ -42,9 +42,9 @@ def status(port: int, request: bytes) -> bytes:
         return connection.recv(2**16)[9:12]
 
 
-def test_bodies_that_are_held_back_do_not_fill_the_memory(folder: Path, tmp_path: Path) -> None:
+def test_bodies_that_are_held_back_do_not_fill_the_memory(server: Server) -> None:
     """130 connections that keep back the last byte of 15.5 MiB; others are answered meanwhile."""
-    with serving(folder, tmp_path) as server, ExitStack() as stack:
+    with ExitStack() as stack:
         memory = psutil.Process(server.process.pid).memory_info
         example = server.get(f"/models/{NAME}/example")
         server.post("/predict", example)
@@ -53,7 +53,7 @@ def test_bodies_that_are_held_back_do_not_fill_the_memory(folder: Path, tmp_path
             connection = socket.create_connection(("127.0.0.1", server.port))
             stack.enter_context(connection).setblocking(False)
             waiting.append([connection, memoryview(post(b" " * LONG)[:-1])])
-        end = time.monotonic() + 12
+        end = time.monotonic() + 5
         while time.monotonic() < end:
             for each in waiting:
                 try:
@@ -71,11 +71,11 @@ def test_bodies_that_are_held_back_do_not_fill_the_memory(folder: Path, tmp_path
         assert len(server.post("/predict", example)["predictions"]) == 1
 
 
-def test_large_tables_that_are_refused_hold_nobody_up(folder: Path, tmp_path: Path) -> None:
+def test_large_tables_that_are_refused_hold_nobody_up(server: Server) -> None:
     """Twelve at once, each of 15 MB and with a bad last cell."""
     cells = b",".join([b"[1.25,2.5,3.75]"] * (LONG // 16))
     body = b'{"start": "2026-01-01T00:00:00", "target": [' + cells + b',[1,2,"x"]]}'
-    with serving(folder, tmp_path) as server, ThreadPoolExecutor(12) as pool:
+    with ThreadPoolExecutor(12) as pool:
         memory = psutil.Process(server.process.pid).memory_info
         example = server.get(f"/models/{NAME}/example")
         before, most, slowest = memory().rss, 0, 0.0
@@ -102,8 +102,9 @@ def test_a_log_that_takes_nothing_costs_lines(folder: Path, where: str) -> None:
     try:
         wait_for(f"http://127.0.0.1:{port}/readyz", process, Path(os.devnull))
         server = Server(port, process)
-        for _ in range(400 if where == "a full disk" else 6000):  # each has a line of 200 bytes
-            assert server.raw([get("/models")])[0].startswith(b"HTTP/1.1 200")
+        several = head(start=("GET /nothing HTTP/1.1", "Host: localhost")) * 300
+        for _ in range(20):  # more than the lines that may wait
+            assert server.raw([several, get("/models")])[0].count(b"HTTP/1.1 404") == 300
         assert server.figure("log_lines_lost_total") > 100
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) in (143, -signal.SIGTERM)
@@ -143,8 +144,8 @@ def test_few_descriptors_disconnect_nobody_who_asks(folder: Path, tmp_path: Path
         request = post(body, "Connection: close")
         for _ in range(30):
             stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-        found = pool.map(lambda _: status(server.port, request), range(300))
-        assert Counter(found) == {b"200": 300}
+        found = pool.map(lambda _: status(server.port, request), range(200))
+        assert Counter(found) == {b"200": 200}
 
 
 async def ask(port: int, request: bytes, source: str) -> tuple[bytes, float]:
@@ -198,9 +199,12 @@ def test_twice_what_can_be_served_through_nginx(folder: Path, tmp_path: Path) ->
         ):
             body = json.dumps(server.get(f"/models/{NAME}/example")).encode()
             request = post(body, "Connection: close")
+            memory = psutil.Process(server.process.pid).memory_info
+            before = memory().rss
             found = asyncio.run(flood(port, server.port, request, 2 / SLOW * 0.8, 10))
             answers, probes, figures = found
             batches = server.figure("batch_series_sum") / server.figure("batch_series_count")
+            assert memory().rss - before < 150 * MIB
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, files)
     statuses = Counter(answer[9:12] for answer, _ in answers)

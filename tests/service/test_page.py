@@ -94,12 +94,11 @@ def test_it_opens_with_the_example_of_the_model(
         assert tab.run("document.querySelector('#result').hidden"), "of the error"
 
 
-@pytest.mark.parametrize("kind", ["plain", "two ids", "wide", "all", "median", "UTC", "MS"])
+@pytest.mark.parametrize("kind", ["two ids", "wide", "all", "median", "UTC"])
 def test_its_forecast_is_that_of_the_model(tab: Tab, kind: str, tmp_path: Path) -> None:
     others: dict[str, dict[str, Any]] = {
         "median": {"loss": "pinball"},
         "UTC": {"timezone": "UTC", "freq": "15min"},
-        "MS": {"freq": "MS"},
     }
     bundle = make_bundle(tmp_path, model="tokens", **{**others, **KINDS}[kind])
     schema, frame = bundle.schema, history(bundle)

@@ -206,7 +206,7 @@ def test_the_service_follows_the_champion_under_load_and_keeps_its_model_when_it
     register(tmp_path / "0", 0.5)
     variables = {"MLFLOW_TRACKING_URI": f"sqlite:///{database}"}
     with serving(
-        "models:/swapped@champion", tmp_path, variables=variables, poll_seconds=3, device="cpu"
+        "models:/swapped@champion", tmp_path, variables=variables, poll_seconds=1, device="cpu"
     ) as server:
 
         def version() -> str:

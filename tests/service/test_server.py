@@ -1,26 +1,21 @@
 """The service as a process: raw HTTP, long bodies, signals, the same bits everywhere."""
 
-import asyncio
 import json
 import re
-import resource
 import signal
 import socket
 import sys
 import time
 import urllib.error
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
-from forecaster_service.batching import LATEST
 from tests.service.processes import (
     AMBIGUOUS,
     BODY,
@@ -119,8 +114,9 @@ def test_alive_while_a_large_request_runs(server: Server) -> None:
 
 
 def test_terminated_it_says_so_and_answers_what_it_has(folder: Path, tmp_path: Path) -> None:
+    warnings = {"PYTHONWARNINGS": "default"}
     with (
-        serving(folder, tmp_path, drain_seconds=1.5, max_batch=1) as server,
+        serving(folder, tmp_path, variables=warnings, drain_seconds=1.5, max_batch=1) as server,
         ThreadPoolExecutor(1) as pool,
     ):
         example = server.get(f"/models/{NAME}/example")
@@ -135,78 +131,22 @@ def test_terminated_it_says_so_and_answers_what_it_has(folder: Path, tmp_path: P
         assert len(large.result()["predictions"]) == 300
         assert server.process.wait(20) in (143, -signal.SIGTERM)
         assert time.monotonic() - began >= 1.5
+    events = [json.loads(line)["event"] for line in server.log.read_text().splitlines()]
+    assert events[0].startswith("starting the service of ")
+    assert "model ready" in events
     assert "Traceback" not in server.log.read_text()
 
 
 def test_a_registry_that_hangs_delays_neither_probes_nor_the_end(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        variables = {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{silent.getsockname()[1]}"}
-        with serving(NAME, tmp_path, until="/livez", variables=variables) as server:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        variables = {"MLFLOW_TRACKING_URI": address, "FORECASTER_MODEL": NAME}
+        with serving(None, tmp_path, until="/livez", variables=variables) as server:
             with pytest.raises(urllib.error.HTTPError, match="503") as caught:
                 server.get("/readyz")
             caught.value.close()
             server.process.send_signal(signal.SIGTERM)
             server.process.wait(30)  # much less than MLflow may take
-    assert "Traceback" not in server.log.read_text()
-
-
-async def at_once(port: int, request: bytes, count: int) -> list[bytes]:
-    """Answers to requests on as many connections, all open before the first is sent."""
-    ready = asyncio.Event()
-    waiting = 0
-
-    async def one() -> bytes:
-        nonlocal waiting
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        waiting += 1
-        if waiting == count:
-            ready.set()
-        await ready.wait()
-        writer.write(request)
-        answer = await reader.read()
-        writer.close()
-        return answer
-
-    return await asyncio.gather(*(one() for _ in range(count)))
-
-
-def test_of_two_thousand_at_once_none_waits_in_vain(folder: Path, tmp_path: Path) -> None:
-    """Requests that would miss their deadline are refused at once, with a Retry-After; probes are
-    answered meanwhile, and afterwards all is as before."""
-    program = (sys.executable, str(Path(__file__).with_name("slowed.py")), "0.05")
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
-    settings: dict[str, Any] = {"deadline_seconds": 8, "max_batch": 16}
-    try:
-        with (
-            serving(folder, tmp_path, program=program, **settings) as server,
-            ThreadPoolExecutor(1) as pool,
-        ):
-            looked_at = psutil.Process(server.process.pid)
-            body = json.dumps(server.get(f"/models/{NAME}/example")).encode()
-            request = head(f"Content-Length: {len(body)}", "Connection: close") + body
-            before, memory, slowest = looked_at.num_fds(), looked_at.memory_info().rss, 0.0
-            asked = pool.submit(asyncio.run, at_once(server.port, request, 2000))
-            while not asked.done():
-                began = time.monotonic()
-                server.get("/livez")
-                slowest = max(slowest, time.monotonic() - began)
-                time.sleep(0.1)
-            received = asked.result()
-            assert len(server.post("/predict", json.loads(body))["predictions"]) == 1
-            assert server.get("/readyz") == {"status": "ready"}
-            until(lambda: looked_at.num_fds() <= before + 2)
-            assert looked_at.memory_info().rss - memory < 150 * 2**20
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, files)
-    assert slowest < 10
-    statuses = Counter(answer[9:12] for answer in received)
-    assert set(statuses) == {b"200", b"503"}, statuses
-    assert statuses[b"200"] >= 16, "those that run at once"
-    again = [re.search(rb"retry-after: (\d+)\r\n", answer) for answer in received]
-    waits = {int(found[1]) for found in again if found}
-    assert sum(found is not None for found in again) == statuses[b"503"]
-    assert 1 <= min(waits) < 10 < max(waits) <= LATEST, "they are not all to come back at once"
     assert "Traceback" not in server.log.read_text()
 
 

@@ -139,16 +139,19 @@ class TestAsOneService:
         self, server: Server, body: bytes
     ) -> None:
         seen: list[dict[str, float]] = []
+
+        def counted(deaths: int) -> bool:
+            seen.append(counters(server))
+            names = ("forecaster_workers", "forecaster_worker_deaths_total")
+            return [seen[-1][name] for name in names] == [WORKERS, deaths]
+
         with Load(server.port, body) as load:
-            for _ in range(WORKERS):
+            for number in range(WORKERS):
                 asked, victim = len(load.answers), workers(server)[0]
                 until(lambda asked=asked: len(load.answers) > asked + 20)
                 victim.kill()
                 until(lambda victim=victim: workers_are(server, victim.pid))
-                while counters(server)["forecaster_workers"] < WORKERS:
-                    seen.append(counters(server))
-                    time.sleep(0.05)
-            seen.append(counters(server))
+                until(lambda number=number: counted(number + 1))
         assert load.failed == [], server.log.read_text()[-3000:]
         assert load.again <= WORKERS * CLIENTS
         seen.append(counters(server))
@@ -161,7 +164,6 @@ class TestAsOneService:
             if name.startswith("forecaster_requests_total") and 'route="/predict"' in name
         )  # fmt: skip
         assert 0 < answered <= len(load.answers) + load.again
-        assert seen[-1]["forecaster_worker_deaths_total"] == WORKERS
         assert seen[-1]["forecaster_workers_wanted"] == WORKERS
 
     def test_a_newer_model_takes_its_place_in_all_without_a_failed_request(
@@ -203,6 +205,12 @@ class TestAsOneService:
         for _ in range(10):
             assert digest(server) == had
 
+    def test_without_their_parent_none_is_left(self, server: Server) -> None:
+        processes = workers(server)
+        server.process.kill()
+        until(lambda: not any(each.is_running() for each in processes))
+        assert "Traceback" not in server.log.read_text()
+
 
 @pytest.mark.slow
 def test_terminated_all_end_and_answer_what_they_have(folder: Path, tmp_path: Path) -> None:
@@ -218,13 +226,4 @@ def test_terminated_all_end_and_answer_what_they_have(folder: Path, tmp_path: Pa
         assert len(load.answers) > asked
         assert all(isinstance(error, ConnectionError) for error in load.failed), load.failed
     assert not any(each.is_running() for each in processes)
-    assert "Traceback" not in server.log.read_text()
-
-
-@pytest.mark.slow
-def test_without_their_parent_none_is_left(folder: Path, tmp_path: Path) -> None:
-    with serving(folder, tmp_path, *SEVERAL) as server:
-        processes = workers(server)
-        server.process.kill()
-        until(lambda: not any(each.is_running() for each in processes))
     assert "Traceback" not in server.log.read_text()
