@@ -119,15 +119,13 @@ class RawTable:
     def _own(self) -> list[dict[str, str]]:
         """The columns in each part: from their trimmed names to the names as the part writes them.
 
-        Raises DataError if two names differ only by blanks around them.
+        Raises DataError for a name that appears twice, perhaps with other blanks around it.
         """
-        own = [{name.strip(): name for name in part.names} for part in self.parts]
-        for names, part in zip(own, self.parts, strict=True):
-            if len(names) < len(part.names):
-                raise DataError(
-                    f"{part.name}: two columns have one name, but for blanks around it."
-                )
-        return own
+        for part in self.parts:
+            for name, times in Counter(map(str.strip, part.names)).items():
+                if times > 1:
+                    raise DataError(f"{part.name}: column '{name}' appears twice.")
+        return [{name.strip(): name for name in part.names} for part in self.parts]
 
     def rows(self, columns: Sequence[str], words: Sequence[str] = ()) -> Iterator[Rows]:
         """All rows of `columns`; those in `words` as dictionaries if that saves work."""
@@ -331,11 +329,8 @@ def frame_table(
     """The table in a frame; a DatetimeIndex replaces a missing column `time`."""
     if time not in frame.columns and isinstance(frame.index, pd.DatetimeIndex):
         frame = frame.rename_axis(time).reset_index()
-    columns = {str(name): frame.iloc[:, place] for place, name in enumerate(frame.columns)}
-    if len(columns) < frame.shape[1]:
-        twice = next(name for name, times in Counter(map(str, frame.columns)).items() if times > 1)
-        raise DataError(f"{where}: column '{twice}' appears twice.")
-    table = pa.table({name: _column(column, reading) for name, column in columns.items()})
+    columns = [_column(frame.iloc[:, place], reading) for place in range(frame.shape[1])]
+    table = pa.table(columns, [*map(str, frame.columns)])
     return RawTable(where, (Frame(where, table),), reading)
 
 

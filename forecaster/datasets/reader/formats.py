@@ -11,8 +11,7 @@ import re
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -115,7 +114,7 @@ class ParquetFile(Format):
     @cached_property
     def names(self) -> tuple[str, ...]:
         with explained(self.name, "Parquet file"):
-            return _once(pa.parquet.read_schema(self.name).names, self.name)
+            return tuple(pa.parquet.read_schema(self.name).names)
 
     def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
         # buffer in pieces, because Arrow would otherwise hold the whole file
@@ -154,7 +153,7 @@ class TextFile(Format):
         names = self.head.names
         if sum(not name.strip() for name in names) > 1:  # separators behind the last name
             names = tuple(n if n.strip() else f"column {i + 1}" for i, n in enumerate(names))
-        return _once(names, self.name)
+        return names
 
     def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
         names = list(self.names)
@@ -235,13 +234,6 @@ def _cell(cell: Any) -> str:
     if isinstance(cell, str):
         return re.sub(r"\s*[\r\n]+\s*", " ", cell)
     return str(cell)
-
-
-def _once(names: Sequence[str], where: str) -> tuple[str, ...]:
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise DataError(f"{where}: column '{twice[0]}' appears twice.")
-    return tuple(names)
 
 
 def check_size(size: int, where: str, most: int | None = None) -> None:

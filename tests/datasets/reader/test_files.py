@@ -45,7 +45,7 @@ class TestColumns:
     def test_a_frame_names_what_it_cannot_give(self):
         frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
         with pytest.raises(DataError, match="here: column 'a' appears twice"):
-            frame_table(frame, "t", "here")
+            _ = frame_table(frame, "t", "here").columns
 
     def test_names_with_blanks_around_them(self, tmp_path):
         file = tmp_path / "x.csv"
@@ -56,7 +56,7 @@ class TestColumns:
             frame = TABLE.set_axis(blanks, axis=1)
             assert history(frame, facts).columns == own.columns == ("a",)
         TABLE.to_csv(file, index=False, header=["t", "a", " a"])
-        with pytest.raises(DataError, match="two columns have one name, but for blanks"):
+        with pytest.raises(DataError, match="column 'a' appears twice"):
             read(str(file))
 
     @pytest.mark.parametrize("names", [("t,a", "u,b"), ("t,a", "t,b"), ("t,a", "t,a,b")])
