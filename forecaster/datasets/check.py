@@ -28,10 +28,10 @@ def report(
     series, counts = dataset.series, dataset.counts
     times = [str(stamp) for stamp in series.times[[0, -1]]]
     items = series.items or Items.single(len(series.times))
+    ends = {"train": borders.train, "validation": borders.validation, "test": borders.test}
     windows = {
         part: items.windows(past, horizon, *steps)[1] for part, steps in borders.parts.items()
     }
-    ends = {"train": borders.train, "validation": borders.validation, "test": borders.test}
     return {
         "name": dataset.name,
         "source": series.source,

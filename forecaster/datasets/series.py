@@ -59,22 +59,21 @@ class Series:
         return f"sha256:{sha.hexdigest()}"
 
     def with_known(self, columns: Sequence[str], known: Sequence[str]) -> "Series":
-        """`select`, and make the `known` columns covariates known ahead unless they already are.
+        """`select`, and make the `known` columns covariates known ahead.
 
         Raises DataError for unknown columns, and for a covariate with a missing value.
         """
         chosen = self.select(columns)
-        ahead = [name for name in known if name not in self.known_columns]
-        if not ahead:
+        if not known:
             return chosen
-        values = self.select(ahead).values
+        values = self.select(known).values
         if np.isnan(values).any():
             row, column = np.argwhere(np.isnan(values))[0]
             raise DataError(
-                f"{self.source}, row {row + 1}, column '{ahead[column]}': no value, but what is "
+                f"{self.source}, row {row + 1}, column '{known[column]}': no value, but what is "
                 "known ahead must be complete; take it as a past covariate, or leave it out."
             )
-        return replace(chosen, known=values, known_columns=tuple(ahead))
+        return replace(chosen, known=values, known_columns=tuple(known))
 
     def select(self, columns: Sequence[str]) -> "Series":
         """The series of `columns`, in that order. Raises DataError for unknown ones."""

@@ -1,7 +1,6 @@
 """Fill the gaps of covariates, where the user asks for it."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -60,13 +59,6 @@ def fill(values: Column, columns: Sequence[str], said: Reading, items: Items) ->
         count = int(gaps.sum() - np.isnan(values[:, place]).sum())
         filled[name] = max(filled.get(name, 0), count)  # the columns of words have the same gaps
     return filled
-
-
-def fill_all(values: Column, how: Fill, items: Items) -> None:
-    """Fill all gaps of values (N, C) in place, series by series."""
-    for first, last in pairwise(items.bounds):
-        for place in range(values.shape[1]):
-            values[first:last, place] = _filled(values[first:last, place], how, 1)
 
 
 def _filled(column: NDArray[np.floating[Any]], how: Fill, season: int) -> NDArray[np.floating[Any]]:

@@ -28,7 +28,7 @@ from forecaster.datasets.reader.attributes import Attributes
 from forecaster.datasets.reader.cells import Complain, add_words, indicators, to_numbers
 from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock
 from forecaster.datasets.reader.files import RawTable, Rows, frame_table, open_table, text_table
-from forecaster.datasets.reader.filling import by_column, fill, fill_all
+from forecaster.datasets.reader.filling import by_column, fill
 from forecaster.datasets.reader.irregular import (
     hours_in_words,
     is_closed,
@@ -320,14 +320,9 @@ class Reader:
 
     def values(self, rows: Rows, column: str) -> NDArray[np.float64]:
         """The cells (N,) of a column as numbers, or as indicators (N, words) of its words."""
-        if words := self.reading.categories.get(column):
-            missing, complain = self.reading.missing, self._complain(rows, column)
-            return indicators(rows.cells[column], words, missing, complain)
-        return self.numbers(rows, column)
-
-    def numbers(self, rows: Rows, column: str) -> NDArray[np.float64]:
-        """The cells of a column as numbers."""
         complain = self._complain(rows, column)
+        if words := self.reading.categories.get(column):
+            return indicators(rows.cells[column], words, self.reading.missing, complain)
         return to_numbers(rows.cells[column], complain, self.table.how(rows.file))
 
     def _complain(self, rows: Rows, column: str) -> Complain:
@@ -463,7 +458,8 @@ class Reader:
             filled |= fill(known, series.known_columns, said, items)
         if known is not None and len(self.excused):
             whole = known.copy()
-            fill_all(whole, "previous", items)
+            always = replace(said, fill=dict.fromkeys(said.future_covariates, "previous"))
+            fill(whole, series.known_columns, always, items)
             known[self.excused] = whole[self.excused]
         if filled:
             shown = ", ".join(f"'{name}' {n:,} ({said.fill[name]})" for name, n in filled.items())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from forecaster.datasets.reader.cells import is_text, trimmed
 
 SECOND = 1_000_000
-_EPOCHS = {"s": SECOND, "ms": 1000, "us": 1, "ns": 0}  # microseconds in one, 0 for less
+_EPOCHS = {"s": 1, "ms": 1000, "us": SECOND, "ns": 1000 * SECOND}  # how many make a second
 _SECONDS = 100_000_000, 4_102_444_800
 """The plausible seconds since 1970, from 1973 to 2100; in another unit the numbers would differ."""
 
@@ -165,14 +165,11 @@ def _epoch(words: pa.Array, form: str) -> StampTimes:
         counts = numbers.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:
         counts = numbers.cast(pa.float64()).to_numpy()
-    length = _EPOCHS[form.removeprefix("epoch-")]
-    low, high = (bound * SECOND for bound in _SECONDS)
-    if length:
-        good = known & (counts >= low // length) & (counts < high // length)
-        times = np.round(np.where(good, counts, 0) * length)
-    else:
-        good = known & (counts >= low * 1000) & (counts < high * 1000)
-        times = np.where(good, counts, 0) // 1000
+    every = _EPOCHS[form.removeprefix("epoch-")]
+    low, high = _SECONDS
+    good = known & (counts >= low * every) & (counts < high * every)
+    counts = np.where(good, counts, 0)
+    times = np.round(counts * (SECOND / every)) if every <= SECOND else counts // (every // SECOND)
     return StampTimes(times.astype(np.int64), good, np.ones(len(words), bool), known)
 
 
