@@ -84,11 +84,11 @@ class Tab:
             + "; for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind)); }"
         )
 
-    def choose(self, file: Path) -> None:
-        """Choose a file."""
+    def choose(self, file: Path, field: str = "#file") -> None:
+        """Choose a file in a field, once the page shows nothing."""
         self.run("document.querySelector('#status').textContent = ''")
         root = self.call("DOM.getDocument")["root"]["nodeId"]
-        node = self.call("DOM.querySelector", nodeId=root, selector="#file")["nodeId"]
+        node = self.call("DOM.querySelector", nodeId=root, selector=field)["nodeId"]
         self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
 
     def press(self, key: str) -> None:

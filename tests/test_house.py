@@ -57,22 +57,25 @@ def declared(*extras):
 
 
 @cache
-def closure():
-    """What `pip install '.[dev]'` installs on Linux with Python 3.11, in canonical names."""
-    found, queue = set(), [(each, "") for each in declared(*EXTRAS)]
+def closure(*extras):
+    """What `pip install '.[EXTRAS]'` installs on Linux with Python 3.11 beside the project, in
+    canonical names."""
+    own = PROJECT["optional-dependencies"]
+    queue = [(text, "") for text in PROJECT["dependencies"]]
+    queue += [(text, "") for extra in extras for text in own[extra]]
+    found = set()
     while queue:
-        requirement, _ = queue.pop()
+        text, extra = queue.pop()
+        requirement = Requirement(text)
+        if requirement.marker and not requirement.marker.evaluate({**LINUX_311, "extra": extra}):
+            continue
         name = canonicalize_name(requirement.name)
-        for extra in {"", *requirement.extras}:
-            if (name, extra) in found:
-                continue
-            found.add((name, extra))
-            for text in importlib.metadata.requires(name) or []:
-                inner = Requirement(text)
-                environment = {**LINUX_311, "extra": extra}
-                if inner.marker is None or inner.marker.evaluate(environment):
-                    queue.append((inner, name))
-    return {name for name, _ in found}
+        for inner in {"", *requirement.extras} - {each for of, each in found if of == name}:
+            found.add((name, inner))
+            ours = name == PROJECT["name"]
+            texts = own.get(inner, []) if ours else importlib.metadata.requires(name) or []
+            queue += [(each, inner) for each in texts]
+    return {name for name, _ in found} - {PROJECT["name"]}
 
 
 class TestConstraints:
@@ -96,9 +99,11 @@ class TestConstraints:
 
     def test_they_pin_all_that_is_installed_and_nothing_else(self):
         # the builds of torch for CUDA bring these, in the versions that torch names
-        of_torch = {name for name in closure() if re.match(r"nvidia-|cuda-|triton$", name)}
-        assert closure() - of_torch - set(PINS) == {"setuptools"}, "whatever setuptools torch finds"
-        assert set(PINS) - closure() == set()
+        of_torch = {name for name in closure(*EXTRAS) if re.match(r"nvidia-|cuda-|triton$", name)}
+        assert closure(*EXTRAS) - of_torch - set(PINS) == {"setuptools"}, (
+            "whatever setuptools torch finds"
+        )
+        assert set(PINS) - closure(*EXTRAS) == set()
 
 
 COMES_WITH = {"pydantic-core": "pydantic"}

@@ -1,15 +1,19 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from fastapi.testclient import TestClient
 
+from forecaster.forecast.predictor import Predictor
 from forecaster_service.logs import LINES
 from tests.service.processes import Server, serving
-from tests.service.toy import NAME, Registry, make_bundle, start
+from tests.service.toy import KINDS, NAME, Registry, make_bundle, start
 
 LINES.at_once = True  # so that each line is in the output of its test
+Serve: TypeAlias = Callable[..., tuple[TestClient, Predictor, dict[str, Any]]]
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +29,28 @@ def client(folder: Path) -> Iterator[TestClient]:
     """A client of a service with that bundle."""
     with start(model=str(folder)) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """For a kind of model: a client of a service with it, the model itself, and a series that it
+    accepts."""
+    made: dict[tuple[str, str], tuple[TestClient, Predictor, dict[str, Any]]] = {}
+    with ExitStack() as stack:
+
+        def served(
+            kind: str, model: str = "informer"
+        ) -> tuple[TestClient, Predictor, dict[str, Any]]:
+            if (kind, model) not in made:
+                folder = tmp_path_factory.mktemp("kinds") / "bundle"
+                bundle = make_bundle(folder, model=model, **KINDS[kind])
+                client = stack.enter_context(start(model=str(folder)))
+                example = client.get(f"/models/{NAME}/example").json()
+                made[kind, model] = client, Predictor(bundle, "cpu"), example["inputs"][0]
+            client, forecaster, series = made[kind, model]
+            return client, forecaster, deepcopy(series)
+
+        yield served
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@ cluster: compose, images, the release, Kubernetes, Prometheus and Grafana. tests
 builds the images and starts them."""
 
 import copy
-import importlib.metadata
 import json
 import os
 import re
@@ -15,13 +14,12 @@ import kubernetes_validate
 import pytest
 import yaml
 from fastapi.testclient import TestClient
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
 from tests.service.containers import ROOT
-from tests.test_house import LINUX_311, PINS, PROJECT
+from tests.test_house import PINS, closure
 
 BASE, GPU, TLS = (f"docker-compose{each}.yml" for each in ("", ".gpu", ".tls"))
 DOCKERFILE = (ROOT / "service/Dockerfile").read_text()
@@ -159,26 +157,6 @@ def locked(name: str) -> dict[str, tuple[str, list[str]]]:
     return found
 
 
-def wanted(extras: set[str]) -> set[str]:
-    """What the project with these extras installs on Linux with Python 3.11, except for itself."""
-    own = PROJECT["optional-dependencies"]
-    queue: list[tuple[str, str]] = [(text, "") for text in PROJECT["dependencies"]]
-    queue += [(text, "") for extra in extras for text in own[extra]]
-    found: set[tuple[str, str]] = set()
-    while queue:
-        text, extra = queue.pop()
-        requirement = Requirement(text)
-        if requirement.marker and not requirement.marker.evaluate({**LINUX_311, "extra": extra}):
-            continue
-        name = canonicalize_name(requirement.name)
-        for inner in {"", *requirement.extras} - {each for of, each in found if of == name}:
-            found.add((name, inner))
-            ours = name == PROJECT["name"]
-            texts = own.get(inner, []) if ours else importlib.metadata.requires(name) or []
-            queue += [(each, inner) for each in texts]
-    return {name for name, _ in found} - {PROJECT["name"]}
-
-
 class TestImages:
     @pytest.mark.parametrize("name", ["serve", "train", "build"])
     def test_the_locks_agree_with_the_constraints(self, name: str) -> None:
@@ -192,7 +170,7 @@ class TestImages:
     @pytest.mark.parametrize("name", EXTRAS)
     def test_they_hold_what_the_extras_want_and_nothing_else(self, name: str) -> None:
         of_torch = r"nvidia-|cuda-|triton$"  # of its builds for CUDA
-        found = {each for each in wanted(EXTRAS[name]) if not re.match(of_torch, each)}
+        found = {each for each in closure(*EXTRAS[name]) if not re.match(of_torch, each)}
         assert set(locked(name)) - {"setuptools"} == found - {"torch", "setuptools"}
         making = (ROOT / "service/lock/make").read_text()
         (line,) = re.findall(rf"(?m)^compile (.*) pyproject.toml .*/{name}\.txt$", making)

@@ -1,7 +1,5 @@
 """Missing values, covariates, attributes and panels, for every kind of model."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from copy import deepcopy
 from typing import Any
 
@@ -10,31 +8,11 @@ import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 
-from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.questions import Question
-from tests.service.toy import HORIZON, KINDS, NAME, PAST, make_bundle, start
+from tests.service.conftest import Serve
+from tests.service.toy import HORIZON, PAST
 
 Body = dict[str, Any]
-Serve = Callable[..., tuple[TestClient, Predictor, Body]]
-
-
-@pytest.fixture(scope="module")
-def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
-    """For a kind of model: a client, the model itself, and a series that it accepts."""
-    made: dict[tuple[str, str], tuple[TestClient, Predictor, Body]] = {}
-    with ExitStack() as stack:
-
-        def served(kind: str, model: str = "informer") -> tuple[TestClient, Predictor, Body]:
-            if (kind, model) not in made:
-                folder = tmp_path_factory.mktemp("kinds") / kind
-                make_bundle(folder, model=model, **KINDS[kind])
-                client = stack.enter_context(start(model=str(folder)))
-                body = client.get(f"/models/{NAME}/example").json()
-                made[kind, model] = client, Predictor.load(folder, "cpu"), body["inputs"][0]
-            client, forecaster, series = made[kind, model]
-            return client, forecaster, deepcopy(series)
-
-        yield served
 
 
 def ask(client: TestClient, *inputs: Body) -> Body:

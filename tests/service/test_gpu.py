@@ -1,7 +1,6 @@
 """Failures of a GPU that a service meets: out of memory, or lost. Simulated; real where marked."""
 
 import os
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,6 @@ from fastapi.testclient import TestClient
 
 from forecaster.base.errors import DeviceLostError
 from forecaster.forecast.predictor import Predictor
-from forecaster.forecast.questions import Question
 from forecaster_service import forecasting, store
 from forecaster_service.http_errors import HttpError
 from forecaster_service.schemas import FullRequest
@@ -23,26 +21,6 @@ from tests.service.toy import NAME, start
 
 Body = dict[str, Any]
 GONE = "the GPU is lost: CUDA error: unspecified launch failure"
-
-
-def test_what_failed_for_want_of_memory_holds_none_of_it(
-    client: TestClient, full: Body, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forecast, held, kept = Predictor.forecast_quantiles, [], []
-
-    def small(self: Predictor, question: Question, *rest: Any) -> Any:
-        kept.extend(each() is not None for each in held)
-        if len(question.values) > 1:
-            activations = torch.zeros(8)
-            held.append(weakref.ref(activations))
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return forecast(self, question, *rest)
-
-    monkeypatch.setattr(Predictor, "forecast_quantiles", small)
-    answer = client.post("/predict", json={**full, "inputs": full["inputs"] * 4})
-    assert answer.status_code == 200
-    assert kept
-    assert not any(kept)
 
 
 def test_of_a_lost_device_clients_get_503_and_the_process_ends(

@@ -5,8 +5,6 @@ What is wrong is told by its place and by a word for programs; the sentence besi
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from copy import deepcopy
 from typing import Any
 
@@ -15,15 +13,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forecaster_service.http_errors import Flaw, invalid
+from tests.service.conftest import Serve
 from tests.service.toy import (
     COLUMNS,
     HORIZON,
-    KINDS,
     KSERVE,
-    NAME,
     PAST,
     kserve,
-    make_bundle,
     refused,
     start,
 )
@@ -117,26 +113,6 @@ def test_a_wrong_key_is_told_the_right_one(client: TestClient, content: str, hin
     assert f"Did you mean '{hint}'?" in refused(client, content)["detail"]
 
 
-Serve = Callable[[str], tuple[TestClient, Body]]
-
-
-@pytest.fixture(scope="module")
-def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
-    """For a kind of model: a client, and a request that it accepts."""
-    made: dict[str, tuple[TestClient, Body]] = {}
-    with ExitStack() as stack:
-
-        def served(kind: str) -> tuple[TestClient, Body]:
-            if kind not in made:
-                folder = tmp_path_factory.mktemp("kinds") / "bundle"
-                make_bundle(folder, model="tokens", **KINDS[kind])
-                client = stack.enter_context(start(model=str(folder)))
-                made[kind] = client, client.get(f"/models/{NAME}/example").json()
-            return made[kind][0], deepcopy(made[kind][1])
-
-        yield served
-
-
 GONE = object()
 PAST_, AHEAD, STATIC = "past_covariates", "future_covariates", "static_covariates"
 SERIES: list[tuple[str, str, Any, str]] = [
@@ -208,8 +184,7 @@ def test_a_series_that_does_not_fit_the_model(
     serve: Serve, kind: str, place: str, value: Any, flaw: str
 ) -> None:
     """Alone at the top, and as the second of a request."""
-    client, body = serve(kind)
-    (good,) = body["inputs"]
+    client, _, good = serve(kind)
     bad = deepcopy(good)
     role, _, name = place.rpartition(".")
     at = bad[role] if role else bad
@@ -372,8 +347,8 @@ def test_kserve_is_told_in_the_words_of_its_request(
 
 
 def test_kserve_knows_no_covariates(serve: Serve) -> None:
-    client, example = serve("ahead")
-    assert told(refused(client, kserve(example), path=KSERVE)) == "model no_covariates"
+    client, _, series = serve("ahead")
+    assert told(refused(client, kserve({"inputs": [series]}), path=KSERVE)) == "model no_covariates"
 
 
 SPLIT = {"columns": ["a"], "data": [[1]]}

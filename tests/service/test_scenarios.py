@@ -18,14 +18,6 @@ from tests.test_client import history, serving
 pytestmark = [pytest.mark.slow, wants_chromium]
 
 
-def choose(tab: Tab, field: str, file: Path) -> None:
-    """Choose a file in a field, once the page shows nothing."""
-    tab.run("document.querySelector('#status').textContent = ''")
-    root = tab.call("DOM.getDocument")["root"]["nodeId"]
-    node = tab.call("DOM.querySelector", nodeId=root, selector=field)["nodeId"]
-    tab.call("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
-
-
 def test_rows_ahead_are_downloaded_filled_in_and_compared(tab: Tab, tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path / "model", model="tokens", **KINDS["ahead"])
     torch.manual_seed(1)
@@ -61,7 +53,7 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab: Tab, tmp_path: Pa
             assert filled[names].isna().all(axis=None)
             rows = filled.assign(**frame.tail(HORIZON).reset_index(drop=True)[names])
             rows.to_csv(file, index=False)
-            choose(tab, "#future", file)
+            tab.choose(file, "#future")
             tab.wait(SHOWN)
             first = predictor.predict(past, future=rows)["load"]
             np.testing.assert_allclose(values(tab)["load"], first, rtol=1e-5)
@@ -85,12 +77,12 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab: Tab, tmp_path: Pa
             rows.to_csv(tmp_path / "cold.csv", index=False)
             pick(tab, "#other", "value = 'rows'")
             tab.wait(SHOWN)
-            choose(tab, "#second", tmp_path / "cold.csv")
+            tab.choose(tmp_path / "cold.csv", "#second")
             tab.wait(SHOWN)
             np.testing.assert_allclose(values(tab)["load with cold.csv"], second, rtol=1e-5)
         late = rows.assign(time=pd.to_datetime(rows["time"]) + pd.Timedelta(hours=1))
         late.to_csv(tmp_path / "late.csv", index=False)
-        choose(tab, "#future", tmp_path / "late.csv")
+        tab.choose(tmp_path / "late.csv", "#future")
         tab.wait(FAILED)
         assert tab.text("#error").startswith("The rows of late.csv begin at 2026-")
 
@@ -123,7 +115,7 @@ def test_of_a_panel_the_rows_of_each_series_are_taken(tab: Tab, tmp_path: Path) 
         tab.open(url)
         tab.paste(frame[there].to_csv(index=False))
         tab.wait(SHOWN)
-        choose(tab, "#future", tmp_path / "rows.csv")
+        tab.choose(tmp_path / "rows.csv", "#future")
         tab.wait(SHOWN)
         for place in (1, 0):
             pick(tab, "#item", f"selectedIndex = {place}")

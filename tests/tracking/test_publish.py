@@ -27,8 +27,9 @@ from forecaster.tracking.registry import download
 from forecaster.tracking.run import start
 from forecaster.tracking.store import MlflowClient
 from tests import small
+from tests.service.processes import free_port
 from tests.service.toy import HORIZON, make_bundle
-from tests.tracking.toy import Server, free_port
+from tests.tracking.toy import Server
 
 pytestmark = pytest.mark.slow
 

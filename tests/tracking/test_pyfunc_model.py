@@ -1,9 +1,5 @@
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 import warnings
 from contextlib import contextmanager
 from urllib.error import HTTPError
@@ -16,8 +12,8 @@ import pytest
 from forecaster.config.run_config import load_dict
 from forecaster.forecast.predictor import Predictor
 from forecaster.tracking import run as tracked
+from tests.service.processes import free_port, running, wait_for
 from tests.service.toy import HORIZON, KINDS, make_bundle, start
-from tests.tracking.toy import free_port
 
 
 def log(ready, folder, home):
@@ -181,34 +177,19 @@ def test_mlflow_serves_it(tmp_path):
     """The answers of `mlflow models serve` are those of the bundle, to 1e-5."""
     ready = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
     folder, port = log(ready, tmp_path / "bundle", tmp_path / "store"), free_port()
-    with (tmp_path / "log").open("w") as file:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "mlflow", "models", "serve", "--env-manager", "local"),
-                *("--host", "127.0.0.1", "--port", str(port), "--model-uri", str(folder)),
-            ],
-            cwd=tmp_path, stdout=file, stderr=file, start_new_session=True,
-        )  # fmt: skip
-    address = f"http://127.0.0.1:{port}"
-    try:
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                with urlopen(f"{address}/ping", timeout=5):
-                    break
-            except OSError:
-                assert process.poll() is None, (tmp_path / "log").read_text()
-                assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-                time.sleep(0.3)
+    command = [
+        *(sys.executable, "-m", "mlflow", "models", "serve", "--env-manager", "local"),
+        *("--host", "127.0.0.1", "--port", str(port), "--model-uri", str(folder)),
+    ]
+    address, told = f"http://127.0.0.1:{port}", tmp_path / "log"
+    with running(command, {}, tmp_path, told) as process:
+        wait_for(f"{address}/ping", process, told)
         body = json.loads((folder / "serving_input_example.json").read_text())
         answers = ask(address, body)
         split = body["dataframe_split"]
         with pytest.raises(HTTPError) as caught:
             ask(address, {"dataframe_split": {**split, "data": split["data"][:3]}})
         reason = json.loads(caught.value.read())["message"]
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
     expected = ready.predict(ready.example)
     got = pd.DataFrame(answers)
     assert list(got.columns) == list(expected.columns)

@@ -2,14 +2,12 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from urllib.request import urlopen
 
 from forecaster.config.run_config import load_dict
 from forecaster.tracking import notes
+from tests.service.processes import free_port, wait_for
 
 NAME = "forecaster-toy-M-all-6"
 CHAMPION = {"name": NAME, "version": "1", "alias": "champion"}
@@ -51,11 +49,6 @@ def noted(name, key, **values):
     )
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
-
-
 class Server:
     """An MLflow server that can be killed and started again."""
 
@@ -78,15 +71,7 @@ class Server:
                 stderr=log,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + 240
-        while True:
-            try:
-                with urlopen(f"{self.address}/health", timeout=5):
-                    return
-            except OSError:
-                assert self.process.poll() is None, (self.folder / "log").read_text()
-                assert time.monotonic() < deadline, (self.folder / "log").read_text()
-                time.sleep(0.3)
+        wait_for(f"{self.address}/health", self.process, self.folder / "log", 240)
 
     def kill(self):
         os.killpg(self.process.pid, signal.SIGKILL)

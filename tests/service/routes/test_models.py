@@ -1,6 +1,5 @@
 from pathlib import Path
 
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
@@ -94,19 +93,6 @@ def test_card_tells_what_the_bands_cover(tmp_path: Path) -> None:
         {"share": 0.8, "coverage": 0.74, "columns": {"load": 0.7, "wind": None}},
         {"share": 0.95, "coverage": 0.9, "columns": {}},
     ]
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "15min", "W-MON", "MS"])
-def test_example_of_every_kind_can_be_posted(tmp_path: Path, kind: str) -> None:
-    options = KINDS.get(kind, {"freq": kind, "timezone": "UTC"})
-    bundle = make_bundle(tmp_path, model="tokens", **options)
-    with start(model=str(tmp_path)) as client:
-        example = client.get(f"/models/{NAME}/example").json()
-        answer = client.post("/predict", json=example).json()
-    assert answer["warnings"] == []
-    (prediction,) = answer["predictions"]
-    assert np.shape(prediction["mean"]) == (HORIZON, len(bundle.schema.targets))
-    assert prediction["item_id"] == (bundle.schema.items or ("example",))[0]
 
 
 def test_card_tells_covariates_attributes_and_series(tmp_path: Path) -> None:
