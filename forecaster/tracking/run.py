@@ -114,13 +114,14 @@ class Background:
         else:
             self.error, self._told = None, news
 
-    def settle(self, seconds: float, once: bool = False) -> bool:
+    def settle(self, seconds: float, once: bool = False, begun: float | None = None) -> bool:
         """Wait until all is published, and return whether it is.
 
-        Gives up after `seconds` without progress, when a signal comes, and when the tracker refuses
-        or, if it is tried only `once`, fails.
+        Gives up after `seconds` without progress, when a signal comes, also one since `begun`, and
+        when the tracker refuses or, if it is tried only `once`, fails.
         """
-        begun = moved = time.monotonic()
+        moved = time.monotonic()
+        begun = moved if begun is None else begun
         progress, news, before = self._progress(), self._news, self._failures
         while self._told < news:
             self._try()
@@ -319,11 +320,12 @@ class Run:
         Without progress it waits for `track.wait_seconds` or these `seconds`, the less of the two,
         and for a store that refuses not at all. It waits in vain only once.
         """
+        begun = time.monotonic()  # a signal while the wait is announced ends it, too
         seconds, error = min(seconds, self._wait), self._background.error
         if error is not None and seconds > STOPPED and not store.refuses(error):
             shown = without_password(self.uri)
             self._say(f"MLflow at {shown} does not answer: waiting up to {seconds:g} s for it")
-        whole = self._background.settle(seconds)
+        whole = self._background.settle(seconds, begun=begun)
         if not whole and not signals.waiting():
             self._wait = BRIEF
         return whole

@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 from forecaster import cli
+from forecaster.base import signals
+from forecaster.base.errors import Stopped
 from forecaster.config.run_config import load_dict
 from forecaster.forecast.predictor import Predictor
 from forecaster.tracking import notes, store
@@ -394,32 +396,29 @@ def test_a_server_that_is_not_there_yet(server, client, waits, tmp_path):
     assert not any(Path("runs").iterdir()), "all is told"
 
 
-WAITING = """
-import sys
-from forecaster.base import signals
-from forecaster.config.run_config import load_dict
-from forecaster.tracking.run import start
-config = load_dict({"track": {"uri": sys.argv[1], "wait_seconds": 240}}, "x")
-with signals.heeding():
-    with start(config, "stopped", {}, say=lambda text: print(text, flush=True)) as run:
+def test_a_signal_while_the_end_waits_for_a_server(waits, monkeypatch):
+    """It ends the wait, also where it comes as the wait is announced; the finished run stays
+    FINISHED, for `forecaster sync` to upload."""
+    waits(1.0, 20.0)
+    monkeypatch.setattr(signals, "GRACE", 60.0)
+    config = load_dict(
+        {"track": {"uri": f"http://127.0.0.1:{free_port()}", "wait_seconds": 20}}, "the test"
+    )
+    said, before = [], time.monotonic()
+
+    def say(sentence):
+        said.append(sentence)
+        if "waiting up to 20 s" in sentence:
+            signal.raise_signal(signal.SIGTERM)
+
+    with (
+        pytest.raises(Stopped),
+        signals.heeding(),
+        start(config, "stopped", {}, say=say) as run,
+    ):
         run.report({"loss": 1.0}, 1)
-    print("not stopped")
-"""
-
-
-def test_a_signal_while_the_end_waits_for_a_server():
-    """It ends the wait; the finished run stays FINISHED, for `forecaster sync` to upload."""
-    command = [sys.executable, "-c", WAITING, f"http://127.0.0.1:{free_port()}"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as child:
-        for line in child.stdout:
-            if "waiting up to 240 s" in line:
-                child.send_signal(signal.SIGTERM)
-                break
-        out, err = child.communicate(timeout=60)
-    assert err.splitlines()[-1].startswith("forecaster.base.errors.Stopped"), err
-    assert "does not have all of this run yet" in out
-    assert "not stopped" not in out
+    assert time.monotonic() - before < 15
+    assert "does not have all of this run yet" in said[-1]
     own = notes.take(*notes.find([]))
     assert own.about.status == "FINISHED"
     own.release()
