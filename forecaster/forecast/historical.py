@@ -1,6 +1,6 @@
 """What a model would have forecast at past origins of a history, beside what came."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from forecaster.base.errors import DataError
 from forecaster.datasets import reader
 from forecaster.datasets.items import Items
 from forecaster.forecast.predictor import Predictor
-from forecaster.forecast.questions import TOGETHER, History, Question
+from forecaster.forecast.questions import TOGETHER, History, following
 
 
 def historical(
@@ -47,58 +47,29 @@ def historical(
         )
     labels: Any = [*levels, "actual"]
 
-    def at(drop: int) -> History:
-        """The history as it was `drop` rows before its end."""
-
-        def ahead(which: np.ndarray) -> np.ndarray:
-            assert known is not None
-            rows = (items.bounds[which + 1] - drop)[:, None] + np.arange(-form.past, form.horizon)
-            covariates: np.ndarray = known[np.maximum(rows, items.bounds[which][:, None])]
-            return covariates
-
-        chosen = np.flatnonzero(items.lengths - drop >= wanted)
-        return History(form, steps, labels, series, items, chosen, None if known is None else ahead,
-                       drop, where, "refuse", say)  # fmt: skip
-
+    whole = History(
+        form, steps, labels, series, items, np.arange(len(items)), following(series, form.horizon),
+        after, where, "refuse", say,
+    )  # fmt: skip
     drops = range(after, longest - wanted + 1, stride)[::-1]
-    tables = []
-    for group in _together([at(drop) for drop in drops]):
+    chosen = [np.flatnonzero(items.lengths - drop >= wanted) for drop in drops]
+    ends = np.cumsum([len(which) for which in chosen])
+    which, drop = np.concatenate(chosen), np.repeat(drops, np.diff(ends, prepend=0))
+    parts = []
+    for first in range(0, len(which), TOGETHER):
+        those = slice(first, first + TOGETHER)
         values, quantiles = model.forecast_quantiles(
-            _joined([each.question(each.chosen) for each in group]), levels
+            whole.question(which[those], drop[those]), levels
         )
-        whole = np.concatenate([values[..., None], quantiles], axis=-1)[:, :steps]
-        ends = np.cumsum([len(each.chosen) for each in group])[:-1]
-        targets = list(model.schema.target_positions)
-        for each, own in zip(group, np.split(whole, ends), strict=True):
-            tables.append(_table(each, own, targets))
+        parts.append(np.concatenate([values[..., None], quantiles], axis=-1)[:, :steps])
+    targets = list(model.schema.target_positions)
+    tables = [
+        _table(replace(whole, chosen=which, drop=drop), own, targets)
+        for which, drop, own in zip(
+            chosen, drops, np.split(np.concatenate(parts), ends[:-1]), strict=True
+        )
+    ]
     return pd.concat(tables, ignore_index=True)
-
-
-def _together(histories: Sequence[History]) -> Iterator[list[History]]:
-    """Histories in groups of about TOGETHER series."""
-    group: list[History] = []
-    for each in histories:
-        group.append(each)
-        if sum(len(one.chosen) for one in group) >= TOGETHER:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-def _joined(questions: Sequence[Question]) -> Question:
-    """Several questions as one."""
-    first = questions[0]
-    covariates = [each.covariates for each in questions if each.covariates is not None]
-    return replace(
-        first,
-        values=np.concatenate([each.values for each in questions]),
-        starts=pd.DatetimeIndex(np.concatenate([each.starts for each in questions])),
-        covariates=np.concatenate(covariates) if covariates else None,
-        static={key: [v for each in questions for v in each.static[key]] for key in first.static},
-        items=[name for each in questions for name in each.items],
-        rows=[count for each in questions for count in each.rows],
-    )
 
 
 def _table(history: History, values: np.ndarray, targets: list[int]) -> pd.DataFrame:

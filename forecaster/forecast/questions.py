@@ -79,10 +79,16 @@ Run = Callable[[Question, int], tuple[np.ndarray, Placed]]
 for: the forecast, then the quantiles; and what is to be said of them."""
 
 
+Ahead = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
 @dataclass(frozen=True, eq=False)
 class History:
     """One history, or those of a panel, after reading: asks the model, and builds the table of its
-    answers. `chosen` are the places of the series that are forecast."""
+    answers. `chosen` are the places of the series that are forecast. The newest `drop` rows of each
+    are not part of its history; `ahead` returns the covariates (B, T, K) known over the horizon of
+    some series, by their places and the rows at which that begins, None for a model without any.
+    """
 
     form: Form
     steps: int
@@ -90,7 +96,7 @@ class History:
     series: Series
     items: Items
     chosen: np.ndarray
-    ahead: Callable[[np.ndarray], np.ndarray] | None
+    ahead: Ahead | None
     drop: int
     where: str
     short: ShortHistory
@@ -101,26 +107,34 @@ class History:
         for first in range(0, len(self.chosen), TOGETHER):
             yield self.question(self.chosen[first : first + TOGETHER])
 
-    def question(self, which: np.ndarray) -> Question:
-        """What to ask about some series, by their places. Raises DataError for a short one."""
-        series, items, rows = self.series, self.items, self._rows(which)
-        past, end = self.form.past, items.bounds[which + 1] - self.drop
+    def question(self, which: np.ndarray, drop: int | np.ndarray | None = None) -> Question:
+        """What to ask about some series, by their places; `drop` replaces our own.
+
+        Raises DataError for a short one.
+        """
+        drop = self.drop if drop is None else drop
+        series, items, rows = self.series, self.items, self._rows(which, drop)
+        past, end = self.form.past, items.bounds[which + 1] - drop
         places = end[:, None] + np.arange(-past, 0)
         there = np.arange(past) >= past - rows[:, None]
         values = series.values[np.where(there, places, 0)].astype(np.float64)
         values[~there] = np.nan
+        covariates = None
+        if self.ahead is not None and series.known is not None:
+            before = series.known[np.maximum(places, items.bounds[which][:, None])]
+            covariates = np.concatenate([before, self.ahead(which, end)], axis=1)
         return Question(
             values,
-            _starts(series, items.places[which] + items.lengths[which] - self.drop - past),
-            None if self.ahead is None else self.ahead(which),
+            _starts(series, items.places[which] + items.lengths[which] - drop - past),
+            covariates,
             {name: list(found[which]) for name, found in series.static.items()},
             [items.names[int(item)] for item in which],
             rows.tolist(),
         )
 
-    def _rows(self, which: np.ndarray) -> np.ndarray:
+    def _rows(self, which: np.ndarray, drop: int | np.ndarray) -> np.ndarray:
         """How many of the newest P rows some items have. Raises DataError for too few."""
-        form, lengths = self.form, self.items.lengths[which] - self.drop
+        form, lengths = self.form, self.items.lengths[which] - drop
         wanted = form.least if self.short == "drop" else form.needs
         if (lengths < wanted).any():
             short = int((lengths < wanted).argmax())
@@ -135,19 +149,15 @@ class History:
 
     def observed(self, place: int) -> "History":
         """The history of one series up to its last row with a value of the model; nothing is known
-        ahead, neither in its rows nor elsewhere: what is known over the horizon is nan."""
-        items, past = self.items, self.form.past
-        rows = slice(items.bounds[place], items.bounds[place + 1])
+        ahead: what is known over the horizon is nan."""
+        rows = slice(self.items.bounds[place], self.items.bounds[place + 1])
         empty = np.isnan(self.series.values[rows]).all(axis=1)[::-1]
         drop = int(empty.argmin()) if len(empty) else 0
         known = self.series.known
 
-        def unknown(which: np.ndarray) -> np.ndarray:
+        def unknown(which: np.ndarray, begin: np.ndarray) -> np.ndarray:
             assert known is not None
-            newest = items.bounds[which + 1][:, None] - drop + np.arange(-past, 0)
-            before = known[np.maximum(newest, items.bounds[which][:, None])]
-            after = np.full((len(which), self.form.horizon, known.shape[1]), np.nan)
-            return np.concatenate([before, after], axis=1)
+            return np.full((len(which), self.form.horizon, known.shape[1]), np.nan)
 
         return replace(self, drop=drop, ahead=None if known is None else unknown)
 
@@ -313,16 +323,15 @@ def _starts(series: Series, steps: np.ndarray) -> pd.DatetimeIndex:
 
 def _ahead(
     future: Frame | str | Path | None, series: Series, form: Form, policy: Policy
-) -> tuple[Callable[[np.ndarray], np.ndarray] | None, int]:
-    """A function that returns the covariates (B, P + T, K) of some items, None for a model without
-    any; and the number of rows at the end of each item that hold those of the horizon."""
-    past, horizon, reading = form.past, form.horizon, form.reading
+) -> tuple[Ahead | None, int]:
+    """`ahead` of a history, and the number of rows at the end of each item that hold what is known
+    over the horizon."""
+    horizon, reading = form.horizon, form.reading
     names, own = reading.future_covariates, series.items or Items.single(len(series.times))
     if not names or series.known is None:
         if future is not None:
             raise UsageError("expected no future: this model takes no covariates known ahead")
         return None, 0
-    known = series.known
     if future is None:
         longer = own.lengths > horizon
         last = own.bounds[1:][longer, None] - np.arange(1, horizon + 1)
@@ -334,19 +343,12 @@ def _ahead(
                 f"({spelled('future')}) with the columns {', '.join(map(str, (*index, *names)))}; "
                 "the command `forecaster future`, make_future in Python, writes its rows to fill in"
             )
-        steps = np.arange(-past - horizon, 0)
-
-        def following(which: np.ndarray) -> np.ndarray:
-            rows = own.bounds[which + 1][:, None] + steps
-            found: np.ndarray = known[np.maximum(rows, own.bounds[which][:, None])]
-            return found
-
-        return following, horizon
+        return following(series, horizon), horizon
     beyond = rows_ahead(as_pandas(future)[0], form, policy)
     theirs = beyond.items or Items.single(len(beyond.times))
     places = {name: place for place, name in enumerate(theirs.names)}
 
-    def covariates(which: np.ndarray) -> np.ndarray:
+    def covariates(which: np.ndarray, begin: np.ndarray) -> np.ndarray:
         rows = []
         for item in which:
             name = own.names[int(item)]
@@ -354,13 +356,19 @@ def _ahead(
             end = series.times[own.places[item] + own.lengths[item] - 1]
             first = future_times(end, 1, series.freq)[0]
             _check_ahead(theirs, place, beyond, first, name, horizon)
-            newest = np.arange(own.bounds[item + 1] - past, own.bounds[item + 1])
-            before = known[np.maximum(newest, own.bounds[item])]
             start = theirs.bounds[place]
-            rows.append(np.concatenate([before, beyond.values[start : start + horizon]]))
+            rows.append(beyond.values[start : start + horizon])
         return np.stack(rows)
 
     return covariates, 0
+
+
+def following(series: Series, horizon: int) -> Ahead | None:
+    """`ahead` of a history whose rows go on over the horizon."""
+    known = series.known
+    if known is None:
+        return None
+    return lambda which, begin: known[begin[:, None] + np.arange(horizon)]
 
 
 def rows_ahead(
