@@ -8,6 +8,8 @@ from typing import Any
 
 from forecaster.base.errors import StorageError, UsageError
 
+TABLES, PICTURES = (".csv", ".parquet"), (".png", ".svg")
+
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
@@ -35,6 +37,13 @@ def print_pages(name: str, pages: str) -> None:
         print(f"{name:<9}" + pages.replace("\n", f"\n{'open':<9}"))
 
 
+def check_ending(option: str, file: Path | None, *endings: str) -> None:
+    """Raise UsageError for a file in another format than those that can be written."""
+    if file and file.suffix not in endings:
+        known = " or ".join(f"FILE{ending}" for ending in endings)
+        raise UsageError(f"--{option}: expected {known}, got {file}")
+
+
 def write(frame: Any, output: Path) -> None:
     try:
         if output.suffix == ".parquet":
@@ -46,8 +55,7 @@ def write(frame: Any, output: Path) -> None:
 
 
 def draw(figure: Any, file: Path) -> None:
-    if file.suffix not in (".png", ".svg"):
-        raise UsageError(f"--picture: expected a name ending in .png or .svg, got {file}")
+    check_ending("picture", file, *PICTURES)
     try:
         figure.savefig(file)
     except OSError as error:

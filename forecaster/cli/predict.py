@@ -22,7 +22,7 @@ from forecaster.cli.options import (
     check_gpus,
     described,
 )
-from forecaster.cli.output import print_json, say, write
+from forecaster.cli.output import PICTURES, TABLES, check_ending, draw, print_json, say, write
 from forecaster.config.flags import parse
 from forecaster.forecast.notices import ShortHistory
 
@@ -147,8 +147,7 @@ def future(model: Model, input: str | None = None, output: Path | None = None) -
     """
     from forecaster.forecast.predictor import Predictor
 
-    if output and output.suffix not in (".csv", ".parquet"):
-        raise UsageError(f"--output: expected FILE.csv or FILE.parquet, got {output}")
+    check_ending("output", output, *TABLES)
     source = Predictor.load(model, "cpu")
     if input is None:
         input = own_history(source.bundle)
@@ -172,8 +171,7 @@ def effects(model: Model, picture: Path | None = None, as_json: AsJson = False) 
     from forecaster.forecast import effects as of
     from forecaster.forecast.predictor import load_bundle
 
-    if picture and picture.suffix not in (".png", ".svg"):
-        raise UsageError(f"--picture: expected FILE.png or FILE.svg, got {picture}")
+    check_ending("picture", picture, *PICTURES)
     schema = load_bundle(model).schema
     found = of.rows(schema)
     if not schema.known.columns:
@@ -191,7 +189,7 @@ def effects(model: Model, picture: Path | None = None, as_json: AsJson = False) 
     if picture and (curves := [*of.curves(schema)]):
         from forecaster.evaluate.display import effect_figure
 
-        effect_figure(curves).savefig(picture)
+        draw(effect_figure(curves), picture)
         say(f"drew the effects to {picture}")
 
 

@@ -785,12 +785,12 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The differences of two plain documents, leaf by leaf."""
+    """The differences of two plain documents, leaf by leaf; null is the same as nothing."""
     before, after = dict(leaves(old)), dict(leaves(new))
     return [
         f"{key}: {before.get(key, 'nothing')} there, {after.get(key, 'nothing')} here"
         for key in dict.fromkeys([*before, *after])
-        if before.get(key, ...) != after.get(key, ...)
+        if before.get(key) != after.get(key)
     ]
 
 

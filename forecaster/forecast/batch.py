@@ -23,6 +23,7 @@ from forecaster.base.errors import (
 from forecaster.base.installation import TABLES
 from forecaster.base.progress import Bar
 from forecaster.base.workers import FailedError
+from forecaster.config.run_config import differences
 from forecaster.datasets.items import MARK
 
 if TYPE_CHECKING:
@@ -315,14 +316,10 @@ def _open(output: Path, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     if not found:
         _append(log, dict(request))
         return {}
-    if found[0] != request:
-        differing = [key for key in request if found[0].get(key) != request[key]]
-        told = "; ".join(
-            f"{key}: {found[0].get(key)} there, {request[key]} here" for key in differing
-        )
+    if told := differences(found[0], request):
         raise UsageError(
-            f"{output} holds forecasts of another request: {told}. Choose another --output, or "
-            "remove the folder."
+            f"{output} holds forecasts of another request: {'; '.join(told)}. Choose another "
+            "--output, or remove the folder."
         )
     return {line["file"]: line for line in found[1:] if "series" in line}
 

@@ -107,9 +107,9 @@ def take_up(which: str, config: "RunConfig", digest: str) -> Unfinished:
     """
     folder = find(which)
     facts = _read(folder)
-    if differences := differing(facts["config"], config):
+    if found := differing(facts["config"], config):
         raise UsageError(
-            f"{folder} was begun with another configuration: {'; '.join(differences)}. Use "
+            f"{folder} was begun with another configuration: {'; '.join(found)}. Use "
             f"--resume {which} without other options to continue as it was begun."
         )
     if facts["data_digest"] != digest:
@@ -155,19 +155,9 @@ def find(which: str) -> Path:
 
 def differing(before: Mapping[str, Any], config: "RunConfig") -> list[str]:
     """The values on which two configurations differ, among those that decide the result."""
-    from forecaster.config.run_config import decisive, leaves
+    from forecaster.config.run_config import decisive, differences
 
-    then = dict(leaves(decisive(before)))
-    now = dict(leaves(decisive(config.to_dict())))
-    return [
-        f"{key} was {_text(then, key)} and is {_text(now, key)}"
-        for key in [*then, *(key for key in now if key not in then)]
-        if then.get(key) != now.get(key)
-    ]
-
-
-def _text(values: Mapping[str, Any], key: str) -> str:
-    return json.dumps(values[key]) if key in values else "absent"
+    return differences(decisive(before), decisive(config.to_dict()))
 
 
 def _all() -> list[tuple[Path, dict[str, Any]]]:

@@ -37,5 +37,5 @@ def test_a_file_is_written_or_what_prevents_it_is_told(name, tmp_path):
 
 
 def test_a_picture_has_one_of_two_endings():
-    with pytest.raises(UsageError, match=r"ending in .png or .svg, got a.jpg"):
+    with pytest.raises(UsageError, match=r"FILE.png or FILE.svg, got a.jpg"):
         draw(None, Path("a.jpg"))

@@ -58,8 +58,9 @@ def test_another_configuration_or_other_data_are_told_value_by_value():
     begin("small-5", "sha256:1", "train.lr=0.1", "train.lr_of={linear: 0.5}")
     with pytest.raises(UsageError) as caught:
         take_up("small-5", "seed=4", "train.lr_of={}")
-    for words in ("runs/small-5.unfinished", "train.lr was 0.1 and is 0.001", "seed was 0 and is 4",
-                  "train.lr_of.linear was 0.5 and is absent", "--resume small-5"):  # fmt: skip
+    for words in ("runs/small-5.unfinished", "train.lr: 0.1 there, 0.001 here",
+                  "seed: 0 there, 4 here", "train.lr_of.linear: 0.5 there, nothing here",
+                  "--resume small-5"):  # fmt: skip
         assert words in str(caught.value)
     begin("b")
     take_up("b", "train.checkpoint_minutes=7")  # decides nothing
