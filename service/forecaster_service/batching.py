@@ -225,13 +225,13 @@ class Batcher(Generic[Item, Result]):
         except Exception as error:
             if len(batch) == 1 and first.set_running_or_notify_cancel():
                 first.set_exception(error)
-            middle = len(batch) // 2
-            for half in (batch[:middle], batch[middle:]) if middle else ():
-                self._forecast(half)
         took = monotonic() - began
         for work in works:
             work.inference += took
-        if results is None:
+        if results is None:  # outside the handler, which would keep the failed batch in memory
+            middle = len(batch) // 2
+            for half in (batch[:middle], batch[middle:]) if middle else ():
+                self._forecast(half)
             return
         with self._changed:
             self.pace.note(first.key, len(batch), took)

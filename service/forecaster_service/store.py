@@ -227,10 +227,8 @@ class Store:
         began = perf_counter()
         forecasts = None
         try:
-            try:
+            with suppress(torch.OutOfMemoryError):
                 forecasts = forecasting.run(inputs, served.forecaster, levels)
-            except torch.OutOfMemoryError as error:
-                raise busy("the device is out of memory", "memory", 1) from error
         except DeviceLostError as error:
             self.lose(str(error))
             # without cleaning up, which torch would do on a device that no longer answers

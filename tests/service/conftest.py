@@ -31,7 +31,7 @@ def client(folder: Path) -> Iterator[TestClient]:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
     """For a kind of model: a client of a service with it, the model itself, and a series that it
     accepts."""
