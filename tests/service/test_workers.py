@@ -122,9 +122,12 @@ def body(server: Server) -> bytes:
 
 
 def test_where_none_can_start_it_ends(tmp_path: Path) -> None:
+    """A process that dies between the parent's question and its answer is waited for, here for six
+    seconds."""
     log, environment = tmp_path / "log", {"FORECASTER_DEVICE": "cpu"}
     code = (
         "import os; from forecaster_service import workers; kept = workers.from_environment();"
+        "workers.HUNG = 6;"
         "workers.from_environment = lambda: kept; os.environ['FORECASTER_DEVICE'] = 'nonsense';"
         f"workers.run('127.0.0.1', {free_port()}, 2, workers.Child(kept))"
     )
