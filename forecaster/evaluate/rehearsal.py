@@ -49,10 +49,10 @@ def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, st
         return None
     found = [products(block.forms, block.windows) for block in blocks]
     done = []
-    for block, (own, count) in zip(blocks, found, strict=True):
-        sums = sum(each * seen[:, None, None] for each, seen in found) - own * count[:, None, None]
-        seen = sum(seen for _, seen in found) - count
-        weights = shares(block.forms, sums / seen.clamp(min=1)[:, None, None], seen)
+    for block, own in zip(blocks, found, strict=True):
+        others = [each for each in found if each is not own]
+        sums = torch.stack([each.relative * each.pairs for each in others]).sum(dim=0)
+        weights = shares(block.forms, sums / max(sum(each.pairs for each in others), 1))
         parts = {part.name: part for part in block.forms}
         blend = Blend(model.task, parts, weights).to(device).eval()
         levels = tuple(problem.config.intervals.levels)
@@ -101,7 +101,7 @@ def _blocks(problem: Problem, forms: Sequence[Part], device: str) -> list[Block]
         fold = replace(
             problem.fold(device), train=problem.windows(_end(begin), _end(first), device)
         )
-        windows = problem.windows(*targets, device)
+        windows = problem.judging(*targets, device)
         values = windows.values.clone()
         rows = items.bounds[:-1] + items.rows_before(_end(end))
         for row, after in zip(rows, items.bounds[1:], strict=True):

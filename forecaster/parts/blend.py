@@ -31,7 +31,10 @@ class Network(Part):
     def forward(
         self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
     ) -> Tensor:
-        forecast: Tensor = self.model(past, past_known, future_known, observed)
+        reach = self.model.task.past
+        seen = None if observed is None else observed[:, -reach:]
+        own = past[:, -reach:], past_known[:, -reach:], future_known, seen
+        forecast: Tensor = self.model(*own)
         return forecast
 
 
@@ -135,8 +138,9 @@ class Blend(nn.Module):
         """The quantiles around a path (B, T, K), as `quantiles` gives them around its own."""
         if self.spread is None:
             return path[..., None]
-        seen = None if observed is None else observed[..., self.targets]
-        found: Tensor = self.spread(path, past[..., self.targets], seen)
+        reach = self.learned[0].task.past
+        seen = None if observed is None else observed[:, -reach:, self.targets]
+        found: Tensor = self.spread(path, past[:, -reach:, self.targets], seen)
         return found
 
     def effective(self) -> dict[str, str]:
@@ -167,48 +171,41 @@ class Once:
         return self._found
 
 
-PULL, LEAST = 1.0, 0.03
-"""How strongly weights are pulled towards even ones, and the smallest weight that is kept."""
+PULL, POWER, LEAST = 1.0, 4, 0.03
+"""How strongly weights are pulled towards those of the errors alone, how strongly these fall with
+the squared error, and the smallest weight that is kept."""
 
 
 def weigh(
     parts: Sequence[Part | Blend], windows: Windows, votes: Sequence[float] = ()
 ) -> tuple[Tensor, Tensor]:
-    """The weights (n, T) of parts by their errors on `windows`, and the MSE of each part there.
+    """The weights (n, T) of parts by their errors on `windows`, and the MSE of each part there."""
+    found = products(parts, windows)
+    return shares(parts, found.relative, votes), found.mse
 
-    One rule serves every data set; it was fixed on the validation splits of all data sets together
-    (docs/recipe.md). The weights w >= 0 sum to one and minimise w' E w / e + PULL |w - u|^2: E
-    holds the mean products of errors, e is the smallest squared error of a part, and u gives the
-    same share to every family of parts, and to every part in a family, unless `votes` is given.
-    Weights below LEAST become zero. Without PULL, weights overfit the one regime of the validation
-    split; even weights keep parts that are clearly worse.
+
+def shares(parts: Sequence[Part | Blend], relative: Tensor, votes: Sequence[float] = ()) -> Tensor:
+    """The weights (n, T) of parts by their `Products.relative` (n, n).
+
+    One rule serves every data set (docs/recipe.md). The weights w >= 0 sum to one and minimise
+    w' E w / e + PULL |w - u|^2: E holds the mean products of relative errors, e is the smallest
+    squared error of a part, e_i that of part i, and u is proportional to (e / e_i)^POWER times the
+    vote of the part: one for every family, shared evenly by its parts, unless `votes` is given.
+    Weights below LEAST become zero. Without PULL, weights overfit the one regime of validation.
     """
-    found, counts = products(parts, windows)
-    return shares(parts, found, counts, votes), _whole(found, counts).diagonal()
-
-
-def shares(
-    parts: Sequence[Part | Blend], found: Tensor, counts: Tensor, votes: Sequence[float] = ()
-) -> Tensor:
-    """The weights (n, T) of `weigh`, from the mean products of errors and counts of `products`."""
-    whole = _whole(found, counts)
-    errors = whole.diagonal()
-    chosen = [i for i, part in enumerate(parts) if isinstance(part, Blend) or part.weighed]
+    able = [i for i, part in enumerate(parts) if isinstance(part, Blend) or part.weighed]
     if not votes:
         families = [part.family for part in parts if isinstance(part, Part) and part.weighed]
         votes = [1 / families.count(each) for each in families]
-    even = torch.tensor(votes, dtype=torch.float64)
-    own = whole[chosen][:, chosen] / errors[chosen].min().clamp(min=1e-12)
+    relative = relative[able][:, able]
+    errors = relative.diagonal().clamp(min=1e-12)
+    least = errors.min()
+    even = torch.tensor(votes, dtype=torch.float64) * (least / errors) ** POWER
+    found = nearest(relative / least, even / even.sum(), PULL)
+    found = torch.where(found < min(LEAST, float(found.max())), 0.0, found)
     weights = torch.zeros(len(parts), dtype=torch.float64)
-    weights[chosen] = nearest(own, even / even.sum(), PULL)
-    kept = torch.where(weights < min(LEAST, float(weights.max())), 0.0, weights)
-    return (kept / kept.sum())[:, None].expand(-1, len(counts)).float()
-
-
-def _whole(found: Tensor, counts: Tensor) -> Tensor:
-    """Mean products of errors over all steps, (n, n)."""
-    share = counts / counts.sum().clamp(min=1)
-    return (found * share[:, None, None]).sum(dim=0)
+    weights[able] = found / found.sum()
+    return weights[:, None].expand(-1, parts[0].task.horizon).float()
 
 
 def nearest(products: Tensor, shares: Tensor, pull: float, rounds: int = 2_000) -> Tensor:

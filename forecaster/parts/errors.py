@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,30 +21,42 @@ def chosen(windows: Windows, most: int = MOST) -> Tensor:
     return torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
 
 
-def products(
-    forecasts: Sequence[Forecast], windows: Windows, most: int = MOST
-) -> tuple[Tensor, Tensor]:
-    """Mean products of errors of n forecasts at each step, (T, n, n), and the value counts, (T,).
+class Products(NamedTuple):
+    """The errors of n forecasts on windows, float64 on the CPU.
 
-    They are in float64 on the CPU, over the targets of the windows; missing ones do not count.
+    `relative` (n, n) holds the mean products of errors, those of each target in each window divided
+    by the mean square of all errors of `weighed` forecasts there: so it counts in which windows a
+    forecast is better than others, not how hard a window is. `mse` (n,) are mean squared errors,
+    `pairs` counts the pairs of windows and targets.
+    """
+
+    relative: Tensor
+    mse: Tensor
+    pairs: int
+
+
+def products(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) -> Products:
+    """The errors of forecasts on windows; missing values do not count.
+
     Raises DivergedError naming the first forecast that is not finite.
     """
-    n, horizon, columns = len(forecasts), windows.horizon, len(windows.targets)
-    sums = torch.zeros(horizon, n, n, dtype=torch.float64)
-    counts = torch.zeros(horizon, dtype=torch.float64)
+    n, pairs, values = len(forecasts), 0, 0.0
+    sums, squares = torch.zeros(n, n, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
+    weighed = [place for place, each in enumerate(forecasts) if getattr(each, "weighed", True)]
     with torch.inference_mode():
         for batch in _batches(windows, most):
-            size = len(batch.target)
-            steps = torch.empty(
-                horizon, n, size, columns, dtype=torch.float64, device=batch.target.device
-            )
-            for place, forecast in enumerate(forecasts):
-                steps[:, place] = _off(forecast, batch).transpose(0, 1)
-            rows = steps.flatten(2)
-            sums += (rows @ rows.transpose(1, 2)).cpu()
-            counts += _counted(batch)
-    _check(forecasts, sums.diagonal(dim1=1, dim2=2).sum(dim=0))
-    return sums / counts.clamp(min=1)[:, None, None], counts
+            off = torch.stack([_off(forecast, batch) for forecast in forecasts])
+            rows = off.permute(1, 3, 0, 2).flatten(0, 1).double()  # (B K, n, T)
+            found = rows @ rows.transpose(1, 2)
+            own = found.diagonal(dim1=1, dim2=2)
+            squares += own.sum(dim=0).cpu()
+            mean = own[:, weighed].mean(dim=1)
+            some = mean > 0
+            sums += (found[some] / mean[some, None, None]).sum(dim=0).cpu()
+            pairs += int(some.sum())
+            values += float(_counted(batch).sum())
+    _check(forecasts, squares)
+    return Products(sums / max(pairs, 1), squares / max(values, 1), pairs)
 
 
 def mse(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) -> Tensor:

@@ -118,7 +118,9 @@ class TestEveryPart:
             return  # gaps are filled from the whole history
         for part in fitted(name):
             past, known = batch.past.clone(), batch.past_known.clone()
-            before = fold.task.past - max(part.needs, part.past * (part.kind == "last-value"))
+            before = fold.task.past - max(
+                part.needs, part.past * (part.kind in ("last-value", "smoothing"))
+            )
             past[:, :before] += 7
             known[:, :before] += 7
             with torch.inference_mode():
@@ -145,7 +147,7 @@ class TestEveryPart:
 
     def test_linear_parts_are_one_product(self, name: str) -> None:
         fold = FOLDS[name]
-        parts = [part for part in fitted(name) if part.weighed]
+        parts = [part for part in fitted(name) if part.linear() is not None]
         parts += [Constant(fold.task, "constant", 2.0)]
         draw = torch.Generator().manual_seed(0)
         blend = blended(parts, torch.rand(len(parts), fold.task.horizon, generator=draw))
@@ -170,15 +172,16 @@ class TestWeigh:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "PULL", 1e9)
+        monkeypatch.setattr(module, "POWER", 0)
         parts, found = fitted("whole"), weights_of(fitted("whole"), FOLDS["whole"].choose)
         shares: dict[str, list[float]] = {}
         for part, weight in zip(parts, found, strict=True):
             shares.setdefault(part.family if part.weighed else "", []).append(weight)
         assert shares.pop("") == [0]
-        sizes = {"repeats": 5, "ridge": 2, "calendar ridge": 4}
+        sizes = {"repeats": 3, "smoothing": 1, "ridge": 2, "calendar ridge": 4}
         assert {name: len(own) for name, own in shares.items()} == sizes
         for own in shares.values():
-            assert own == pytest.approx([1 / 3 / len(own)] * len(own), abs=1e-4)
+            assert own == pytest.approx([1 / 4 / len(own)] * len(own), abs=1e-4)
 
     def test_the_training_mean_has_no_weight_even_if_it_is_the_best(self) -> None:
         fold = folds.fold(torch.randn(400, 3, generator=torch.Generator().manual_seed(0)))

@@ -19,15 +19,17 @@ DATA = {"whole": folds.rest(folds.series()), "missing": folds.rest(folds.holed(f
 def test_products_are_those_of_all_errors(data: Windows) -> None:
     task = folds.task_of(data)
     parts = [TrainingMean(task, "a", 1), LastValue(task, "b", data.past)]
-    found, counts = products(parts, data)
+    found = products(parts, data)
     batch = data.batch(torch.arange(len(data)))
     seen = torch.ones_like(batch.target, dtype=torch.bool)
     seen = seen if batch.target_observed is None else batch.target_observed
     off = torch.stack([folds.forecast(part, data) - batch.target for part in parts]).double()
     off = off.where(seen, 0.0)
-    torch.testing.assert_close(counts, seen.sum(dim=(0, 2)).double())
-    wanted = torch.einsum("ibtk,jbtk->tij", off, off) / counts[:, None, None]
-    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-9)
+    each = torch.einsum("ibtk,jbtk->bkij", off, off).flatten(0, 1)
+    each = each[each[:, 1, 1] > 0]  # the training mean is not weighed
+    torch.testing.assert_close(found.relative, (each / each[:, 1:2, 1:2]).mean(dim=0))
+    assert found.pairs == len(each)
+    torch.testing.assert_close(found.mse, mse(parts, data))
     assert mse(parts, data).tolist() == pytest.approx([folds.error(part, data) for part in parts])
 
 

@@ -55,7 +55,8 @@ def test_it_is_fitted_beside_ours_and_replaces_none() -> None:
     assert parts.kind_of("ridge") is parts.Ridge
     weights, errors = parts.weigh(found, fold.choose)
     place = names.index("repeated")
-    assert weights[place].min() > 0, "a family of its own"
+    assert found[place].family == "repeated", "a family of its own"
+    assert weights[place].min() >= 0
     assert float(errors[place]) == pytest.approx(folds.error(found[place], fold.choose), rel=1e-4)
 
 
