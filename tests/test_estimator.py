@@ -333,7 +333,7 @@ class TestShow:
     def test_the_text_says_what_was_fitted_and_what_it_is_worth(self, model):
         first, *rest = repr(model).splitlines()
         assert first.startswith("Forecaster(attention='prob', horizon=6, target='load'")
-        assert rest[0] == "  fitted to 1 column every h: reads 48 steps, forecasts 6"
+        assert rest[0] == "  fitted to 1 column every h: reads 192 steps, forecasts 6"
         assert "test windows; the 80 % band" in rest[2]
         assert rest[3] == f"  {model.bundle.record.test.verdict}"
         assert repr(made()).startswith("Forecaster(attention='prob'")

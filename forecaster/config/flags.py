@@ -18,7 +18,7 @@ Decimal = Literal[".", ","]
 Separator = Literal[",", ";", "|", "tab"]
 Split = Literal["calendar", "series"]
 Blend = Literal[
-    "all", "none", "last value", "seasonal naive", "cycle mean", "drift", "damped trend",
+    "all", "none", "last value", "seasonal naive", "cycle mean", "smoothing",
     "ridge", "calendar ridge", "level ridge",
 ]  # fmt: skip
 Device = Literal["auto", "cpu", "cuda"]

@@ -246,10 +246,20 @@ class DataConfig(ConfigSection):
 class WindowConfig(ConfigSection):
     past: int | str = 96
     """Steps to look back, "21 cycles" of the main season, or auto, a length that fits."""
+    reach: Positive | Literal["auto"] | None = None
+    """Steps that smoothing reads where a series has them, if more than the look-back; auto: eight
+    cycles of the main season, if the look-back is auto."""
     start: Positive | None = None
     """Known steps at the start of the Informer's decoder input; by default half the look-back."""
     horizon: Positive = 96
     """Steps to forecast."""
+
+    @property
+    def steps(self) -> int:
+        """The steps of history that all parts of the model together read, once resolved."""
+        assert isinstance(self.past, int)
+        assert self.reach != "auto"
+        return max(self.past, self.reach or 0)
 
     def lengths(self) -> tuple[int, int, int]:
         """(past, start, horizon) in steps. Raises ValueError if the data have not resolved them."""

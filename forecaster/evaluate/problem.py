@@ -23,6 +23,7 @@ from forecaster.datasets.known import KnownInputs
 from forecaster.datasets.oddities import Oddity, find_oddities
 from forecaster.datasets.reading import Reading, Stamps, Text
 from forecaster.datasets.scaling import Scaler
+from forecaster.datasets.seasons import candidates
 from forecaster.datasets.series import Series, quoted
 from forecaster.datasets.sizes import panel_sizes, sizes
 from forecaster.datasets.windows import Windows
@@ -30,7 +31,7 @@ from forecaster.evaluate.initial import is_open, with_start
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.schema import Schema
 from forecaster.model import ForecastModel
-from forecaster.parts import Fold, fit_parts
+from forecaster.parts import Fold, fit_parts, smoothing
 from forecaster.parts.errors import mse
 
 MOST = 100_000
@@ -103,7 +104,8 @@ class Problem:
         both = [replace(self, effects=each) for each in (effects, effects.unused)]
         if not effects.terms:
             return both[1]
-        found = [float(mse(fit_parts(p.fold("cpu")), p.stopping("cpu")).min()) for p in both]
+        folds = [p.fold("cpu") for p in both]
+        found = [float(mse(fit_parts(fold), fold.choose).min()) for fold in folds]
         return both[found[0] > WORSE * found[1]]
 
     def _estimate(self) -> Effects | None:
@@ -233,8 +235,12 @@ class Problem:
     def training(self, device: str) -> Windows:
         return self.windows(*self.borders.parts["train"], device)
 
+    def judging(self, first: End, last: End, device: str) -> Windows:
+        """The same windows with all the steps that a part of the model may read."""
+        return self.windows(first, last, device).looking_back(self.config.window.steps)
+
     def validation(self, device: str) -> Windows:
-        return self.windows(*self.borders.parts["validation"], device).spaced(MOST)
+        return self.judging(*self.borders.parts["validation"], device).spaced(MOST)
 
     @property
     def half(self) -> int:
@@ -279,26 +285,31 @@ class Problem:
 
     def stopping(self, device: str) -> Windows:
         """The validation windows that stop training."""
-        steps = self.borders.parts["validation"] if self.uncalibrated else self._halves["stop"]
-        return self.windows(*steps, device)
+        return self.windows(*self._stop, device)
+
+    @property
+    def _stop(self) -> tuple[End, End]:
+        return self.borders.parts["validation"] if self.uncalibrated else self._halves["stop"]
 
     def calibrating(self, device: str) -> Windows:
         """The other validation windows, which calibrate the intervals."""
-        return self.windows(*self._halves["calibrate"], device).spaced(MOST)
+        return self.judging(*self._halves["calibrate"], device).spaced(MOST)
 
     def test(self, device: str) -> Windows:
         """The test windows, which only the evaluation reads, after training."""
-        return self.windows(*self.borders.parts["test"], device).spaced(MOST)
+        return self.judging(*self.borders.parts["test"], device).spaced(MOST)
 
     def fold(self, device: str) -> Fold:
         """The data for fitting the parts; the windows that stop training also choose parts."""
         return Fold(
-            self.schema.task(*self.config.window.lengths()),
+            replace(self.schema.task(*self.config.window.lengths()), past=self.config.window.steps),
             self.training(device),
-            self.stopping(device),
+            self.judging(*self._stop, device),
             self.dataset.seasons,
             tuple(phase_weights(self.schema.freq, season) for season in self.dataset.seasons),
             (self.schema.holidays is not None) + len(self.schema.known.columns),
+            self.config.window.lengths()[0],
+            cycle(self.dataset),
         )
 
     def build_model(self) -> ForecastModel:
@@ -315,6 +326,13 @@ class Problem:
         target = "all" if data.features == "M" else "-".join(self.dataset.targets)
         name = f"forecaster-{data.label}-{data.features}-{target}-{window.horizon}"
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
+
+
+def cycle(dataset: Dataset) -> int:
+    """The main season, or if none was found the shortest natural cycle of the step, which smoothing
+    may use or leave."""
+    (main, *_), natural = dataset.seasons, candidates(dataset.series.freq)
+    return main if main > 1 or not natural else natural[0]
 
 
 def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Dataset]:
@@ -428,6 +446,10 @@ def make_problem(
     if dataset.split is not None:
         borders = dataset.split.borders(steps, where)
     assert isinstance(past, int)
+    reach = window.reach
+    if reach == "auto":  # a look-back that is given holds for all parts
+        own = window.past == "auto"
+        reach = max(past, min(smoothing.reach(cycle(dataset)), steps)) if own else past
     start = window.start or max(1, past // 2)
     if start > past:
         raise UsageError(
@@ -444,7 +466,7 @@ def make_problem(
                     "split": "series" if borders.each else data.split,
                 }
             ),
-            "window": window.model_copy(update={"past": past, "start": start}),
+            "window": window.model_copy(update={"past": past, "start": start, "reach": reach}),
         }
     )
     chosen = series.select(targets) if features == "S" else series

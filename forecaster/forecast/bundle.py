@@ -18,7 +18,7 @@ The manifest detects damage; it does not prove who wrote the bundle.
 import hashlib
 import json
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -105,9 +105,7 @@ class Bundle:
 
     @property
     def past(self) -> int:
-        past = self.config.window.past
-        assert isinstance(past, int)  # resolved before training
-        return past
+        return self.config.window.steps
 
     @property
     def horizon(self) -> int:
@@ -118,13 +116,16 @@ class Bundle:
 
         Raises BundleError when weights, schema and configuration do not fit together.
         """
-        task = self.schema.task(*self.config.window.lengths())
+        own = self.schema.task(*self.config.window.lengths())
+        task = replace(own, past=self.past)
         if not self.parts:
-            return Blend.alone(Network(self.build_network(task))).eval()
+            return Blend(
+                task, {NETWORK: Network(self.build_network(own))}, torch.ones(1, task.horizon)
+            ).eval()
         parts: dict[str, Part] = {}
         for share in self.parts:
             if share.kind == NETWORK:
-                parts[share.name] = Network(self.build_network(task))
+                parts[share.name] = Network(self.build_network(own))
                 continue
             kind = kind_of(share.kind)
             try:

@@ -19,12 +19,14 @@ from forecaster.parts.blend import Blend, Network, Once, weigh
 from forecaster.parts.errors import mse
 from forecaster.parts.naive import CycleMean, LastValue, TrainingMean
 from forecaster.parts.ridge import Ridge
+from forecaster.parts.smoothing import Smoothing
 from forecaster.parts.trend import DampedTrend, Drift
 from forecaster.record import NETWORK
 
 GROUP = "forecaster.parts"
 KINDS: dict[str, type[Part]] = {
-    part.kind: part for part in (TrainingMean, LastValue, CycleMean, Drift, DampedTrend, Ridge)
+    part.kind: part
+    for part in (TrainingMean, LastValue, CycleMean, Drift, DampedTrend, Smoothing, Ridge)
 }
 """The closed forms, in the order in which they are shown."""
 

@@ -20,8 +20,11 @@ class Fold:
     """The data that a part is fitted to.
 
     `train` holds the windows of the training rows, `choose` the windows on which every choice is
-    made: the part of validation that stops training, never the one that calibrates intervals. Both
-    look back `task.past` steps, the most that a part may read. `seasons` are in steps, the main one
+    made: the part of validation that stops training, never the one that calibrates intervals. They
+    hold the `task.past` steps that a part may read, of which the oldest may lie before the series;
+    `look_back` is the look-back of the configuration, all of which every series has (0: as many as
+    `task.past`). `cycle` is the main season or, without one, that of the calendar (0: the main
+    season). `seasons` are in steps, the main one
     first; `phases` holds the weights that give a step's place in each from its calendar (see
     `Task.phase`; () if the calendar does not know it). Of the known features after the calendar,
     the first `moving` change from step to step: holidays and future covariates.
@@ -33,6 +36,12 @@ class Fold:
     seasons: tuple[int, ...] = (1,)
     phases: tuple[tuple[float, ...], ...] = ((),)
     moving: int = 0
+    look_back: int = 0
+    cycle: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "look_back", self.look_back or self.task.past)
+        object.__setattr__(self, "cycle", self.cycle or self.seasons[0])
 
     @property
     def rehearsal(self) -> "Fold | None":

@@ -58,7 +58,7 @@ class Layout:
             for season, weights in zip(fold.seasons, fold.phases, strict=True)
             if weights
         ]
-        before = min(task.past, fold.seasons[0])
+        before = min(fold.look_back, fold.seasons[0])
         room = EXTRAS - fold.moving * task.horizon
         moving = fold.moving if room >= 0 else 0
         if moving + len(others):

@@ -43,7 +43,7 @@ class LastValue(Part):
 
     @classmethod
     def fit(cls, fold: Fold) -> Sequence[Self]:
-        return [cls(fold.task, "last value", fold.task.past)]
+        return [cls(fold.task, "last value", fold.look_back)]
 
     @property
     def needs(self) -> int:
@@ -98,12 +98,12 @@ class CycleMean(Part):
         naive = [
             cls(task, f"seasonal naive, {each}", each, season=each)
             for each in fold.seasons
-            if 1 < each <= task.past
+            if 1 < each <= fold.look_back
         ]
         candidates = [
             cls(task, "cycle mean", k * season, f"k = {k} cycles of {season} steps", season=season)
             for k in CYCLES
-            if k * season <= task.past
+            if k * season <= fold.look_back
         ]
         if not candidates:
             return naive

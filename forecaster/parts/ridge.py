@@ -124,10 +124,10 @@ class Ridge(Part):
         forecast the next months better, so all of them go into the blend.
         """
         task, layout = fold.task, Layout.of(fold)
-        season = fold.seasons[0] if fold.seasons[0] <= task.past else 1
+        season = fold.seasons[0] if fold.seasons[0] <= fold.look_back else 1
         fitting = _Fitting(fold, layout, season)
         parts = []
-        for past in look_backs(reach(task.past, season), season):
+        for past in look_backs(reach(fold.look_back, season), season):
             trials = list(fitting.trials(past))
             for inputs, title in INPUTS.items():
                 best = min((trial[inputs] for trial in trials), key=lambda trial: trial.error)
@@ -141,7 +141,7 @@ class Ridge(Part):
         return parts
 
     def refit(self, fold: Fold) -> "Ridge":
-        near = reach(self.task.past, self.season)
+        near = reach(fold.look_back, self.season)
         if self.maps == 1:
             sums = [total(fold, near, self.layout)]
         else:
@@ -322,7 +322,7 @@ class _Fitting:
         task = fold.task
         self.task, self.layout, self.season = task, layout, season
         self.columns = len(task.targets)
-        near = reach(task.past, season)
+        near = reach(fold.look_back, season)
         inputs = sum(_groups(layout, task, near, "level"))
         each = self.columns > 1 and self.columns * inputs * task.horizon <= SIZE
         each = each and self.columns * (inputs + task.horizon) ** 2 <= HELD

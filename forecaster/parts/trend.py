@@ -1,7 +1,6 @@
-"""Parts that continue a trend: drift over whole cycles, the damped trend of Holt and Winters."""
+"""Parts that continue a trend, of models of 0.2.0: smoothing has taken their place."""
 
 from collections.abc import Sequence
-from itertools import product
 from typing import Any, Self
 
 import torch
@@ -9,15 +8,7 @@ from torch import Tensor
 
 from forecaster.model import Task
 from forecaster.parts.base import Fold, Part, filled
-from forecaster.parts.errors import mse
 from forecaster.parts.naive import REPEATS
-
-CYCLES = 6
-"""The most cycles that a trend looks back; without a season, a cycle counts as 12 steps."""
-LEVELS, TRENDS, SEASONALS, DAMPINGS = (0.1, 0.3, 0.7), (0.01, 0.1), (0.05, 0.3), (0.9, 0.98, 1.0)
-"""The smoothing parameters to try."""
-MOST = 500
-"""The most windows, evenly spaced, on which a trend is chosen."""
 
 
 class _Map(Part):
@@ -30,6 +21,10 @@ class _Map(Part):
     family = REPEATS
     states: Tensor
     ahead: Tensor
+
+    @classmethod
+    def fit(cls, fold: Fold) -> Sequence[Self]:
+        return []
 
     def __init__(
         self, task: Task, name: str, past: int, chosen: str, season: int, state: int
@@ -77,18 +72,6 @@ class Drift(_Map):
         self.ahead[:, 0] = steps // season + 1
         self.ahead[steps, 1 + steps % season] = 1
 
-    @classmethod
-    def fit(cls, fold: Fold) -> Sequence[Self]:
-        """The best drift with or without the main season, over all or half of the look-back."""
-        task = fold.task
-        candidates = [
-            cls(task, "drift", past, _words(past, season), season=season)
-            for season in sorted({1, fold.seasons[0]})
-            for reach in (task.past, task.past // 2)
-            if (past := reach // season * season) >= 2 * season
-        ]
-        return _best(candidates, fold)
-
 
 class DampedTrend(_Map):
     """The additive method of Holt and Winters with damped trend and fixed smoothing rates.
@@ -127,25 +110,6 @@ class DampedTrend(_Map):
     def settings(self) -> dict[str, Any]:
         return {**super().settings, **self.rates}
 
-    @classmethod
-    def fit(cls, fold: Fold) -> Sequence[Self]:
-        """The damped trend with the smallest squared error on `fold.choose`."""
-        task, season = fold.task, fold.seasons[0]
-        if task.past < 2 * season:
-            season = 1
-        past = min(task.past, CYCLES * (season if season > 1 else 12))
-        if past < 2:
-            return []
-        seasonals = SEASONALS if season > 1 else (0.0,)
-        candidates = []
-        for level, trend, seasonal, damping in product(LEVELS, TRENDS, seasonals, DAMPINGS):
-            words = f"{_words(past, season)}, level {level:g}, trend {trend:g}"
-            words += f", damping {damping:g}"
-            words += f", seasonal {seasonal:g}" if season > 1 else ""
-            rates = {"level": level, "trend": trend, "seasonal": seasonal, "damping": damping}
-            candidates.append(cls(task, "damped trend", past, words, season=season, **rates))
-        return _best(candidates, fold)
-
 
 def _smoothed(past: int, horizon: int, season: int, rates: Tensor) -> tuple[Tensor, Tensor]:
     """The map (S, P) from a window to its level, slope and shape, and (T, S) on to the forecast.
@@ -177,15 +141,3 @@ def _smoothed(past: int, horizon: int, season: int, rates: Tensor) -> tuple[Tens
     forecast[:, 1] = (damping ** (steps + 1)).cumsum(dim=0)
     forecast[steps, 2 + (past + steps) % season] = 1
     return torch.stack([now, slope, *shape]), forecast
-
-
-def _words(past: int, season: int) -> str:
-    return f"over {past} steps" + (f" in cycles of {season}" if season > 1 else "")
-
-
-def _best(candidates: Sequence[Any], fold: Fold) -> Sequence[Any]:
-    if not candidates:
-        return []
-    device = fold.choose.values.device
-    found = mse([each.to(device) for each in candidates], fold.choose, MOST)
-    return [candidates[int(found.argmin())]]

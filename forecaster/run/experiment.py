@@ -474,7 +474,7 @@ def make_blend(
         weights = torch.zeros_like(weights)
         weights[min(able, key=lambda i: float(errors[i]))] = 1
     kept = [place for place in range(len(tried)) if weights[place].any()]
-    served = Blend(tried[-1].task, {tried[i].name: tried[i] for i in kept}, weights[kept])
+    served = Blend(fold.task, {tried[i].name: tried[i] for i in kept}, weights[kept])
     say(f"the forecast is made of {in_words(served.shares)}")
     for sentence in effects.sentences(problem.schema):
         say(sentence)

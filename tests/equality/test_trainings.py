@@ -1,4 +1,4 @@
-"""Short trainings on one thread give the weights that release 0.2.0 gave.
+"""Short trainings on one thread give the networks and ridges that release 0.2.0 gave.
 
 They are equal bit for bit on a machine on which they were recorded, and close to those elsewhere.
 """
@@ -59,14 +59,17 @@ def digest(tensor: Tensor) -> str:
 )
 def test_it_ends_with_the_same_weights(name: str, tmp_path: Path) -> None:
     found = train(name, tmp_path)
-    digests = {key: digest(tensor) for key, tensor in found.items()}
+    learned = [key for key in found if key.startswith("model") or "ridge" in key]
+    digests = {key: digest(found[key]) for key in learned}
     expected = json.loads((FOLDER / f"{name}.json").read_text())
     for recorded in expected:
         if recorded["machine"] == cases.machine():
-            assert digests == recorded["digests"]
+            assert digests.items() <= recorded["digests"].items()
             return
-    assert digests.keys() == expected[0]["digests"].keys()
+    assert digests.keys() <= expected[0]["digests"].keys()
     kept = load_file(FOLDER / f"{name}.safetensors")
-    mine, theirs = (torch.cat([x[key].flatten().double() for key in kept]) for x in (found, kept))
+    mine, theirs = (
+        torch.cat([x[key].flatten().double() for key in learned]) for x in (found, kept)
+    )
     away = ~torch.isclose(mine, theirs, atol=FAR, rtol=FAR)
     assert away.double().mean() <= FEW

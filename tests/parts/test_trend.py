@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 from torch import Tensor
@@ -68,14 +66,6 @@ def test_a_line_with_a_cycle_goes_on() -> None:
     torch.testing.assert_close(got[0], truth, atol=1e-4, rtol=0)
 
 
-def test_every_map_keeps_the_level() -> None:
-    """If a series is shifted, its forecast is shifted by the same amount."""
-    fold = folds.fold(folds.series())
-    for part in (*Drift.fit(fold), *DampedTrend.fit(fold)):
-        whole = (part.ahead @ part.states).sum(dim=1)
-        torch.testing.assert_close(whole, torch.ones(HORIZON), atol=1e-5, rtol=0)
-
-
 def test_gaps_are_filled_by_the_season() -> None:
     data, task = folds.rest(folds.holed(folds.series())), folds.task_of(folds.rest(folds.series()))
     batch = data.batch(torch.arange(len(data)))
@@ -86,40 +76,6 @@ def test_gaps_are_filled_by_the_season() -> None:
     ):  # fmt: skip
         wanted = part(whole.transpose(1, 2), *batch.inputs[1:3])
         torch.testing.assert_close(part(*batch.inputs), wanted)
-
-
-@pytest.mark.parametrize("kind", [Drift, DampedTrend])
-def test_growth_is_chosen_where_there_is_growth(kind: type[Drift] | type[DampedTrend]) -> None:
-    steps = torch.arange(400.0)[:, None]
-    growing = 0.03 * steps + torch.sin(steps * torch.pi / 3) + 0.05 * folds.series()
-    (part,) = kind.fit(folds.fold(growing))
-    data = folds.rest(growing)
-    naive = data.batch(torch.arange(len(data)))
-    year_ago = naive.past[:, -SEASON:, list(folds.TARGETS)].repeat(1, 2, 1)[:, :HORIZON]
-    assert folds.error(part, data) < 0.5 * float((year_ago - naive.target).square().mean())
-    assert part.settings["season"] == SEASON
-
-
-@pytest.mark.parametrize(
-    ("past", "seasons", "names"),
-    [
-        (24, (6,), ["drift", "damped trend"]),
-        (12, (6,), ["drift", "damped trend"]),  # two cycles are enough
-        (8, (6,), ["drift", "damped trend"]),  # less than two cycles: without a season
-        (24, (1,), ["drift", "damped trend"]),
-        (2, (6,), ["drift", "damped trend"]),
-        (1, (6,), []),
-    ],
-)
-def test_short_look_backs(past: int, seasons: tuple[int, ...], names: list[str]) -> None:
-    fold = folds.fold(folds.series(), seasons, past=past)
-    parts = [*Drift.fit(fold), *DampedTrend.fit(fold)]
-    assert [part.name for part in parts] == names
-    assert all(math.isfinite(folds.error(part, fold.choose)) for part in parts)
-    if past < 12:
-        assert {part.season for part in parts} <= {1}
-    else:
-        assert parts[-1].season == seasons[0]
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -105,7 +105,7 @@ class TestRun:
         assert test["windows"] == WINDOWS
         assert list(test["floors"]) == [
             "training mean", "last value", "seasonal naive, 12", "seasonal naive, 24", "cycle mean",
-            "drift", "damped trend", "ridge, 36", "calendar ridge, 36", "level ridge, 36",
+            "smoothing", "ridge, 36", "calendar ridge, 36", "level ridge, 36",
             "ridge, 12", "calendar ridge, 12", "level ridge, 12",
         ]  # fmt: skip
         assert test["verdict"].startswith("The model ")

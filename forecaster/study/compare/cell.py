@@ -111,7 +111,8 @@ def train(shared: CellWork, cell: Cell) -> dict[str, bytes]:
     problem = make_problem(cell.config, shared.data[cell.data], effects=None)
     config = problem.config
     device = find_device(config.device)
-    train, validation = problem.training(device), problem.validation(device)
+    train = problem.training(device)
+    validation = problem.validation(device).looking_back(train.past)
     order = EpochOrder(len(train), config.train.batch, config.train.stride, cell.seed)
     between = max(1, len(order) // config.train.checks)
     if cell.steps < between:
@@ -130,7 +131,7 @@ def train(shared: CellWork, cell: Cell) -> dict[str, bytes]:
         )  # fmt: skip
     seconds = time.process_time() - spent if device == "cpu" else fitted.seconds
     windows = cell.steps * order.windows / order.stride / len(order)
-    test = problem.test(device)
+    test = problem.test(device).looking_back(train.past)
     scored = score(forecast_with(model), test)
     errors = errors_of(problem, train, scored)
     together = None  # for a panel
@@ -196,7 +197,9 @@ def _floors(problem: Problem, train: Windows, test: Windows) -> dict[str, dict[s
     config = problem.config.model_dump_json(include={"data", "window", "intervals"})
     key = (problem.digest, problem.borders, config)
     if key not in _known_floors:
-        parts = fit_parts(problem.fold(str(test.values.device)))
+        fold = problem.fold(str(test.values.device))
+        parts = fit_parts(fold)
+        test = test.looking_back(fold.task.past)
         found = scores([forecast_with(part) for part in parts], test)
         _known_floors[key] = {
             part.name: measure(errors_of(problem, train, scored), "all", "terminal")

@@ -1,0 +1,171 @@
+"""Exponential smoothing whose rates are found anew in each window, as for a series of its own."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from forecaster.model import Task
+from forecaster.parts.base import Fold, Part, filled
+
+LEVELS, SEASONALS = (0.05, 0.2, 0.5, 0.9), (0.0, 0.2)
+TRENDS = ((0.0, 0.0), (0.0, 1.0), (0.15, 0.9), (0.15, 0.98))
+"""Rate of the trend and its damping: no trend, a fixed drift, and two damped trends."""
+CYCLES, SHORTEST, LONGEST = 8, 4, 336
+"""Smoothing reads this many cycles of at least so many steps, and at most so many steps."""
+HALVED = 2
+"""An error counts half as much as one that many cycles later."""
+LEVEL, SLOPE, SHAPE = 1e-4, 0.05, 1e-3
+"""Penalties of the first level, slope and seasonal components, in squared errors."""
+
+
+class Smoothing(Part):
+    """Exponential smoothing with rates, trend and season that each window chooses for itself.
+
+    The candidates are the additive methods of Holt and Winters in error-correction form (Hyndman
+    et al., Forecasting with Exponential Smoothing, 2008, sec. 2.5), without trend, with a fixed
+    drift, which is the Theta method with another slope (Hyndman and Billah, 2003), or with a damped
+    trend; with a season and without. Their first states have the smallest squared one-step errors
+    over the window, so errors and forecast of a candidate are linear in the window: two maps that
+    are computed once. The forecast is the mean of all candidates with Akaike weights, exp(-AIC /
+    2), from the errors at observed steps, where an error counts half as much as one two cycles
+    later. Nothing is learned from training rows.
+    """
+
+    kind = "smoothing"
+    family = "smoothing"
+    errors: Tensor
+    ahead: Tensor
+    sizes: Tensor
+    recent: Tensor
+
+    def __init__(self, task: Task, name: str, past: int, chosen: str = "", *, season: int) -> None:
+        super().__init__(task, name, past, chosen)
+        if not 1 <= season <= past:
+            raise ValueError(f"{name}: {past} steps do not hold a season of {season}")
+        self.season = season
+        age = torch.arange(past - 1, -1, -1, dtype=torch.float64)
+        recent = 0.5 ** (age / (HALVED * max(season, SHORTEST)))
+        methods = [_methods(1)] + ([_methods(season)] if 1 < season <= past // 2 else [])
+        found = [each.maps(past, task.horizon, recent) for each in methods]
+        errors, ahead = (torch.cat(maps) for maps in zip(*found, strict=True))
+        sizes = torch.cat([each.sizes for each in methods])
+        kept = {"errors": errors, "ahead": ahead, "sizes": sizes, "recent": recent}
+        for buffer, tensor in kept.items():
+            self.register_buffer(buffer, tensor.float(), persistent=False)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings, "season": self.season}
+
+    @property
+    def needs(self) -> int:
+        """Two cycles, which tell a season from noise."""
+        return min(self.past, max(SHORTEST, 2 * self.season))
+
+    @classmethod
+    def fit(cls, fold: Fold) -> Sequence[Self]:
+        task = fold.task
+        season = fold.cycle if 2 * fold.cycle <= min(task.past, LONGEST) else 1
+        past = min(task.past, reach(season))
+        return [cls(task, "smoothing", past, f"over {past} steps", season=season)]
+
+    def forward(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        values, seen = self.own(past, observed)
+        series = extended(values, seen, self.season)
+        middle = series.mean(dim=-1, keepdim=True)
+        series = series - middle
+        counted = self.recent if seen is None else self.recent * seen
+        count = counted.sum(dim=-1)
+        least = 1e-6 * series.square().mean(dim=-1) + 1e-12
+        fits = []
+        for size, errors in zip(self.sizes, self.errors, strict=True):
+            off = torch.matmul(series, errors.T).square() * counted
+            square = off.sum(dim=-1) / count.clamp(min=1e-12) + least
+            fits.append(-0.5 * count * square.log() - size)
+        weights = torch.stack(fits).softmax(dim=0)
+        forecast = middle
+        for share, ahead in zip(weights, self.ahead, strict=True):
+            forecast = forecast + share[..., None] * torch.matmul(series, ahead.T)
+        return forecast.transpose(1, 2)
+
+
+def reach(season: int) -> int:
+    """The steps of history that smoothing reads, in whole cycles if there are at least two."""
+    cycle = max(season, SHORTEST)
+    cycles = min(CYCLES, LONGEST // cycle)
+    return cycles * cycle if cycles > 1 else LONGEST
+
+
+def extended(values: Tensor, observed: Tensor | None, season: int) -> Tensor:
+    """Values (..., P) without gaps: `filled`, and before the first value along the mean slope.
+
+    The slope is that of the line through the observed values, 0 for fewer than two cycles.
+    """
+    if observed is None:
+        return values
+    steps = torch.arange(values.shape[-1], device=values.device, dtype=values.dtype)
+    seen = observed.to(values.dtype)
+    count = seen.sum(dim=-1, keepdim=True)
+    off = (steps - (seen * steps).sum(dim=-1, keepdim=True) / count.clamp(min=1)) * seen
+    rise = (off * values).sum(dim=-1, keepdim=True)
+    slope = rise / off.square().sum(dim=-1, keepdim=True).clamp(min=1)
+    slope = torch.where(count >= 2 * max(season, SHORTEST // 2), slope, 0.0)
+    last = float(values.shape[-1] - 1)
+    first = torch.where(observed, steps, last).amin(dim=-1, keepdim=True)
+    return filled(values, observed, season) + slope * (steps - first).clamp(max=0)
+
+
+class _Methods(NamedTuple):
+    """G methods of one season: rates (G, 4) of level, trend, season, damping; parameters (G,)."""
+
+    season: int
+    rates: Tensor
+    sizes: Tensor
+
+    def maps(self, past: int, horizon: int, recent: Tensor) -> tuple[Tensor, Tensor]:
+        """The maps (G, P, P) to the one-step errors of a window, and (G, T, P) to its forecast.
+
+        The first state minimises the squared errors, weighted by `recent` (P,), and its penalties.
+        """
+        level, trend, seasonal, damping = (each[:, None] for each in self.rates.T)
+        count, states = len(self.rates), 2 + (self.season if self.season > 1 else 0)
+        width = past + states  # a value is a linear function of the window and the first state
+        unit = torch.eye(width, dtype=torch.float64)[:, None].expand(-1, count, -1)
+        now, slope, shape = unit[past], unit[past + 1], list(unit[past + 2 :])
+        found = []
+        for step in range(past):
+            ahead = now + damping * slope
+            off = unit[step] - ahead
+            if shape:
+                off = off - shape[step % self.season]
+                shape[step % self.season] = shape[step % self.season] + seasonal * off
+            now, slope = ahead + level * off, damping * slope + trend * off
+            found.append(off)
+        errors, forecast = torch.stack(found, dim=1), []
+        damped = damping.cumprod(dim=1)
+        for step in range(past, past + horizon):
+            now, damped = now + damped * slope, damped * damping
+            forecast.append(now + shape[step % self.season] if shape else now)
+        future = torch.stack(forecast, dim=1)
+        penalties = torch.tensor([LEVEL, SLOPE, *[SHAPE] * (states - 2)], dtype=torch.float64)
+        own, by_state = errors.split([past, states], dim=2)
+        weighted = (by_state * recent[:, None]).transpose(1, 2)
+        first = -torch.linalg.solve(weighted @ by_state + penalties.diag(), weighted @ own)
+        return own + by_state @ first, future[..., :past] + future[..., past:] @ first
+
+
+def _methods(season: int) -> _Methods:
+    rates, sizes = [], []
+    for level, seasonal, (trend, damping) in product(LEVELS, SEASONALS, TRENDS):
+        if season == 1 and seasonal:
+            continue
+        rates.append((level, level * trend, seasonal * (1 - level), damping))
+        # level and its rate; slope; rate and damping of the trend; components and their rate
+        slope = (damping > 0) + 2 * (trend > 0)
+        sizes.append(2 + slope + (season > 1) * season + (seasonal > 0))
+    return _Methods(season, torch.tensor(rates, dtype=torch.float64), torch.tensor(sizes))
