@@ -171,9 +171,9 @@ class Once:
         return self._found
 
 
-PULL, POWER, LEAST = 1.0, 4, 0.03
-"""How strongly weights are pulled towards those of the errors alone, how strongly these fall with
-the squared error, and the smallest weight that is kept."""
+PULL, POWER, FEW, LEAST = 1.0, 4, 3, 0.03
+"""How strongly weights are pulled towards votes by the errors, how strongly these fall with the
+squared error, the number of windows that counts as few, and the smallest weight that is kept."""
 
 
 def weigh(
@@ -181,17 +181,20 @@ def weigh(
 ) -> tuple[Tensor, Tensor]:
     """The weights (n, T) of parts by their errors on `windows`, and the MSE of each part there."""
     found = products(parts, windows)
-    return shares(parts, found.relative, votes), found.mse
+    return shares(parts, found.relative, found.pairs, votes), found.mse
 
 
-def shares(parts: Sequence[Part | Blend], relative: Tensor, votes: Sequence[float] = ()) -> Tensor:
-    """The weights (n, T) of parts by their `Products.relative` (n, n).
+def shares(
+    parts: Sequence[Part | Blend], relative: Tensor, pairs: int, votes: Sequence[float] = ()
+) -> Tensor:
+    """The weights (n, T) of parts by their `Products.relative` (n, n) of that many `pairs`.
 
     One rule serves every data set (docs/recipe.md). The weights w >= 0 sum to one and minimise
     w' E w / e + PULL |w - u|^2: E holds the mean products of relative errors, e is the smallest
     squared error of a part, e_i that of part i, and u is proportional to (e / e_i)^POWER times the
     vote of the part: one for every family, shared evenly by its parts, unless `votes` is given.
-    Weights below LEAST become zero. Without PULL, weights overfit the one regime of validation.
+    Weights below LEAST become zero. Without PULL, weights overfit the one regime of validation; if
+    only a few pairs choose, it is stronger and POWER weaker, both by 1 + FEW / pairs.
     """
     able = [i for i, part in enumerate(parts) if isinstance(part, Blend) or part.weighed]
     if not votes:
@@ -199,9 +202,9 @@ def shares(parts: Sequence[Part | Blend], relative: Tensor, votes: Sequence[floa
         votes = [1 / families.count(each) for each in families]
     relative = relative[able][:, able]
     errors = relative.diagonal().clamp(min=1e-12)
-    least = errors.min()
-    even = torch.tensor(votes, dtype=torch.float64) * (least / errors) ** POWER
-    found = nearest(relative / least, even / even.sum(), PULL)
+    least, doubt = errors.min(), 1 + FEW / max(pairs, 1)
+    even = torch.tensor(votes, dtype=torch.float64) * (least / errors) ** (POWER / doubt)
+    found = nearest(relative / least, even / even.sum(), PULL * doubt)
     found = torch.where(found < min(LEAST, float(found.max())), 0.0, found)
     weights = torch.zeros(len(parts), dtype=torch.float64)
     weights[able] = found / found.sum()

@@ -183,6 +183,15 @@ class TestWeigh:
         for own in shares.values():
             assert own == pytest.approx([1 / 4 / len(own)] * len(own), abs=1e-4)
 
+    def test_few_windows_say_little(self) -> None:
+        parts = [
+            Constant(FOLDS["whole"].task, "a", 0.0, "a"),
+            Constant(FOLDS["whole"].task, "b", 0.0, "b"),
+        ]
+        products = torch.tensor([[1.0, 0.0], [0.0, 4.0]], dtype=torch.float64)
+        one, many = (float(module.shares(parts, products, pairs)[1, 0]) for pairs in (1, 10_000))
+        assert many < 0.15 < 0.19 < one
+
     def test_the_training_mean_has_no_weight_even_if_it_is_the_best(self) -> None:
         fold = folds.fold(torch.randn(400, 3, generator=torch.Generator().manual_seed(0)))
         parts: list[Part] = [TrainingMean(fold.task, "mean", 1), LastValue(fold.task, "last", 24)]
