@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from forecaster.model import Task
 from forecaster.parts.base import Fold, Part, filled
@@ -15,6 +16,8 @@ TRENDS = ((0.0, 0.0), (0.0, 1.0), (0.15, 0.9), (0.15, 0.98))
 """Rate of the trend and its damping: no trend, a fixed drift, and two damped trends."""
 CYCLES, SHORTEST, LONGEST = 8, 4, 336
 """Smoothing reads this many cycles of at least so many steps, and at most so many steps."""
+TOGETHER = 8
+"""The methods that are computed at once."""
 HALVED = 2
 """An error counts half as much as one that many cycles later."""
 LEVEL, SLOPE, SHAPE = 1e-4, 0.05, 1e-3
@@ -24,19 +27,20 @@ LEVEL, SLOPE, SHAPE = 1e-4, 0.05, 1e-3
 class Smoothing(Part):
     """Exponential smoothing with rates, trend and season that each window chooses for itself.
 
-    The candidates are the additive methods of Holt and Winters in error-correction form (Hyndman
-    et al., Forecasting with Exponential Smoothing, 2008, sec. 2.5), without trend, with a fixed
-    drift, which is the Theta method with another slope (Hyndman and Billah, 2003), or with a damped
-    trend; with a season and without. Their first states have the smallest squared one-step errors
-    over the window, so errors and forecast of a candidate are linear in the window: two maps that
-    are computed once. The forecast is the mean of all candidates with Akaike weights, exp(-AIC /
-    2), from the errors at observed steps, where an error counts half as much as one two cycles
-    later. Nothing is learned from training rows.
+    The candidates are the additive methods of Holt and Winters in error-correction form (Hyndman et
+    al., Forecasting with Exponential Smoothing, 2008, sec. 2.5), without trend, with a fixed drift,
+    which is the Theta method with another slope (Hyndman and Billah, 2003), or with a damped trend;
+    with a season and without. Their first states have the smallest squared one-step errors over the
+    window, so errors and last state of a candidate are linear in the window, and its forecast in
+    that state: three maps that are computed once. The forecast is the mean of all candidates with
+    Akaike weights, exp(-AIC / 2), from the errors at observed steps, where an error counts half as
+    much as one two cycles later. Nothing is learned from training rows.
     """
 
     kind = "smoothing"
     family = "smoothing"
     errors: Tensor
+    states: Tensor
     ahead: Tensor
     sizes: Tensor
     recent: Tensor
@@ -50,9 +54,15 @@ class Smoothing(Part):
         recent = 0.5 ** (age / (HALVED * max(season, SHORTEST)))
         methods = [_methods(1)] + ([_methods(season)] if 1 < season <= past // 2 else [])
         found = [each.maps(past, task.horizon, recent) for each in methods]
-        errors, ahead = (torch.cat(maps) for maps in zip(*found, strict=True))
-        sizes = torch.cat([each.sizes for each in methods])
-        kept = {"errors": errors, "ahead": ahead, "sizes": sizes, "recent": recent}
+        errors, states, ahead = zip(*found, strict=True)
+        width = states[-1].shape[1]
+        kept = {
+            "errors": torch.cat(errors) * recent.sqrt()[:, None],
+            "states": torch.cat([pad(each, (0, 0, 0, width - each.shape[1])) for each in states]),
+            "ahead": torch.cat([pad(each, (0, width - each.shape[2])) for each in ahead]),
+            "sizes": torch.cat([each.sizes for each in methods]),
+            "recent": recent,
+        }
         for buffer, tensor in kept.items():
             self.register_buffer(buffer, tensor.float(), persistent=False)
 
@@ -82,15 +92,26 @@ class Smoothing(Part):
         counted = self.recent if seen is None else self.recent * seen
         count = counted.sum(dim=-1)
         least = 1e-6 * series.square().mean(dim=-1) + 1e-12
-        fits = []
-        for size, errors in zip(self.sizes, self.errors, strict=True):
-            off = torch.matmul(series, errors.T).square() * counted
-            square = off.sum(dim=-1) / count.clamp(min=1e-12) + least
-            fits.append(-0.5 * count * square.log() - size)
-        weights = torch.stack(fits).softmax(dim=0)
+        squares = []
+        for errors in self.errors.split(TOGETHER):
+            off = torch.matmul(series, errors.flatten(0, 1).T).unflatten(-1, (-1, self.past))
+            if seen is not None:
+                off = off * seen[..., None, :]
+            squares.append(torch.linalg.vector_norm(off, dim=-1).square())
+        square = torch.cat(squares, dim=-1) / count[..., None].clamp(min=1e-12) + least[..., None]
+        weights = (-0.5 * count[..., None] * square.log() - self.sizes).softmax(dim=-1)
         forecast = middle
-        for share, ahead in zip(weights, self.ahead, strict=True):
-            forecast = forecast + share[..., None] * torch.matmul(series, ahead.T)
+        for share, states, ahead in zip(
+            weights.split(TOGETHER, -1),
+            self.states.split(TOGETHER),
+            self.ahead.split(TOGETHER),
+            strict=True,
+        ):
+            found = torch.matmul(series, states.flatten(0, 1).T)
+            found = found.unflatten(-1, (len(states), -1)) * share[..., None]
+            forecast = forecast + torch.matmul(
+                found.flatten(-2), ahead.transpose(1, 2).flatten(0, 1)
+            )
         return forecast.transpose(1, 2)
 
 
@@ -127,8 +148,9 @@ class _Methods(NamedTuple):
     rates: Tensor
     sizes: Tensor
 
-    def maps(self, past: int, horizon: int, recent: Tensor) -> tuple[Tensor, Tensor]:
-        """The maps (G, P, P) to the one-step errors of a window, and (G, T, P) to its forecast.
+    def maps(self, past: int, horizon: int, recent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The maps (G, P, P) from a window to its one-step errors, (G, S, P) to the state after it,
+        of level, slope and components, and (G, T, S) from there to the forecast.
 
         The first state minimises the squared errors, weighted by `recent` (P,), and its penalties.
         """
@@ -139,24 +161,25 @@ class _Methods(NamedTuple):
         now, slope, shape = unit[past], unit[past + 1], list(unit[past + 2 :])
         found = []
         for step in range(past):
-            ahead = now + damping * slope
-            off = unit[step] - ahead
+            level_ahead = now + damping * slope
+            off = unit[step] - level_ahead
             if shape:
                 off = off - shape[step % self.season]
                 shape[step % self.season] = shape[step % self.season] + seasonal * off
-            now, slope = ahead + level * off, damping * slope + trend * off
+            now, slope = level_ahead + level * off, damping * slope + trend * off
             found.append(off)
-        errors, forecast = torch.stack(found, dim=1), []
-        damped = damping.cumprod(dim=1)
-        for step in range(past, past + horizon):
-            now, damped = now + damped * slope, damped * damping
-            forecast.append(now + shape[step % self.season] if shape else now)
-        future = torch.stack(forecast, dim=1)
+        errors, last = torch.stack(found, dim=1), torch.stack([now, slope, *shape], dim=1)
+        steps = torch.arange(horizon)
+        ahead = torch.zeros(count, horizon, states, dtype=torch.float64)
+        ahead[:, :, 0] = 1
+        ahead[:, :, 1] = damping.expand(-1, horizon).cumprod(dim=1).cumsum(dim=1)
+        if shape:
+            ahead[:, steps, 2 + (past + steps) % self.season] = 1
         penalties = torch.tensor([LEVEL, SLOPE, *[SHAPE] * (states - 2)], dtype=torch.float64)
         own, by_state = errors.split([past, states], dim=2)
         weighted = (by_state * recent[:, None]).transpose(1, 2)
         first = -torch.linalg.solve(weighted @ by_state + penalties.diag(), weighted @ own)
-        return own + by_state @ first, future[..., :past] + future[..., past:] @ first
+        return own + by_state @ first, last[..., :past] + last[..., past:] @ first, ahead
 
 
 def _methods(season: int) -> _Methods:
