@@ -66,7 +66,7 @@ def task(data: str, horizon: int, sets: list[str]) -> dict[str, float]:
     parts = [tried[place] for place in weighed]
     seen, families = products(parts, fold.choose).relative, [part.family for part in parts]
     rules = {name: rule(seen, families) for name, rule in RULES.items()}
-    rules["the rule (pull 1, power 4, none below 3 %)"] = served[weighed, 0]
+    rules["the rule (pull 0.3, power 4, none below 3 %)"] = served[weighed, 0]
     once = Once(parts)
 
     def blended(weights: Tensor) -> Callable[..., Tensor]:

@@ -18,7 +18,7 @@ Decimal = Literal[".", ","]
 Separator = Literal[",", ";", "|", "tab"]
 Split = Literal["calendar", "series"]
 Blend = Literal[
-    "all", "none", "last value", "seasonal naive", "cycle mean", "smoothing",
+    "all", "none", "last value", "seasonal naive", "cycle mean", "smoothing", "boosted",
     "ridge", "calendar ridge", "level ridge",
 ]  # fmt: skip
 Device = Literal["auto", "cpu", "cuda"]

@@ -16,6 +16,7 @@ from forecaster.base import signals
 from forecaster.base.errors import BundleError
 from forecaster.parts.base import Fold, Part
 from forecaster.parts.blend import Blend, Network, Once, weigh
+from forecaster.parts.boosted import Boosted
 from forecaster.parts.errors import mse
 from forecaster.parts.naive import CycleMean, LastValue, TrainingMean
 from forecaster.parts.ridge import Ridge
@@ -26,7 +27,7 @@ from forecaster.record import NETWORK
 GROUP = "forecaster.parts"
 KINDS: dict[str, type[Part]] = {
     part.kind: part
-    for part in (TrainingMean, LastValue, CycleMean, Drift, DampedTrend, Smoothing, Ridge)
+    for part in (TrainingMean, LastValue, CycleMean, Drift, DampedTrend, Smoothing, Boosted, Ridge)
 }
 """The closed forms, in the order in which they are shown."""
 

@@ -171,7 +171,7 @@ class Once:
         return self._found
 
 
-PULL, POWER, FEW, LEAST = 1.0, 4, 3, 0.03
+PULL, POWER, FEW, LEAST = 0.3, 4, 3, 0.03
 """How strongly weights are pulled towards votes by the errors, how strongly these fall with the
 squared error, the number of windows that counts as few, and the smallest weight that is kept."""
 

@@ -22,6 +22,7 @@ from forecaster.parts import (
     Once,
     Part,
     TrainingMean,
+    boosted,
     fit_and_weigh,
     fit_parts,
     kind_of,
@@ -74,7 +75,9 @@ class Constant(Part):
 
 @cache
 def fitted(name: str) -> Sequence[Part]:
-    return fit_parts(FOLDS[name])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(boosted, "FEWEST", 0)
+        return fit_parts(FOLDS[name])
 
 
 def weights_of(parts: Sequence[Part], data: Windows) -> list[float]:
@@ -178,19 +181,19 @@ class TestWeigh:
         for part, weight in zip(parts, found, strict=True):
             shares.setdefault(part.family if part.weighed else "", []).append(weight)
         assert shares.pop("") == [0]
-        sizes = {"repeats": 3, "smoothing": 1, "ridge": 2, "calendar ridge": 4}
+        sizes = {"repeats": 3, "smoothing": 1, "boosted": 1, "ridge": 2, "calendar ridge": 4}
         assert {name: len(own) for name, own in shares.items()} == sizes
         for own in shares.values():
-            assert own == pytest.approx([1 / 4 / len(own)] * len(own), abs=1e-4)
+            assert own == pytest.approx([1 / 5 / len(own)] * len(own), abs=1e-4)
 
     def test_few_windows_say_little(self) -> None:
         parts = [
             Constant(FOLDS["whole"].task, "a", 0.0, "a"),
             Constant(FOLDS["whole"].task, "b", 0.0, "b"),
         ]
-        products = torch.tensor([[1.0, 0.0], [0.0, 4.0]], dtype=torch.float64)
+        products = torch.tensor([[1.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
         one, many = (float(module.shares(parts, products, pairs)[1, 0]) for pairs in (1, 10_000))
-        assert many < 0.15 < 0.19 < one
+        assert many == 0 < 0.2 < one
 
     def test_the_training_mean_has_no_weight_even_if_it_is_the_best(self) -> None:
         fold = folds.fold(torch.randn(400, 3, generator=torch.Generator().manual_seed(0)))

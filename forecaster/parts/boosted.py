@@ -1,0 +1,198 @@
+"""Boosted trees from the recent values and what is known of a step to the value at that step."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from forecaster.model import Task
+from forecaster.parts.base import Fold, Part, filled
+from forecaster.parts.errors import chosen
+from forecaster.parts.naive import last
+
+TREES, DEPTH, RATE = 100, 6, 0.1
+ROWS, STEPS = 100_000, 12
+"""The most rows that trees are fitted to, and the most steps of a window among them."""
+FEWEST, WORK = 4_000, 2**20
+"""The fewest values to learn from at each step ahead, and the most values to forecast on the
+windows that choose; where there are more, trees take longer than all else."""
+CYCLES, LATEST = 4, 4
+"""How many of the last cycles, and of the last values, a tree may look at."""
+
+
+class Boosted(Part):
+    """Gradient boosted trees (Friedman, 2001), one model for all series, columns and steps ahead.
+
+    A tree sees the step ahead, the values at the same phase of the last cycles and of the last
+    longer seasons, means of cycles, the newest values and changes, what is known of the step, and
+    how known features differ from a cycle before. Values are differences from the mean of the last
+    cycle in units of the typical seasonal change of the window, and so is what the trees learn: the
+    difference from the value one cycle before. Scikit-learn fits them by histograms; here they are
+    complete binary trees in tensors, which need no pickle.
+    """
+
+    kind = "boosted"
+    features: Tensor
+    thresholds: Tensor
+    leaves: Tensor
+
+    def __init__(
+        self,
+        task: Task,
+        name: str,
+        past: int,
+        chosen: str = "",
+        *,
+        season: int,
+        longer: Sequence[int] = (),
+        moving: int = 0,
+    ) -> None:
+        super().__init__(task, name, past, chosen)
+        if not all(1 <= each <= past for each in (season, *longer)):
+            raise ValueError(f"{name}: {past} steps do not hold seasons of {(season, *longer)}")
+        self.season, self.longer, self.moving = season, tuple(longer), moving
+        self.register_buffer("features", torch.zeros(TREES, 2**DEPTH - 1, dtype=torch.int64))
+        self.register_buffer("thresholds", torch.zeros(TREES, 2**DEPTH - 1))
+        self.register_buffer("leaves", torch.zeros(TREES, 2**DEPTH))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        own = {"season": self.season, "longer": list(self.longer), "moving": self.moving}
+        return {**super().settings, **own}
+
+    @classmethod
+    def fit(cls, fold: Fold) -> Sequence[Self]:
+        """Trees for all columns; none where they have too little to learn, or too much to do."""
+        targets = len(fold.task.targets)
+        work = len(fold.choose) * fold.task.horizon * targets
+        if len(fold.train) * targets < FEWEST or work > WORK:
+            return []
+        season = fold.cycle if fold.cycle <= fold.look_back else 1
+        longer = [each for each in fold.seasons if season < each <= fold.look_back]
+        part = cls(
+            fold.task, "boosted", fold.look_back, f"{TREES} trees",
+            season=season, longer=longer, moving=fold.moving,
+        )  # fmt: skip
+        return [part.refit(fold)]
+
+    def refit(self, fold: Fold) -> Self:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        rows, truth = self._rows(fold)
+        few, many = np.quantile(truth, (0.005, 0.995))
+        trees = HistGradientBoostingRegressor(
+            max_iter=TREES, learning_rate=RATE, max_depth=DEPTH, l2_regularization=1.0,
+            min_samples_leaf=min(200, max(20, len(truth) // 200)),
+            early_stopping=False, random_state=0,
+        ).fit(rows, truth.clip(few, many))  # fmt: skip
+        part = type(self)(self.task, **self.settings)
+        for place, (tree,) in enumerate(trees._predictors):
+            part._plant(place, tree.nodes)
+        part.leaves[0] += float(np.ravel(trees._baseline_prediction)[0])
+        return part.to(fold.train.values.device)
+
+    def _rows(self, fold: Fold) -> tuple[np.ndarray, np.ndarray]:
+        """What trees see (N, F), and what they should say (N,)."""
+        windows, horizon = fold.train.looking_back(self.task.past), self.task.horizon
+        steps, draw = min(horizon, STEPS), torch.Generator().manual_seed(0)
+        most = max(1, ROWS // (steps * len(self.task.targets)))
+        rows, truth = [], []
+        for index in chosen(windows, most).split(windows.evaluation_batch):
+            batch = windows.batch(index)
+            seen, base, centre, size = self._seen(*batch.inputs)
+            wanted = (batch.target.transpose(1, 2) - centre) / size - base
+            known = torch.ones_like(wanted, dtype=torch.bool)
+            if batch.target_observed is not None:
+                known = batch.target_observed.transpose(1, 2)
+            order = torch.rand(len(index), 1, horizon, generator=draw).argsort(dim=2)
+            picked = (order < steps).to(known.device) & known
+            rows.append(seen[picked].cpu().numpy())
+            truth.append(wanted[picked].cpu().numpy())
+        return np.concatenate(rows), np.concatenate(truth)
+
+    def _plant(self, place: int, nodes: np.ndarray) -> None:
+        """Copy a tree of scikit-learn; below a leaf that is not the deepest, all goes left."""
+        features, thresholds, leaves = (
+            each[place].numpy() for each in (self.features, self.thresholds, self.leaves)
+        )
+        thresholds[:] = np.inf
+        below = [(0, 0, 0)]  # node, place in its level, level
+        while below:
+            node, at, level = below.pop()
+            if nodes["is_leaf"][node]:
+                leaves[at << (DEPTH - level)] = nodes["value"][node]
+                continue
+            features[2**level - 1 + at] = nodes["feature_idx"][node]
+            exact = nodes["num_threshold"][node]
+            near = np.float32(exact)  # rounded down, which tells the same values apart
+            down = np.nextafter(near, np.float32(-np.inf))
+            thresholds[2**level - 1 + at] = down if near > exact else near
+            below.append((nodes["left"][node], 2 * at, level + 1))
+            below.append((nodes["right"][node], 2 * at + 1, level + 1))
+
+    def forward(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        seen, base, centre, size = self._seen(past, past_known, future_known, observed)
+        rows = seen.flatten(0, 2)
+        if torch.compiler.is_exporting():
+            found = self._grown(rows)
+        else:  # so few rows that they stay in a processor's cache
+            found = torch.cat([self._grown(each) for each in rows.split(4096)])
+        ahead = (base + found.view_as(base)) * size + centre
+        return ahead.transpose(1, 2)
+
+    def _grown(self, rows: Tensor) -> Tensor:
+        """The sum of all trees for rows (N, F)."""
+        trees, inner = self.thresholds.shape
+        first = torch.arange(trees, device=rows.device) * inner
+        features, thresholds = self.features.flatten(), self.thresholds.flatten()
+        at = rows.new_zeros(
+            rows.shape[0], trees, dtype=torch.int64
+        )  # no len(): ONNX takes any count
+        for level in range(DEPTH):
+            node = first + (2**level - 1) + at
+            right = rows.gather(1, features[node]) > thresholds[node]
+            at = 2 * at + right
+        leaves = torch.arange(trees, device=rows.device) * (inner + 1) + at
+        return self.leaves.flatten()[leaves].sum(dim=1)
+
+    def _seen(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What trees see (B, K, T, F); the value a cycle before (B, K, T), as a difference from the
+        centre (B, K, 1) in units of the size (B, K, 1)."""
+        values, there = self.own(past, observed)
+        values = filled(values, there, self.season)
+        steps, horizon, cycle = self.past, self.task.horizon, self.season
+        apart = cycle if cycle < steps else min(1, steps - 1)
+        change = values[..., apart:] - values[..., : steps - apart]
+        size = change.square().mean(dim=-1, keepdim=True).sqrt() + 1e-3
+        centre = values[..., -cycle:].mean(dim=-1, keepdim=True)
+        values = (values - centre) / size
+        ahead = torch.arange(horizon, device=values.device)
+        cycles = range(1, min(CYCLES, steps // cycle) + 1)
+        by_step = [values[..., steps - cycle * each + ahead % cycle] for each in cycles]
+        by_step += [values[..., steps - each + ahead % each] for each in self.longer]
+        whole = [values[..., steps - cycle * each :][..., :cycle].mean(-1) for each in cycles[1:]]
+        whole += [values[..., -each] for each in range(1, min(LATEST, steps) + 1)]
+        whole += [values[..., -1] - values[..., -1 - apart], values.mean(dim=-1)]
+        whole += [size[..., 0].log(), centre[..., 0]]
+        if values.shape[1] > 1:
+            whole.append(torch.arange(values.shape[1], device=values.device).expand(whole[0].shape))
+        for column in set(range(self.task.columns)) - set(self.task.targets):
+            seen = None if observed is None else observed[..., column]
+            whole.append(last(past[..., column], seen).expand(whole[0].shape))
+        known = [future_known]
+        if self.moving:
+            moved = slice(self.task.calendar, self.task.calendar + self.moving)
+            before = past_known.shape[1] - min(cycle, past_known.shape[1])
+            places = before + ahead % (past_known.shape[1] - before)
+            known.append(future_known[..., moved] - past_known[:, places, moved])
+        shape = (*by_step[0].shape, -1)
+        parts = [torch.stack(by_step, dim=-1), torch.stack(whole, dim=-1)[:, :, None].expand(shape)]
+        parts += [each[:, None].expand(shape) for each in known]
+        parts.append((ahead[:, None] + 1.0).expand(*shape[:-1], 1))
+        return torch.cat(parts, dim=-1), by_step[0], centre, size

@@ -1,0 +1,101 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from forecaster.parts import boosted
+from forecaster.parts.boosted import Boosted
+from forecaster.parts.smoothing import Smoothing
+from tests.parts import folds
+from tests.parts.folds import HORIZON, SEASON
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch):
+    monkeypatch.setattr(boosted, "FEWEST", 0)
+
+
+FOLDS = {
+    "one series": folds.fold(folds.series()),
+    "gaps": folds.fold(folds.holed(folds.series())),
+    "panel": folds.panel_fold(),
+    "no season": folds.fold(folds.series(), (1,)),
+    "known ahead": folds.fold(folds.series(), moving=1, covariates=folds.series(seed=5)[:, :1]),
+}
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_its_trees_are_those_of_scikit_learn(name, monkeypatch):
+    grown = []
+
+    class Kept(HistGradientBoostingRegressor):
+        def fit(self, rows, truth):
+            grown.append((self, rows))
+            return super().fit(rows, truth)
+
+    monkeypatch.setattr("sklearn.ensemble.HistGradientBoostingRegressor", Kept)
+    (part,) = Boosted.fit(FOLDS[name])
+    (trees, rows) = grown[0]
+    with torch.inference_mode():
+        found = part._grown(torch.from_numpy(rows))
+    np.testing.assert_allclose(found, trees.predict(rows), rtol=1e-4, atol=1e-5)
+
+
+def test_it_learns_what_a_known_input_does_beyond_the_line():
+    """A jump where the input is above a threshold, which no ridge can follow."""
+    inputs = torch.rand(400, 1, generator=torch.Generator().manual_seed(0))
+    values = (3.0 * (inputs > 0.7)).expand(-1, 3) + 0.05 * folds.series()
+    fold = folds.fold(values, (1,), moving=1, covariates=inputs)
+    (part,) = Boosted.fit(fold)
+    rest = folds.rest(values, covariates=inputs)
+    assert folds.error(part, rest) < 0.3 * float(rest.batch(torch.arange(9)).target.var())
+
+
+def test_the_forecast_moves_and_grows_with_the_series():
+    """Values in other units, far from where they were in training, are forecast alike."""
+    steps = torch.arange(400.0)[:, None]
+    cycle = torch.sin(steps * torch.pi / 3).expand(-1, 3)
+    (part,) = Boosted.fit(folds.fold(cycle + 0.01 * folds.series()))
+    data = folds.rest(cycle)
+    far = folds.rest(cycle + 40)
+    ahead, moved = folds.forecast(part, data), folds.forecast(part, far)
+    torch.testing.assert_close(moved - 40, ahead, atol=0.2, rtol=0)
+
+
+def test_where_there_is_too_little_to_learn_or_too_much_to_do_there_are_no_trees(monkeypatch):
+    fold = FOLDS["one series"]
+    monkeypatch.setattr(boosted, "FEWEST", len(fold.train) * 2 + 1)
+    assert Boosted.fit(fold) == []
+    monkeypatch.setattr(boosted, "FEWEST", len(fold.train) * 2)
+    count = len(fold.choose) * HORIZON * 2
+    monkeypatch.setattr(boosted, "WORK", count)
+    assert len(Boosted.fit(fold)) == 1
+    monkeypatch.setattr(boosted, "WORK", count - 1)
+    assert Boosted.fit(fold) == []
+
+
+def test_it_reads_the_look_back_and_not_beyond():
+    fold = replace(FOLDS["one series"], look_back=2 * SEASON)
+    (part,) = Boosted.fit(fold)
+    assert (part.past, part.needs, part.season) == (12, 12, 6)
+    (short,) = Boosted.fit(replace(fold, look_back=4))
+    assert (short.past, short.season, short.longer) == (4, 1, ())
+
+
+def test_a_season_longer_than_the_history_is_refused():
+    with pytest.raises(ValueError, match=r"^x: 8 steps do not hold seasons of \(6, 9\)"):
+        Boosted(FOLDS["panel"].task, "x", 8, season=6, longer=(9,))
+
+
+@pytest.mark.parametrize("kind", [Boosted, Smoothing])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_it_is_exported_for_any_number_of_windows(kind, gaps):
+    fold = FOLDS["gaps" if gaps else "one series"]
+    (part,) = kind.fit(fold)
+    two, seven = (fold.choose.batch(torch.arange(count)).inputs for count in (2, 7))
+    count = torch.export.Dim("windows")
+    shapes = {0: count}, {0: count}, {0: count}, {0: count} if gaps else None
+    exported = torch.export.export(part.eval(), two, dynamic_shapes=shapes).module()
+    torch.testing.assert_close(exported(*seven), part(*seven), rtol=1e-4, atol=1e-5)
