@@ -258,8 +258,7 @@ class WindowConfig(ConfigSection):
     def steps(self) -> int:
         """The steps of history that all parts of the model together read, once resolved."""
         assert isinstance(self.past, int)
-        assert self.reach != "auto"
-        return max(self.past, self.reach or 0)
+        return max(self.past, self.reach if isinstance(self.reach, int) else 0)
 
     def lengths(self) -> tuple[int, int, int]:
         """(past, start, horizon) in steps. Raises ValueError if the data have not resolved them."""

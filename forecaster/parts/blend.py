@@ -179,9 +179,13 @@ squared error, the number of windows that counts as few, and the smallest weight
 def weigh(
     parts: Sequence[Part | Blend], windows: Windows, votes: Sequence[float] = ()
 ) -> tuple[Tensor, Tensor]:
-    """The weights (n, T) of parts by their errors on `windows`, and the MSE of each part there."""
+    """The weights (n, T) of parts by their errors on `windows`, and the MSE of each part there.
+
+    With `votes`, the windows are few and overlap: only those that lie apart count.
+    """
     found = products(parts, windows)
-    return shares(parts, found.relative, found.pairs, votes), found.mse
+    pairs = -(-found.pairs // windows.horizon) if votes else found.pairs
+    return shares(parts, found.relative, pairs, votes), found.mse
 
 
 def shares(
