@@ -135,6 +135,13 @@ class Windows:
         return replace(self, every=every)
 
     @property
+    def horizons(self) -> float:
+        """The number of horizons that the targets span, of all series together: as many windows lie
+        apart."""
+        series = int((self._starts[1] > 0).sum())
+        return (self._total + series * (self.horizon - 1)) / self.horizon
+
+    @property
     def described(self) -> str:
         """The number of windows, in words."""
         which = "all" if self.every == 1 else f"every {self.every}th of {self._total:,}:"

@@ -113,15 +113,8 @@ class Calibration:
             scale = _rms(self.errors[..., self.model.middle])
             offsets = conformal_offsets(self.errors, self.levels)
             return Intervals(self.levels, offsets, scale, len(self.chosen))
-        about = self.told, self.horizons, self.levels
+        about = self.told, self.windows.horizons, self.levels
         return fitted(self.errors[..., 0], self.recent, self.parts, *about)
-
-    @property
-    def horizons(self) -> float:
-        """The number of horizons that the windows span."""
-        windows = self.windows
-        rows = len(windows) * windows.every + (windows.horizon - 1) * len(self.items)
-        return rows / windows.horizon
 
 
 def fitted(

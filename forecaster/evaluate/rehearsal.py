@@ -52,8 +52,8 @@ def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, st
     for block, own in zip(blocks, found, strict=True):
         others = [each for each in found if each is not own]
         sums = torch.stack([each.relative * each.pairs for each in others]).sum(dim=0)
-        pairs = sum(each.pairs for each in others)
-        weights = shares(block.forms, sums / max(pairs, 1), pairs)
+        apart = sum(each.windows.horizons for each in blocks if each is not block)
+        weights = shares(block.forms, sums / max(sum(each.pairs for each in others), 1), apart)
         parts = {part.name: part for part in block.forms}
         blend = Blend(model.task, parts, weights).to(device).eval()
         levels = tuple(problem.config.intervals.levels)

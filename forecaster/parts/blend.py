@@ -173,32 +173,29 @@ class Once:
 
 PULL, POWER, FEW, LEAST = 0.3, 4, 3, 0.03
 """How strongly weights are pulled towards votes by the errors, how strongly these fall with the
-squared error, the number of windows that counts as few, and the smallest weight that is kept."""
+squared error, how many windows that lie apart are few, and the smallest weight that is kept."""
 
 
 def weigh(
     parts: Sequence[Part | Blend], windows: Windows, votes: Sequence[float] = ()
 ) -> tuple[Tensor, Tensor]:
-    """The weights (n, T) of parts by their errors on `windows`, and the MSE of each part there.
-
-    With `votes`, the windows are few and overlap: only those that lie apart count.
-    """
+    """The weights (n, T) of parts by their errors on `windows`, and the MSE of each part there."""
     found = products(parts, windows)
-    pairs = -(-found.pairs // windows.horizon) if votes else found.pairs
-    return shares(parts, found.relative, pairs, votes), found.mse
+    return shares(parts, found.relative, windows.horizons, votes), found.mse
 
 
 def shares(
-    parts: Sequence[Part | Blend], relative: Tensor, pairs: int, votes: Sequence[float] = ()
+    parts: Sequence[Part | Blend], relative: Tensor, apart: float, votes: Sequence[float] = ()
 ) -> Tensor:
-    """The weights (n, T) of parts by their `Products.relative` (n, n) of that many `pairs`.
+    """The weights (n, T) of parts by their `Products.relative` (n, n) on windows of which as many
+    as `apart` do not overlap.
 
     One rule serves every data set (docs/recipe.md). The weights w >= 0 sum to one and minimise
     w' E w / e + PULL |w - u|^2: E holds the mean products of relative errors, e is the smallest
     squared error of a part, e_i that of part i, and u is proportional to (e / e_i)^POWER times the
     vote of the part: one for every family, shared evenly by its parts, unless `votes` is given.
     Weights below LEAST become zero. Without PULL, weights overfit the one regime of validation; if
-    only a few pairs choose, it is stronger and POWER weaker, both by 1 + FEW / pairs.
+    only a few windows lie apart, it is stronger and POWER weaker, both by 1 + FEW / apart.
     """
     able = [i for i, part in enumerate(parts) if isinstance(part, Blend) or part.weighed]
     if not votes:
@@ -206,7 +203,7 @@ def shares(
         votes = [1 / families.count(each) for each in families]
     relative = relative[able][:, able]
     errors = relative.diagonal().clamp(min=1e-12)
-    least, doubt = errors.min(), 1 + FEW / max(pairs, 1)
+    least, doubt = errors.min(), 1 + FEW / apart
     even = torch.tensor(votes, dtype=torch.float64) * (least / errors) ** (POWER / doubt)
     found = nearest(relative / least, even / even.sum(), PULL * doubt)
     found = torch.where(found < min(LEAST, float(found.max())), 0.0, found)

@@ -1,6 +1,6 @@
 """Boosted trees from the recent values and what is known of a step to the value at that step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -63,6 +63,17 @@ class Boosted(Part):
         return {**super().settings, **own}
 
     @classmethod
+    def build(cls, task: Task, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        """As `Part.build`; also raises ValueError for trees that look at what is not there."""
+        part = super().build(task, settings, tensors)
+        known = torch.zeros(1, task.past, task.calendar + task.covariates)
+        ahead = known[:, :1].expand(-1, task.horizon, -1)
+        width = part._seen(torch.zeros(1, task.past, task.columns), known, ahead, None)[0].shape[-1]
+        if not 0 <= int(part.features.min()) <= int(part.features.max()) < width:
+            raise ValueError(f"{part.name}: trees look at other than {width} features")
+        return part
+
+    @classmethod
     def fit(cls, fold: Fold) -> Sequence[Self]:
         """Trees for all columns; none where they have too little to learn, or too much to do."""
         targets = len(fold.task.targets)
@@ -80,14 +91,16 @@ class Boosted(Part):
     def refit(self, fold: Fold) -> Self:
         from sklearn.ensemble import HistGradientBoostingRegressor
 
+        part = type(self)(self.task, **self.settings)
         rows, truth = self._rows(fold)
+        if not len(truth):
+            return part.to(fold.train.values.device)
         few, many = np.quantile(truth, (0.005, 0.995))
         trees = HistGradientBoostingRegressor(
             max_iter=TREES, learning_rate=RATE, max_depth=DEPTH, l2_regularization=1.0,
             min_samples_leaf=min(200, max(20, len(truth) // 200)),
             early_stopping=False, random_state=0,
         ).fit(rows, truth.clip(few, many))  # fmt: skip
-        part = type(self)(self.task, **self.settings)
         for place, (tree,) in enumerate(trees._predictors):
             part._plant(place, tree.nodes)
         part.leaves[0] += float(np.ravel(trees._baseline_prediction)[0])
@@ -149,9 +162,8 @@ class Boosted(Part):
         trees, inner = self.thresholds.shape
         first = torch.arange(trees, device=rows.device) * inner
         features, thresholds = self.features.flatten(), self.thresholds.flatten()
-        at = rows.new_zeros(
-            rows.shape[0], trees, dtype=torch.int64
-        )  # no len(): ONNX takes any count
+        count = rows.shape[0]  # not len(), which an export would take as fixed
+        at = rows.new_zeros(count, trees, dtype=torch.int64)
         for level in range(DEPTH):
             node = first + (2**level - 1) + at
             right = rows.gather(1, features[node]) > thresholds[node]
@@ -182,7 +194,7 @@ class Boosted(Part):
         whole += [size[..., 0].log(), centre[..., 0]]
         if values.shape[1] > 1:
             whole.append(torch.arange(values.shape[1], device=values.device).expand(whole[0].shape))
-        for column in set(range(self.task.columns)) - set(self.task.targets):
+        for column in (c for c in range(self.task.columns) if c not in self.task.targets):
             seen = None if observed is None else observed[..., column]
             whole.append(last(past[..., column], seen).expand(whole[0].shape))
         known = [future_known]

@@ -47,8 +47,10 @@ class Smoothing(Part):
 
     def __init__(self, task: Task, name: str, past: int, chosen: str = "", *, season: int) -> None:
         super().__init__(task, name, past, chosen)
-        if not 1 <= season <= past:
-            raise ValueError(f"{name}: {past} steps do not hold a season of {season}")
+        if not 1 <= season <= past <= LONGEST:
+            raise ValueError(
+                f"{name}: {past} steps do not hold a season of {season}, or exceed {LONGEST}"
+            )
         self.season = season
         age = torch.arange(past - 1, -1, -1, dtype=torch.float64)
         recent = 0.5 ** (age / (HALVED * max(season, SHORTEST)))

@@ -192,7 +192,7 @@ class TestWeigh:
             Constant(FOLDS["whole"].task, "b", 0.0, "b"),
         ]
         products = torch.tensor([[1.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
-        one, many = (float(module.shares(parts, products, pairs)[1, 0]) for pairs in (1, 10_000))
+        one, many = (float(module.shares(parts, products, apart)[1, 0]) for apart in (1, 10_000))
         assert many == 0 < 0.2 < one
 
     def test_the_training_mean_has_no_weight_even_if_it_is_the_best(self) -> None:

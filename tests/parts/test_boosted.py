@@ -99,3 +99,22 @@ def test_it_is_exported_for_any_number_of_windows(kind, gaps):
     shapes = {0: count}, {0: count}, {0: count}, {0: count} if gaps else None
     exported = torch.export.export(part.eval(), two, dynamic_shapes=shapes).module()
     torch.testing.assert_close(exported(*seven), part(*seven), rtol=1e-4, atol=1e-5)
+
+
+def test_trees_that_look_at_what_is_not_there_are_refused():
+    """In a bundle of a stranger; on a GPU such an index would end the process."""
+    (part,) = Boosted.fit(FOLDS["one series"])
+    for feature in (-1, 10_000):
+        tensors = {**part.state_dict(), "features": torch.full_like(part.features, feature)}
+        with pytest.raises(ValueError, match=r"^boosted: trees look at other than [0-9]+ features"):
+            Boosted.build(part.task, part.settings, tensors)
+
+
+def test_without_any_value_to_learn_from_a_cycle_is_repeated():
+    fold = FOLDS["one series"]
+    (part,) = Boosted.fit(fold)
+    empty = replace(fold.train, values=fold.train.values.clone())
+    empty.values[folds.PAST :] = torch.nan
+    naive = folds.forecast(part.refit(replace(fold, train=empty)), fold.choose)
+    past = folds.own_pasts(fold.choose)[0][:, -SEASON:]
+    torch.testing.assert_close(naive[:, :SEASON], past, atol=1e-4, rtol=1e-4)

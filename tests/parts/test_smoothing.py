@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from forecaster.parts import fit_parts
 from forecaster.parts.base import filled
 from forecaster.parts.smoothing import LONGEST, Smoothing, extended, reach
 from tests.parts import folds
@@ -124,15 +125,12 @@ def test_it_reads_further_than_the_look_back_and_needs_two_cycles():
     assert (part.past, part.season, part.needs) == (24, 6, 12)
     (other,) = Smoothing.fit(replace(near, seasons=(1,), cycle=6))
     assert other.season == 6, "the calendar's cycle, if no season was found"
-    assert all(each.needs <= 8 for each in near_parts(near))
+    others = [each for each in fit_parts(near) if each is not part and each.kind != part.kind]
+    assert all(each.needs <= 8 for each in others)
 
 
-def near_parts(fold):
-    from forecaster.parts import fit_parts
-
-    return [part for part in fit_parts(fold) if part.kind != "smoothing"]
-
-
-def test_a_season_longer_than_the_history_is_refused():
-    with pytest.raises(ValueError, match=r"^x: 8 steps do not hold a season of 9"):
-        Smoothing(folds.fold(folds.series()).task, "x", 8, season=9)
+def test_what_makes_no_sense_or_takes_too_much_memory_is_refused():
+    task = replace(folds.fold(folds.series()).task, past=10_000)
+    for past, season in ((8, 9), (LONGEST + 1, 6)):
+        with pytest.raises(ValueError, match=rf"^x: {past} steps do not hold a season of {season}"):
+            Smoothing(task, "x", past, season=season)
