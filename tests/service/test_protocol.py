@@ -307,9 +307,9 @@ def test_the_leave_to_go_on_is_given_at_once(service: Service) -> None:
 def test_the_oldest_idle_connection_makes_room() -> None:
     with Service(max_connections=3).running() as service:
         with service.client() as first, service.client() as second, service.client() as third:
+            until(lambda: service.connections == 3)  # or the others may be taken after its request
             first.sendall(GET)
             assert whole(first).startswith(b"HTTP/1.1 200")  # and is the newest again
-            until(lambda: service.connections == 3)
             time.sleep(protocol.NEW)  # until then its request may be on its way
             with service.client() as fourth:
                 for connection in (fourth, first, third):
