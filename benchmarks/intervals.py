@@ -64,12 +64,12 @@ def factors(*names: str) -> Callable[[Calibration], Intervals]:
             parts = np.zeros_like(parts)
         if "deviation" not in names:  # no deviation is known, so every window has the usual width
             recent = np.full_like(recent, np.nan)
-        own = fitted(found.errors[..., 0], recent, parts, told, found.horizons, LEVELS)
+        own = fitted(found.errors[..., 0], recent, parts, told, found.windows.horizons, LEVELS)
         if "few horizons" in names:
             return own
         levels = np.array(LEVELS)
         return replace(
-            own, offsets=own.offsets * ndtri(levels) / stdtrit(2 * found.horizons, levels)
+            own, offsets=own.offsets * ndtri(levels) / stdtrit(2 * found.windows.horizons, levels)
         )
 
     return rule
@@ -119,7 +119,7 @@ def measure(config: str, data: str, horizon: int) -> dict[str, Any]:
         "windows": first.windows,
         "every": test.every,
         "calibration_windows": len(found.chosen),
-        "horizons": found.horizons,
+        "horizons": found.windows.horizons,
         "rules": {name: kept(rule.record(names)) for name, rule in rules.items()},
     }
 
