@@ -31,7 +31,7 @@ def _kind(name: str) -> Any:
     kind: Any = run_config.declared(FLAGS[name]).annotation
     if NoneType in get_args(kind):
         kind, _ = get_args(kind)
-    return kind if kind in (int, bool) or get_origin(kind) is Literal else str
+    return kind if kind in (int, float, bool) or get_origin(kind) is Literal else str
 
 
 def can_be_models(given: Any) -> Any:

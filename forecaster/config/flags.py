@@ -73,6 +73,8 @@ FLAGS = {
     "policy": "data.policy",
     "missing": "data.missing",
     "fill": "data.fill",
+    "min": "data.min",
+    "max": "data.max",
     "split": "data.split",
     "holidays": "data.holidays",
     "lookback": "window.past",

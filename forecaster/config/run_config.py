@@ -186,6 +186,11 @@ class DataConfig(ConfigSection):
     split: Split | None = None
     """Cut a panel at one date, or each series by its own length; by default at one date if that
     leaves no part empty."""
+    min: float | None = None
+    """The least value that a forecast of a target may have; by default zero for counts of a file,
+    whole numbers of which none is negative."""
+    max: float | None = None
+    """The largest value that a forecast of a target may have."""
     policy: Policy = "error"
     """What to do about gaps, repeated and unsorted stamps of a file (docs/data.md)."""
 

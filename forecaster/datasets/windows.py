@@ -32,11 +32,21 @@ class Batch(NamedTuple):
     target_observed: Tensor | None = None  # (B, T, len(targets))
     item: Tensor | None = None  # (B,), the series of a panel
     shift: Tensor | None = None  # (B, T, len(targets)), what was taken out of `target`
+    limits: Tensor | None = None  # (B, 1, len(targets), 2), with what was taken out
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """The inputs of a model."""
         return self.past, self.past_known, self.future_known, self.observed
+
+    def within(self, forecast: Tensor) -> Tensor:
+        """A forecast (B, T, targets) or its quantiles, with one more dimension, in the limits."""
+        if self.limits is None:
+            return forecast
+        limits = self.limits if self.shift is None else self.limits - self.shift[..., None]
+        limits = limits.to(forecast.dtype)
+        low, high = limits.view(*limits.shape[:3], *(1,) * (forecast.ndim - 3), 2).unbind(-1)
+        return torch.maximum(torch.minimum(forecast, high), low)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         """The same batch with `change` applied to each tensor."""
@@ -53,7 +63,8 @@ class Windows:
     P, `horizon` T; `targets` are the positions of the target columns; `items` gives the rows of
     each series of a panel, None for one series whose rows are the grid; `covariates` (N, K) are
     scaled and known ahead; `shift` (N, len(targets)) is the effect of the covariates, which was
-    taken out of `values`; `static` (S, J) belongs to the items; only every `every`-th window
+    taken out of `values`; `limits` (targets, 2), or (S, targets, 2) for a panel, are those of the
+    targets with it, scaled; `static` (S, J) belongs to the items; only every `every`-th window
     counts. The past of a window may begin before `first`, but at most `padding` rows before its
     series (if that is negative, not in its first -padding rows): values there are missing, and the
     known features of those steps have no meaning. Raises DataError when no window fits, or when a
@@ -73,6 +84,7 @@ class Windows:
     every: int = 1
     padding: int = 0
     shift: Tensor | None = None
+    limits: Tensor | None = None
 
     def __post_init__(self) -> None:
         rows, columns = self.values.shape
@@ -200,7 +212,14 @@ class Windows:
         target = self._take(self.values, row + self.past, self.horizon)
         if self.targets != tuple(range(self.values.shape[1])):
             target = target[..., list(self.targets)]
-        observed = target_observed = shift = None
+        observed = target_observed = shift = limits = None
+        if self.limits is not None:
+            limits = (
+                self.limits[item]
+                if self.limits.ndim == 3
+                else self.limits.expand(len(item), -1, -1)
+            )
+            limits = limits[:, None]
         if self.shift is not None:
             shift = self._take(self.shift, row + self.past, self.horizon)
         if not self.complete:
@@ -215,6 +234,7 @@ class Windows:
             target_observed=target_observed,
             item=None if self.items is None else item,
             shift=shift,
+            limits=limits,
         )
 
     def rows(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -230,7 +250,7 @@ class Windows:
 
     def to(self, device: torch.device | str) -> "Windows":
         """The same windows on `device`."""
-        parts = {name: getattr(self, name) for name in ("covariates", "static", "shift")}
+        parts = {name: getattr(self, name) for name in ("covariates", "static", "shift", "limits")}
         moved = {name: part.to(device) for name, part in parts.items() if part is not None}
         values, calendar = self.values.to(device), self.calendar.to(device)
         return replace(self, values=values, calendar=calendar, **moved)

@@ -227,17 +227,25 @@ class Coverage:
         seen = batch.target_observed
         observed = None if seen is None else seen.cpu().numpy()
         std = self.scaler.at(batch.item, 3).std
-        found = self.narrow.point(paths), truth, observed, std
+        found = self._within(batch, self.narrow.point(paths)), truth, observed, std
         own, widths = self.narrow, self.intervals.widths(*seen_by(batch, self.model.task))
         quantiles = own.quantiles(paths, own.levels, widths.astype(np.float32))
+        quantiles = self._within(batch, quantiles)
         self.fixed.add(quantiles, *found)
         if self.online is not None:
             widths = np.broadcast_to(widths, truth.shape)
             known = np.ones(truth.shape, dtype=bool) if observed is None else observed
             windows = zip(paths.astype(float), truth[..., None], known, widths, strict=True)
             moved = np.stack([self.online.step(*window) for window in windows])
-            self.moving.add(moved, *found)
+            self.moving.add(self._within(batch, moved), *found)
         return ahead[..., self.model.middle]
+
+    @staticmethod
+    def _within(batch: Batch, values: np.ndarray) -> np.ndarray:
+        if batch.limits is None:
+            return values
+        there = torch.from_numpy(values).to(batch.limits.device)
+        return batch.within(there).cpu().numpy()
 
     def record(self, names: tuple[str, ...]) -> record.IntervalScores:
         """What was found; `names` are those of the columns."""

@@ -282,11 +282,11 @@ def in_band(
         if batch.shift is not None:
             found = found + batch.shift[..., None]
         scaled = found.double().cpu().numpy()
-    scaler = problem.schema.target_scaler
-    forecast = in_units(scaled, scaler, batch.item)[0, ..., model.middle]
+    scaler, within = problem.schema.target_scaler, problem.schema.within
+    forecast = within(in_units(scaled[..., model.middle, None], scaler, batch.item)[0])[..., 0]
     share = intervals.widest(SHARES[0]) if intervals else None
     if intervals is None or share is None:
         return forecast, None
     widths = intervals.widths(*seen_by(batch, model.task))
     ends = intervals.quantiles(scaled, sides(share), widths)
-    return forecast, in_units(ends, scaler, batch.item)[0]
+    return forecast, within(in_units(ends, scaler, batch.item)[0])

@@ -132,7 +132,7 @@ class _Sums:
         self.empty = torch.zeros(count, dtype=torch.bool, device=device)
 
     def add(self, forecast: Tensor, data: Batch, own: slice) -> None:
-        error = (forecast - data.target).double()
+        error = (data.within(forecast) - data.target).double()
         if (seen := data.target_observed) is not None:
             error = error * seen  # errors that are not finite stay so
         square, off = error.square(), error.abs()

@@ -20,6 +20,7 @@ from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.effects import Effects
 from forecaster.datasets.items import End, Items
 from forecaster.datasets.known import KnownInputs
+from forecaster.datasets.limits import Limit, ends, find_limits
 from forecaster.datasets.oddities import Oddity, find_oddities
 from forecaster.datasets.reading import Reading, Stamps, Text
 from forecaster.datasets.scaling import Scaler
@@ -86,6 +87,17 @@ class Problem:
             items=names,
             known=KnownInputs.fit(series, rows),
             holidays=self.config.data.holidays,
+            limits=self._limits,
+        )
+
+    @property
+    def _limits(self) -> tuple[Limit, ...]:
+        """The limits of the targets, () for a card without any that the configuration names."""
+        data, last = self.config.data, self.borders.parts["train"][1]
+        if data.min is data.max is None and not data.is_file:
+            return ()
+        return find_limits(
+            self.series, self.dataset.targets, last, data.min, data.max, counts=data.is_file
         )
 
     @cached_property
@@ -181,6 +193,7 @@ class Problem:
             shift = known.shifting.shift_table(covariates, series.items).astype(np.float32)
             values = values.copy()
             values[:, list(schema.target_positions)] -= shift
+        limits = self._scaled_limits
         return Windows(
             values=torch.from_numpy(values).to(device),
             calendar=torch.from_numpy(calendar).to(device),
@@ -193,7 +206,17 @@ class Problem:
             covariates=None if covariates is None else torch.from_numpy(covariates).to(device),
             static=None if static is None else torch.from_numpy(static).to(device),
             shift=None if shift is None else torch.from_numpy(shift).to(device),
+            limits=None if limits is None else limits.to(device),
         )
+
+    @property
+    def _scaled_limits(self) -> torch.Tensor | None:
+        """The limits of the targets, (targets, 2) or (S, targets, 2), scaled."""
+        if not self.schema.limits:
+            return None
+        scaler = self.schema.target_scaler
+        scaled = (ends(self.schema.limits) - scaler.mean[..., None]) / scaler.std[..., None]
+        return torch.from_numpy(scaled.astype(np.float32))
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:

@@ -146,7 +146,10 @@ class Predictor:
                            "history, once scaled,")  # fmt: skip
         forecast, quantiles = self._ahead(question, scaled, scaler, self._known(question), levels)
         self._check_finite(forecast, schema.targets, "forecast")
-        return forecast, quantiles
+        return (
+            schema.within(forecast[..., None], history)[..., 0],
+            schema.within(quantiles, history),
+        )
 
     def _ahead(
         self,

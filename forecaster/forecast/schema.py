@@ -12,6 +12,7 @@ from forecaster.datasets.calendar import (
     phase_weights,
 )
 from forecaster.datasets.known import KnownInputs
+from forecaster.datasets.limits import Limit, ends
 from forecaster.datasets.reading import Reading, Timezone
 from forecaster.datasets.scaling import Scaler
 
@@ -28,7 +29,8 @@ class Schema:
 
     `reading` describes how the training file was read, and how later ones are read; `scaler`
     belongs to `columns`; `items` are the series of a panel in training, which are columns of the
-    file if it is `wide`; `known` describes what else is known about a step ahead of time.
+    file if it is `wide`; `known` describes what else is known about a step ahead of time; `limits`
+    are those of the targets, which no forecast passes, () without any.
     """
 
     columns: tuple[str, ...]
@@ -38,6 +40,7 @@ class Schema:
     items: tuple[str, ...] = ()
     known: KnownInputs = field(default_factory=KnownInputs)
     holidays: str | None = None
+    limits: tuple[Limit, ...] = ()
 
     @property
     def time(self) -> str:
@@ -84,6 +87,22 @@ class Schema:
     def target_scaler(self) -> Scaler:
         return self.scaler.select(self.target_positions)
 
+    def within(
+        self, values: "NDArray[Any]", history: "NDArray[Any] | None" = None
+    ) -> "NDArray[Any]":
+        """Values (..., T, targets, Q) in units, moved into the limits of the targets.
+
+        A limit that the own history (..., P, columns) has passed does not hold.
+        """
+        if not self.limits:
+            return values
+        low, high = ends(self.limits).T
+        if history is not None:
+            seen = history[..., self.target_positions]
+            low = np.where((seen < low).any(axis=-2), -np.inf, low)[..., None, :]
+            high = np.where((seen > high).any(axis=-2), np.inf, high)[..., None, :]
+        return np.asarray(np.clip(values, low[..., None], high[..., None]))
+
     def task(self, past: int, start: int, horizon: int) -> "Task":
         from forecaster.model import Task
 
@@ -114,13 +133,18 @@ class Schema:
             "known": KnownInputs.from_dict(state["known"]),
         }
         lists = {key: tuple(value) for key, value in state.items() if isinstance(value, list)}
-        schema = cls(**{**state, **lists, **made})
+        limits = tuple((low, high) for low, high in state.get("limits", ()))
+        schema = cls(**{**state, **lists, **made, "limits": limits})
         scaler, reading, count = schema.scaler, schema.reading, len(schema.columns)
         wanted = (len(schema.items), count) if schema.items else (count,)
         if not scaler.mean.shape == scaler.std.shape == wanted:
             raise ValueError(
                 f"expected a mean and a deviation {wanted} for {count} columns and "
                 f"{len(schema.items)} series, got {scaler.mean.shape} and {scaler.std.shape}"
+            )
+        if len(schema.limits) not in (0, len(schema.targets)):
+            raise ValueError(
+                f"expected limits of {len(schema.targets)} targets, got {schema.limits}"
             )
         known = schema.known
         if len(known.low) != len(known.high) or len(known.low) not in (0, len(known.columns)):

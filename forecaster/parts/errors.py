@@ -78,7 +78,7 @@ def _batches(windows: Windows, most: int) -> Iterator[Batch]:
 
 def _off(forecast: Forecast, batch: Batch) -> Tensor:
     """The errors (B, T, K) of a forecast, 0 where the true value is missing."""
-    off = forecast(*batch.inputs) - batch.target
+    off = batch.within(forecast(*batch.inputs)) - batch.target
     seen = batch.target_observed
     return off if seen is None else off.masked_fill_(~seen, 0.0)
 

@@ -38,6 +38,8 @@ EXAMPLES |= {
     "missing": ["-9999", "?"],
     "fill": ["linear", "a=zero"],
     "split": "series",
+    "min": 0.0,
+    "max": 100.0,
 }
 EXAMPLES |= {"holidays": "AU-VIC"}
 """A value of every option."""

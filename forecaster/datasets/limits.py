@@ -1,0 +1,75 @@
+"""Limits of targets, which no forecast passes: zero for counts, or what the user says."""
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.base.errors import DataError
+from forecaster.base.spelling import spelled
+from forecaster.datasets.items import End, Items
+from forecaster.datasets.series import Series
+
+Limit = tuple[float | None, float | None]
+"""The least and the largest value of a target; None: any."""
+ROWS = 2**22
+"""The rows of a panel that are read together."""
+
+
+def find_limits(
+    series: Series,
+    targets: tuple[str, ...],
+    last: End,
+    low: float | None,
+    high: float | None,
+    *,
+    counts: bool,
+) -> tuple[Limit, ...]:
+    """The limits of each target by its values before step `last`; () without any.
+
+    Where `counts` may be found, `low` is 0 by default for whole numbers of which none is negative.
+    Raises DataError for a value beyond a limit.
+    """
+    found: list[Limit] = []
+    for name in targets:
+        least, most, whole = _seen(series, series.columns.index(name), last)
+        own = 0.0 if low is None and counts and whole and least >= 0 else low
+        for value, limit, beyond, option in (
+            (least, own, "below", "min"),
+            (most, high, "above", "max"),
+        ):
+            if limit is not None and (value < limit if option == "min" else value > limit):
+                raise DataError(
+                    f"{series.source}: expected no value of '{name}' {beyond} {limit:g}, got "
+                    f"{value:g} in the training rows; choose another {spelled(option)}, "
+                    "or correct the value"
+                )
+        found.append((own, high))
+    return tuple(found) if any(each != (None, None) for each in found) else ()
+
+
+def ends(limits: tuple[Limit, ...]) -> NDArray[np.float64]:
+    """The limits as numbers (targets, 2), infinite where there are none."""
+    return np.array(
+        [(-np.inf if low is None else low, np.inf if high is None else high)
+         for low, high in limits]
+    )  # fmt: skip
+
+
+def _seen(series: Series, column: int, last: End) -> tuple[float, float, bool]:
+    """The least and the largest value before step `last`, and whether all are whole numbers."""
+    items = series.items or Items.single(len(series.values))
+    counted, least, most, whole = items.rows_before(last), np.inf, -np.inf, True
+    cuts = np.searchsorted(items.bounds[:-1], np.arange(0, items.bounds[-1], ROWS))
+    for begin, end in pairwise(np.unique([*cuts, len(items)])):
+        first, stop = items.bounds[begin], items.bounds[end]
+        own = np.arange(stop - first) - np.repeat(
+            items.bounds[begin:end] - first, items.lengths[begin:end]
+        )
+        values = series.values[first:stop, column]
+        values = values[(own < np.repeat(counted[begin:end], items.lengths[begin:end]))]
+        values = values[~np.isnan(values)]
+        if len(values):
+            least, most = min(least, float(values.min())), max(most, float(values.max()))
+            whole = whole and bool((values == np.floor(values)).all())
+    return least, most, whole and most > -np.inf
