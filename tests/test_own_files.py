@@ -433,8 +433,9 @@ def test_the_next_file_of_a_model_is_written_as_its_first():
 def test_what_is_served_of_a_small_file_is_about_the_best_part(shape, most):
     """The test error over that of the part that turns out best, as the mean ratio of three series.
 
-    The goal is 1.1. For 36 months it is 3.3 to 3.5 on different processors: two windows stop training and five are the test, so
-    nothing tells beforehand that smoothing alone will have a third of the error.
+    The goal is 1.1. For 36 months it is 3.3 to 3.5 on different processors: two windows stop
+    training and five are the test, so nothing tells beforehand that smoothing alone will have a
+    third of the error.
     """
     make, horizon = shapes.SHAPES[shape]
     ratios = []
