@@ -61,12 +61,12 @@ def task(data: str, horizon: int, sets: list[str]) -> dict[str, float]:
     config = problem.config
     fit(model, problem.training("cpu"), stopping, config.train, device="cpu", seed=config.seed)
     fold = problem.fold("cpu")
-    tried, served, _ = fit_and_weigh(fold, Network(model))
+    tried, served = fit_and_weigh(fold, Network(model))
     weighed = [place for place, part in enumerate(tried) if part.weighed]
     parts = [tried[place] for place in weighed]
     seen, families = products(parts, fold.choose).relative, [part.family for part in parts]
     rules = {name: rule(seen, families) for name, rule in RULES.items()}
-    rules["the rule (pull 0.3, power 4, none below 3 %)"] = served[weighed, 0]
+    rules["the rule (pull 0.3, power 4, none below 3 %)"] = served.common[weighed, 0]
     once = Once(parts)
 
     def blended(weights: Tensor) -> Callable[..., Tensor]:

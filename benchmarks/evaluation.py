@@ -66,10 +66,9 @@ def alone(problem: Problem, network: Network) -> dict[str, float]:
 
 def together(problem: Problem, network: Network) -> dict[str, float]:
     begun = time.process_time()
-    tried, weights, _ = fit_and_weigh(problem.fold("cpu"), network)
+    tried, found = fit_and_weigh(problem.fold("cpu"), network)
     fitted = time.process_time() - begun
-    kept = [place for place in range(len(tried)) if weights[place].any()]
-    served = Blend(network.task, {tried[i].name: tried[i] for i in kept}, weights[kept]).eval()
+    served = Blend.weighed(tried, found).eval()
     return {
         "fit_and_weigh_s": fitted, **evaluated(problem, served, tried), "parts": len(tried) - 1
     }  # fmt: skip

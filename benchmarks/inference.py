@@ -90,9 +90,7 @@ def build(name: str) -> Blend:
         return Blend.alone(Network(config.build_model(task).eval())).eval()
     problem = make_problem(*find_data(load("default", flags={"data": "ETTh1"}), lambda _: None))
     network = Network(problem.build_model().eval())
-    tried, weights, _ = fit_and_weigh(fold := problem.fold("cpu"), network)
-    kept = [i for i, share in enumerate(weights) if bool((share > 0).any())]
-    return Blend(fold.task, {tried[i].name: tried[i] for i in kept}, weights[kept]).eval()
+    return Blend.weighed(*fit_and_weigh(problem.fold("cpu"), network)).eval()
 
 
 def windows(task: Task, batch: int) -> tuple[Tensor, Tensor, Tensor]:

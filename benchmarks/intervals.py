@@ -93,8 +93,7 @@ def measure(config: str, data: str, horizon: int) -> dict[str, Any]:
     problem = make_problem(*find_data(loaded, lambda text: None))
     fold = problem.fold("cpu")
     parts = fit_parts(fold)
-    weights, _ = weigh(parts, fold.choose)
-    blend = Blend(fold.task, {part.name: part for part in parts}, weights).eval()
+    blend = Blend.weighed(parts, weigh(parts, fold.choose)).eval()
     model = SharedForecasts(blend, parts)  # forecasts each batch once for all rules
     found = Calibration(model, problem.calibrating("cpu"), LEVELS)
     found.complete()

@@ -106,7 +106,8 @@ def rejudged(bundle: Bundle, **given: Any) -> Bundle:
 
 def blended(bundle: Bundle, **weights: float) -> Bundle:
     """The same network as a part, beside the mean of the last 8 steps' cycles of 4 and the last
-    value, by the weights of `network`, `cycle` and `last`; what has none is left out."""
+    value, by the weights of `network`, `cycle` and `last`; what has none is left out. Each series
+    of a panel has them in another order."""
     task = bundle.schema.task(*bundle.config.window.lengths())
     parts: dict[str, Part] = {
         "network": Network(bundle.build_network(task)),
@@ -114,7 +115,9 @@ def blended(bundle: Bundle, **weights: float) -> Bundle:
         "last": LastValue(task, "last value", task.past),
     }
     shares = torch.tensor([[each] * task.horizon for each in weights.values()])
-    blend = Blend(task, {parts[name].name: parts[name] for name in weights}, shares)
+    turned = [shares[:, 0].roll(number + 1) for number in range(len(bundle.schema.items))]
+    of_series = torch.stack(turned) if turned else None
+    blend = Blend(task, {parts[name].name: parts[name] for name in weights}, shares, of_series)
     tried = {
         part.name: Weighed(weight=weights.get(name, 0.0), validation_mse=0.125, chosen=part.chosen)
         for name, part in parts.items()

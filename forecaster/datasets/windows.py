@@ -39,6 +39,11 @@ class Batch(NamedTuple):
         """The inputs of a model."""
         return self.past, self.past_known, self.future_known, self.observed
 
+    @property
+    def asked(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """The inputs of a blend: those of a model, and the series of a panel."""
+        return *self.inputs, self.item
+
     def within(self, forecast: Tensor) -> Tensor:
         """A forecast (B, T, targets) or its quantiles, with one more dimension, in the limits."""
         if self.limits is None:

@@ -77,7 +77,7 @@ class Calibration:
             for places in torch.arange(len(self.chosen)).split(self.windows.evaluation_batch):
                 signals.check()
                 batch = self.windows.batch(self.chosen[places])
-                self.add(places.numpy(), batch, self.model.quantiles(*batch.inputs))
+                self.add(places.numpy(), batch, self.model.quantiles(*batch.asked))
 
     def add(self, places: np.ndarray, batch: Batch, ahead: Tensor) -> None:
         """Add the quantiles `ahead` (B, T, K, 1 or Q) of a batch, at `places` (B,) in `chosen`."""
@@ -97,7 +97,7 @@ class Calibration:
 
         def forecast(batch: Batch) -> Tensor:
             nonlocal done
-            ahead = self.model.quantiles(*batch.inputs)
+            ahead = self.model.quantiles(*batch.asked)
             own = slice(max(0, skipped - done), None)
             places = np.arange(done, done + len(ahead))[own] - skipped
             if len(places):
@@ -222,7 +222,7 @@ class Coverage:
 
     def forecast(self, batch: Batch) -> Tensor:
         """The point path, after measuring the quantiles about it; a metrics.Forecast."""
-        ahead = self.model.quantiles(*batch.inputs)
+        ahead = self.model.quantiles(*batch.asked)
         paths, truth = ahead.float().cpu().numpy(), batch.target.float().cpu().numpy()
         seen = batch.target_observed
         observed = None if seen is None else seen.cpu().numpy()

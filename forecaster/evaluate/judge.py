@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 
 def forecast_with(model: nn.Module) -> Callable[[Batch], Tensor]:
-    return lambda batch: model(*batch.inputs)
+    blend = isinstance(model, Blend)
+    return lambda batch: model(*(batch.asked if blend else batch.inputs))
 
 
 def validate(
@@ -171,30 +172,35 @@ class SharedForecasts:
 
     def path(self, batch: Batch) -> Tensor:
         """The forecast of the model."""
-        return self._mixed(batch.inputs)
+        return self._mixed(*batch.asked)
 
     def rest(self, batch: Batch) -> Tensor:
         """The forecast of the model without its network; the other shares then sum to one."""
         kept = [place for place, name in enumerate(self.model.names) if name != NETWORK]
-        shares = self.model.weights[kept]
-        whole = shares.sum(dim=0)
+        shares = self.model.shares_of(batch.item)[..., kept, :]
+        whole = shares.sum(dim=-2, keepdim=True)
         even = torch.full_like(shares, 1 / len(kept))
         shares = torch.where(whole > 0, shares / whole.clamp(min=1e-12), even)
         found = self.parts(*batch.inputs)
         return mixed([found[self.own[place]] for place in kept], shares)
 
     def quantiles(
-        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+        self,
+        past: Tensor,
+        past_known: Tensor,
+        future_known: Tensor,
+        observed: Tensor | None = None,
+        item: Tensor | None = None,
     ) -> Tensor:
         """As `Blend.quantiles`."""
-        path = self._mixed((past, past_known, future_known, observed))
+        path = self._mixed(past, past_known, future_known, observed, item)
         return self.model.about(path, past, observed)
 
-    def _mixed(self, inputs: tuple[Tensor | None, ...]) -> Tensor:
-        found = self.parts(*inputs)
+    def _mixed(self, *asked: Tensor | None) -> Tensor:
+        found = self.parts(*asked[:4])
         if len(self.own) == 1:
             return found[self.own[0]]
-        return mixed([found[place] for place in self.own], self.model.weights)
+        return mixed([found[place] for place in self.own], self.model.shares_of(asked[4]))
 
 
 def errors_of(problem: Problem, train: Windows, found: Score) -> Errors:
@@ -278,7 +284,7 @@ def in_band(
     Both are in units. The band is that of the first share, or the widest that there is.
     """
     with torch.inference_mode():
-        found = model.quantiles(*batch.inputs)
+        found = model.quantiles(*batch.asked)
         if batch.shift is not None:
             found = found + batch.shift[..., None]
         scaled = found.double().cpu().numpy()

@@ -57,7 +57,8 @@ FILES = (*JSON_FILES, WEIGHTS, PARTS, INTERVALS, GOLDEN)
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """A part at rest: its kind, what `Part.settings` and `state_dict` gave, and its weights (T,).
+    """A part at rest: its kind, what `Part.settings` and `state_dict` gave, its weights (T,), and
+    those in each series (S,).
 
     Of the network the configuration has the settings, and the bundle the tensors.
     """
@@ -67,16 +68,18 @@ class Share:
     settings: dict[str, Any]
     weights: Tensor
     tensors: dict[str, Tensor] = field(default_factory=dict)
+    of_series: Tensor | None = None
 
     @classmethod
     def of(cls, blend: Blend) -> "tuple[Share, ...]":
         """Those of a model."""
         found = []
-        for part, weights in zip(blend.members, blend.weights, strict=True):
+        for place, (part, weights) in enumerate(zip(blend.members, blend.weights, strict=True)):
+            of_series = None if blend.of_series is None else blend.of_series[:, place].cpu()
             own = isinstance(part, Network)
             settings = {} if own else part.settings
             tensors = {} if own else {k: v.detach().cpu() for k, v in part.state_dict().items()}
-            found.append(cls(part.name, part.kind, settings, weights.cpu(), tensors))
+            found.append(cls(part.name, part.kind, settings, weights.cpu(), tensors, of_series))
         return tuple(found)
 
 
@@ -135,7 +138,10 @@ class Bundle:
                     f"the part '{share.name}' of {PARTS} does not fit parts.json: {error}"
                 ) from None
         try:
-            return Blend(task, parts, torch.stack([share.weights for share in self.parts])).eval()
+            weights, of_series = _weights(self.parts)
+            if of_series is not None and len(of_series) != len(self.schema.items):
+                raise ValueError(f"weights of {len(of_series)} series")
+            return Blend(task, parts, weights, of_series).eval()
         except (ValueError, RuntimeError) as error:
             raise BundleError(f"{PARTS} does not fit config.json: {error}") from None
 
@@ -308,8 +314,16 @@ def _shared(parts: tuple[Share, ...]) -> dict[str, Tensor]:
         for name, tensor in part.tensors.items()
     }
     if parts:
-        found["weights"] = torch.stack([part.weights for part in parts]).contiguous()
+        found["weights"], of_series = _weights(parts)
+        if of_series is not None:
+            found["weights_of_series"] = of_series
     return found
+
+
+def _weights(parts: tuple[Share, ...]) -> tuple[Tensor, Tensor | None]:
+    """The weights (n, T) of parts, and those in each series (S, n)."""
+    own = [part.of_series for part in parts if part.of_series is not None]
+    return torch.stack([part.weights for part in parts]), torch.stack(own, dim=1) if own else None
 
 
 def _shares(parts: list[dict[str, Any]], tensors: dict[str, Tensor]) -> tuple[Share, ...]:
@@ -321,9 +335,13 @@ def _shares(parts: list[dict[str, Any]], tensors: dict[str, Tensor]) -> tuple[Sh
     for part in parts:
         if part["kind"] != NETWORK:
             kind_of(part["kind"])
+    of_series = tensors.get("weights_of_series")
+    each = [None] * len(parts) if of_series is None else of_series.unbind(dim=1)
     return tuple(
-        Share(weights=weights, tensors=mine, **part)
-        for part, weights, mine in zip(parts, tensors.get("weights", ()), own, strict=True)
+        Share(weights=weights, tensors=mine, of_series=series, **part)
+        for part, weights, mine, series in zip(
+            parts, tensors.get("weights", ()), own, each, strict=True
+        )
     )
 
 

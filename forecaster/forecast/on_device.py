@@ -24,20 +24,29 @@ class Runner:
         self.model, self.device, self.threads = model, device, threads
 
     def __call__(
-        self, past: np.ndarray, known: np.ndarray, observed: np.ndarray | None
+        self,
+        past: np.ndarray,
+        known: np.ndarray,
+        observed: np.ndarray | None,
+        item: np.ndarray | None = None,
     ) -> np.ndarray:
         """The quantiles (B, T, targets, Q) of scaled values.
 
         past (B, P, C) float32, 0 where missing; known (B, P + T, F) float32; observed (B, P, C)
-        bool, None if nothing is missing. Raises torch.OutOfMemoryError if the batch is too large
-        for the device, DeviceLostError if the device no longer works.
+        bool, None if nothing is missing; item (B,) as in `Blend.shares_of`. Raises
+        torch.OutOfMemoryError if the batch is too large for the device, DeviceLostError if the
+        device no longer works.
         """
-        arrays = [past, known] if observed is None else [past, known, observed]
         steps = self.model.task.past
         try:
             with torch.inference_mode(), self._set_up():
-                own, ahead, *mask = (torch.from_numpy(each).to(self.device) for each in arrays)
-                output = self.model.quantiles(own, ahead[:, :steps], ahead[:, steps:], *mask)
+                own, ahead, mask, series = (
+                    None if each is None else torch.from_numpy(each).to(self.device)
+                    for each in (past, known, observed, item)
+                )
+                assert own is not None
+                assert ahead is not None
+                output = self.model.quantiles(own, ahead[:, :steps], ahead[:, steps:], mask, series)
                 return output.cpu().numpy()
         except RuntimeError as error:
             if _is_full(error):

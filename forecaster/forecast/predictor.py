@@ -26,6 +26,7 @@ from forecaster.forecast.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
     from forecaster.config.flags import Policy
     from forecaster.forecast.bundle import Bundle
@@ -168,7 +169,7 @@ class Predictor:
             past = scaled.copy()
             past[..., targets] -= moved[:, : self.facts.past].astype(np.float32)
         past = np.nan_to_num(past)
-        paths = self._paths(past, known, observed, question.rows).astype(np.float64)
+        paths = self._paths(past, known, observed, question).astype(np.float64)
         if moved is not None:
             paths += moved[:, self.facts.past :, :, None]
         own = scaler.select(self.schema.target_positions)
@@ -182,19 +183,21 @@ class Predictor:
         return forecast, np.stack([own.inverse(q) for q in np.moveaxis(quantiles, -1, 0)], axis=-1)
 
     def _paths(
-        self, past: np.ndarray, known: np.ndarray, observed: np.ndarray, rows: Sequence[int]
+        self, past: np.ndarray, known: np.ndarray, observed: np.ndarray, question: Question
     ) -> np.ndarray:
-        """The runners' paths, (B, T, targets, Q), scaled; `rows` as in a `Question`."""
+        """The runners' paths, (B, T, targets, Q), scaled."""
         groups: dict[Runner, list[int]] = {}
-        for place, count in enumerate(rows or [self.needs] * len(past)):
+        item = None if self.model.of_series is None else self.numbers(question)
+        for place, count in enumerate(question.rows or [self.needs] * len(past)):
             groups.setdefault(self._runner(count), []).append(place)
         found = []
         for runner, places in groups.items():
-            own = (past, known, observed)
+            own, series = (past, known, observed), item
             if len(groups) > 1:
                 own = past[places], known[places], observed[places]
+                series = None if item is None else item[places]
             mask = None if own[2].all() else own[2]
-            found.append(runner(own[0], own[1], mask))
+            found.append(runner(own[0], own[1], mask, series))
         if len(found) == 1:
             return found[0]
         order = np.argsort(np.concatenate([*groups.values()]))
@@ -264,12 +267,18 @@ class Predictor:
         own = Items([""] * count, np.arange(count + 1) * past, np.zeros(count, dtype=np.int64))
         found = Scaler.fit_items(question.values.reshape(-1, columns), own, past, past)
         mean, std = found.mean[:, None], found.std[:, None]
-        names = question.items or [None] * count
-        places = np.array([-1 if name is None else self.places.get(name, -1) for name in names])
-        trained = places >= 0
+        places = self.numbers(question)
+        trained = places < len(schema.items)
         mean[trained, 0] = schema.scaler.mean[places[trained]]
         std[trained, 0] = schema.scaler.std[places[trained]]
         return Scaler(mean, std)
+
+    def numbers(self, question: Question) -> "NDArray[np.int64]":
+        """The number of each history's series in training, for another one that of all series."""
+        other = len(self.schema.items)
+        names = question.items or [None] * len(question.values)
+        found = [other if name is None else self.places.get(name, other) for name in names]
+        return np.array(found, dtype=np.int64)
 
     @cached_property
     def places(self) -> dict[str, int]:

@@ -46,7 +46,12 @@ class Quantiled(Protocol):
     def middle(self) -> int: ...
 
     def quantiles(
-        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+        self,
+        past: Tensor,
+        past_known: Tensor,
+        future_known: Tensor,
+        observed: Tensor | None = None,
+        item: Tensor | None = None,
     ) -> Tensor: ...
 
 
@@ -75,12 +80,18 @@ class ForecastModel(nn.Module, ABC):
         """
 
     def quantiles(
-        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+        self,
+        past: Tensor,
+        past_known: Tensor,
+        future_known: Tensor,
+        observed: Tensor | None = None,
+        item: Tensor | None = None,
     ) -> Tensor:
         """The forecast of `forward`, with its quantiles if the model has a head for them.
 
-        Returns (B, T, len(targets), Q) scaled values at the head's levels, ascending; without a
-        head Q = 1, the forecast itself. The forecast is at index `middle` in both cases.
+        `item` (B,), the series of a panel, serves a blend and is not read. Returns (B, T,
+        len(targets), Q) scaled values at the head's levels, ascending; without a head Q = 1, the
+        forecast itself. The forecast is at index `middle` in both cases.
         """
         path: Tensor = self(past, past_known, future_known, observed)
         if self.spread is None:

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 
 import torch
-from torch import Tensor
 
 from forecaster.attention.plugins import allowed
 from forecaster.base import signals
 from forecaster.base.errors import BundleError
 from forecaster.parts.base import Fold, Part
-from forecaster.parts.blend import Blend, Network, Once, weigh
+from forecaster.parts.blend import Blend, Network, Once, Weights, weigh
 from forecaster.parts.boosted import Boosted
 from forecaster.parts.errors import mse
 from forecaster.parts.naive import CycleMean, LastValue, TrainingMean
@@ -32,7 +31,7 @@ KINDS: dict[str, type[Part]] = {
 """The closed forms, in the order in which they are shown."""
 
 __all__ = [
-    "KINDS", "NETWORK", "Blend", "Fold", "Network", "Once", "Part", "fit_and_weigh",
+    "KINDS", "NETWORK", "Blend", "Fold", "Network", "Once", "Part", "Weights", "fit_and_weigh",
     "fit_parts", "kind_of", "kinds", "weigh",
 ]  # fmt: skip
 
@@ -71,8 +70,8 @@ def fit_parts(fold: Fold) -> Sequence[Part]:
     return _rehearsed(fold)[0]
 
 
-def fit_and_weigh(fold: Fold, network: Network) -> tuple[list[Part], Tensor, Tensor]:
-    """Every part for a fold and the network, their weights (n, T), and the MSE of each (n,).
+def fit_and_weigh(fold: Fold, network: Network) -> tuple[list[Part], Weights]:
+    """Every part for a fold and the network, and their weights.
 
     The errors are those on `fold.choose`. If it has few windows, the closed forms are first
     weighted among each other by the forecasts of their rehearsal, and only then against the
@@ -81,13 +80,13 @@ def fit_and_weigh(fold: Fold, network: Network) -> tuple[list[Part], Tensor, Ten
     forms, rehearsed, rehearsal = _rehearsed(fold)
     tried = [*forms, network]
     if rehearsal is None:
-        return tried, *weigh(tried, fold.choose)
-    shares, _ = weigh(rehearsed, rehearsal.choose)
+        return tried, weigh(tried, fold.choose)
+    shares = weigh(rehearsed, rehearsal.choose).common
     together = Blend(fold.task, {part.name: part for part in forms}, shares).eval()
     together.to(fold.choose.values.device)
     errors = mse(tried, fold.choose)
-    both, _ = weigh([together, network], fold.choose, (3.0, 1.0))
-    return tried, torch.cat([shares * both[0], both[1:]]), errors
+    both = weigh([together, network], fold.choose, (3.0, 1.0)).common
+    return tried, Weights(torch.cat([shares * both[0], both[1:]]), errors)
 
 
 def _rehearsed(fold: Fold) -> tuple[list[Part], list[Part], Fold | None]:

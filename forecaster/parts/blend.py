@@ -1,7 +1,7 @@
 """Several parts as one forecast, with weights found on validation."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel, Task
 from forecaster.parts.base import Fold, Part
-from forecaster.parts.errors import products
+from forecaster.parts.errors import Products, products
 from forecaster.parts.ridge import merged
 from forecaster.record import NETWORK
 
@@ -47,9 +47,20 @@ class Blend(nn.Module):
 
     weights: Tensor
     targets: Tensor
+    table: Tensor
 
-    def __init__(self, task: Task, parts: Mapping[str, Part], weights: Tensor) -> None:
-        """`weights` (n, T) are the weights of the parts, in the same order."""
+    def __init__(
+        self,
+        task: Task,
+        parts: Mapping[str, Part],
+        weights: Tensor,
+        of_series: Tensor | None = None,
+    ) -> None:
+        """`weights` (n, T) are the weights of the parts, in the same order.
+
+        `of_series` (S, n) are those of each series of a panel, at every step; `weights` are then
+        those of a series that is not in training.
+        """
         super().__init__()
         if weights.shape != (len(parts), task.horizon) or bool((weights < 0).any()):
             raise ValueError(
@@ -58,12 +69,22 @@ class Blend(nn.Module):
             )
         if not torch.allclose(weights.sum(dim=0), weights.new_ones(task.horizon), atol=1e-5):
             raise ValueError("the weights of the parts do not sum to one at every step")
-        self.task = task
+        own = torch.empty(0, len(parts)) if of_series is None else of_series
+        ones = own.new_ones(len(own))
+        if (
+            own.shape[1:] != weights.shape[:1]
+            or bool((own < 0).any())
+            or (not torch.allclose(own.sum(dim=1), ones, atol=1e-5))
+        ):
+            raise ValueError("the weights of series are not shares of the parts that sum to one")
+        self.task, self.of_series = task, of_series
         self.names = tuple(parts)
         self.members = list(parts.values())
         self.parts = nn.ModuleList(self.members)
         self.register_buffer("weights", weights.float(), persistent=False)
         self.register_buffer("targets", torch.tensor(task.targets), persistent=False)
+        table = torch.cat([own, weights.mean(dim=1)[None].to(own)])  # the last: not in training
+        self.register_buffer("table", table.float(), persistent=False)
         linear = [i for i, part in enumerate(self.members) if part.linear() is not None]
         self.merged = merged([self.members[i] for i in linear], weights[linear])
         """The linear parts merged into one, for complete windows."""
@@ -75,6 +96,13 @@ class Blend(nn.Module):
     def alone(cls, part: Part) -> "Blend":
         """A blend of one part, which is the whole forecast."""
         return cls(part.task, {part.name: part}, torch.ones(1, part.task.horizon))
+
+    @classmethod
+    def weighed(cls, parts: Sequence[Part], found: "Weights") -> "Blend":
+        """The blend of those parts that have a weight."""
+        kept = found.common.any(dim=1).nonzero()[:, 0].tolist()
+        own = None if found.of_series is None else found.of_series[:, kept]
+        return cls(parts[0].task, {parts[i].name: parts[i] for i in kept}, found.common[kept], own)
 
     @property
     def shares(self) -> dict[str, float]:
@@ -111,28 +139,55 @@ class Blend(nn.Module):
         if not kept or bool((shares.sum(dim=0) <= 0).any()):
             return None
         parts = {self.names[i]: self.members[i] for i in kept}
-        left = Blend(self.task, parts, shares / shares.sum(dim=0)).to(self.weights.device).eval()
+        shares, own = shares / shares.sum(dim=0), None
+        if self.of_series is not None:
+            own = self.of_series[:, kept]
+            some = own.sum(dim=1, keepdim=True)
+            common = shares.mean(dim=1).to(own).expand(len(own), -1)
+            own = torch.where(some > 0, own / some.clamp(min=1e-12), common)
+        left = Blend(self.task, parts, shares, own).to(self.weights.device).eval()
         left.learned = self.learned
         return left
 
+    def shares_of(self, item: Tensor | None) -> Tensor:
+        """The weights (B, n, 1) in series `item` (B,), or (n, T) without weights of series.
+
+        An item of S is a series that is not in training.
+        """
+        if item is None or self.of_series is None:
+            return self.weights
+        return self.table[item][..., None]
+
     def forward(
-        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+        self,
+        past: Tensor,
+        past_known: Tensor,
+        future_known: Tensor,
+        observed: Tensor | None = None,
+        item: Tensor | None = None,
     ) -> Tensor:
-        """As `ForecastModel.forward`."""
+        """As `ForecastModel.forward`; `item` as in `shares_of`."""
         inputs = past, past_known, future_known, observed
-        if self.merged is not None and observed is None:
+        shares = self.shares_of(item)
+        if self.merged is not None and observed is None and shares is self.weights:
             ahead: Tensor = self.merged(*inputs)
             for place in self.apart:
                 ahead = ahead + self.members[place](*inputs) * self.weights[place][:, None]
             return ahead
         found: list[Tensor] = [part(*inputs) for part in self.members]
-        return found[0] if len(found) == 1 else mixed(found, self.weights)
+        return found[0] if len(found) == 1 else mixed(found, shares)
 
     def quantiles(
-        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+        self,
+        past: Tensor,
+        past_known: Tensor,
+        future_known: Tensor,
+        observed: Tensor | None = None,
+        item: Tensor | None = None,
     ) -> Tensor:
-        """As `ForecastModel.quantiles`."""
-        return self.about(self(past, past_known, future_known, observed), past, observed)
+        """As `ForecastModel.quantiles`; `item` as in `shares_of`."""
+        path = self(past, past_known, future_known, observed, item)
+        return self.about(path, past, observed)
 
     def about(self, path: Tensor, past: Tensor, observed: Tensor | None) -> Tensor:
         """The quantiles around a path (B, T, K), as `quantiles` gives them around its own."""
@@ -149,10 +204,11 @@ class Blend(nn.Module):
 
 
 def mixed(forecasts: Sequence[Tensor], weights: Tensor) -> Tensor:
-    """The mean of forecasts (B, T, K) with weights (n, T)."""
-    ahead = forecasts[0] * weights[0][:, None]
-    for forecast, share in zip(forecasts[1:], weights[1:], strict=True):
-        ahead = ahead + forecast * share[:, None]
+    """The mean of forecasts (B, T, K) with weights (n, T) or (B, n, 1)."""
+    shares = weights.unbind(dim=-2)
+    ahead = forecasts[0] * shares[0][..., None]
+    for forecast, share in zip(forecasts[1:], shares[1:], strict=True):
+        ahead = ahead + forecast * share[..., None]
     return ahead
 
 
@@ -176,12 +232,38 @@ PULL, POWER, FEW, LEAST = 0.3, 4, 3, 0.03
 squared error, how many windows that lie apart are few, and the smallest weight that is kept."""
 
 
-def weigh(
-    parts: Sequence[Part | Blend], windows: Windows, votes: Sequence[float] = ()
-) -> tuple[Tensor, Tensor]:
-    """The weights (n, T) of parts by their errors on `windows`, and the MSE of each part there."""
+class Weights(NamedTuple):
+    """The weights (n, T) of parts, their MSE (n,) on the windows that weighed them, and the weights
+    (S, n) in each series of a panel, None without."""
+
+    common: Tensor
+    mse: Tensor
+    of_series: Tensor | None = None
+
+
+def weigh(parts: Sequence[Part | Blend], windows: Windows, votes: Sequence[float] = ()) -> Weights:
+    """The weights of parts by their errors on `windows`."""
     found = products(parts, windows)
-    return shares(parts, found.relative, windows.horizons, votes), found.mse
+    common = shares(parts, found.relative, windows.horizons, votes)
+    return Weights(common, found.mse, _of_series(common, found, windows.horizons))
+
+
+def _of_series(common: Tensor, found: Products, apart: float) -> Tensor | None:
+    """The weights (S, n) in each series: as in `shares`, by the mean of its own errors and those of
+    all, pulled towards the common weights, of parts that have one."""
+    if found.of_series is None:
+        return None
+    toward = common.mean(dim=1).double()
+    able = toward.nonzero()[:, 0]
+    errors = ((found.of_series + found.relative) / 2)[:, able][:, :, able]
+    least = errors.diagonal(dim1=1, dim2=2).amin(dim=1).clamp(min=1e-12)
+    pull = PULL * (1 + FEW / apart)
+    shares = toward[able].expand(len(errors), -1)
+    own = nearest(errors / least[:, None, None], shares, pull, 300)
+    own = torch.where(own < LEAST, 0.0, own)
+    weights = torch.zeros(len(own), len(common), dtype=torch.float64)
+    weights[:, able] = own / own.sum(dim=1, keepdim=True)
+    return weights.float()
 
 
 def shares(
@@ -213,26 +295,26 @@ def shares(
 
 
 def nearest(products: Tensor, shares: Tensor, pull: float, rounds: int = 2_000) -> Tensor:
-    """The w >= 0 with sum 1 that minimises w' products w + pull |w - shares|^2.
+    """The w >= 0 (..., n) with sum 1 that minimise w' products w + pull |w - shares|^2.
 
-    Projected gradient with momentum (Beck and Teboulle 2009); the problem is small and convex.
+    Projected gradient with momentum (Beck and Teboulle 2009); the problems are small and convex.
     """
-    curved = products.numpy() + pull * np.eye(len(shares))
-    toward = pull * shares.double().numpy()
-    rate = 1 / np.linalg.eigvalsh(curved)[-1]
     weights = ahead = shares.double().numpy()
+    curved = products.numpy() + pull * np.eye(weights.shape[-1])
+    toward = pull * weights
+    rate = 1 / np.linalg.eigvalsh(curved)[..., -1:]
     speed = 1.0
     for _ in range(rounds):
-        moved = _on_simplex(ahead - rate * (curved @ ahead - toward))
+        moved = _on_simplex(ahead - rate * ((curved @ ahead[..., None])[..., 0] - toward))
         faster = (1 + np.sqrt(1 + 4 * speed * speed)) / 2
         ahead = moved + (speed - 1) / faster * (moved - weights)
         weights, speed = moved, faster
     return torch.from_numpy(weights)
 
 
-def _on_simplex(point: Any) -> Any:
-    """The nearest point with values >= 0 that sum to 1 (Duchi et al., ICML 2008)."""
-    falling = np.sort(point)[::-1]
-    excess = np.cumsum(falling) - 1
-    count = np.nonzero(falling - excess / np.arange(1, len(point) + 1) > 0)[0][-1] + 1
-    return np.maximum(point - excess[count - 1] / count, 0)
+def _on_simplex(points: Any) -> Any:
+    """The nearest points (..., n) with values >= 0 that sum to 1 (Duchi et al., ICML 2008)."""
+    falling = np.sort(points, axis=-1)[..., ::-1]
+    excess = falling.cumsum(axis=-1) - 1
+    count = (falling - excess / np.arange(1, points.shape[-1] + 1) > 0).sum(axis=-1, keepdims=True)
+    return np.maximum(points - np.take_along_axis(excess, count - 1, axis=-1) / count, 0)

@@ -13,6 +13,7 @@ from forecaster.datasets.windows import Batch, Windows
 Forecast = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 MOST = 2_000
 """The most windows that are used; if there are more, evenly spaced ones."""
+VALUES = 2**22
 
 
 def chosen(windows: Windows, most: int = MOST) -> Tensor:
@@ -27,12 +28,15 @@ class Products(NamedTuple):
     `relative` (n, n) holds the mean products of errors, those of each target in each window divided
     by the mean square of all errors of `weighed` forecasts there: so it counts in which windows a
     forecast is better than others, not how hard a window is. `mse` (n,) are mean squared errors,
-    `pairs` counts the pairs of windows and targets.
+    `pairs` counts the pairs of windows and targets. `of_series` (S, n, n) are the relative products
+    in each series of a panel, the mean of all in one without windows; None for one series, and
+    where they would take more than VALUES numbers.
     """
 
     relative: Tensor
     mse: Tensor
     pairs: int
+    of_series: Tensor | None = None
 
 
 def products(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) -> Products:
@@ -42,6 +46,9 @@ def products(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) 
     """
     n, pairs, values = len(forecasts), 0, 0.0
     sums, squares = torch.zeros(n, n, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
+    series = 0 if windows.items is None else len(windows.items)
+    kept = series if series * n * n <= VALUES else 0
+    each, counts = torch.zeros(kept, n, n, dtype=torch.float64), torch.zeros(kept)
     weighed = [place for place, each in enumerate(forecasts) if getattr(each, "weighed", True)]
     with torch.inference_mode():
         for batch in _batches(windows, most):
@@ -52,11 +59,19 @@ def products(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) 
             squares += own.sum(dim=0).cpu()
             mean = own[:, weighed].mean(dim=1)
             some = mean > 0
-            sums += (found[some] / mean[some, None, None]).sum(dim=0).cpu()
+            found = (found[some] / mean[some, None, None]).cpu()
+            sums += found.sum(dim=0)
+            if kept and batch.item is not None:
+                item = batch.item.repeat_interleave(batch.target.shape[2])[some].cpu()
+                each.index_add_(0, item, found)
+                counts += item.bincount(minlength=kept)
             pairs += int(some.sum())
             values += float(_counted(batch).sum())
     _check(forecasts, squares)
-    return Products(sums / max(pairs, 1), squares / max(values, 1), pairs)
+    relative = sums / max(pairs, 1)
+    own = each / counts.clamp(min=1)[:, None, None]
+    own = torch.where(counts[:, None, None] > 0, own, relative)
+    return Products(relative, squares / max(values, 1), pairs, own if kept else None)
 
 
 def mse(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) -> Tensor:

@@ -36,7 +36,7 @@ from forecaster.forecast.predictor import keep
 from forecaster.forecast.unusual import Ranges
 from forecaster.model import ForecastModel
 from forecaster.model.base import parameters
-from forecaster.parts import Blend, Network, Part, fit_and_weigh
+from forecaster.parts import Blend, Network, Part, Weights, fit_and_weigh
 from forecaster.record import NETWORK, Backtest, Record, Training, Weighed
 from forecaster.run import resuming, reuse
 from forecaster.run.resuming import Unfinished
@@ -458,7 +458,7 @@ def make_blend(
     """
     network = Network(model.to(device).eval())
     begun = time.monotonic()
-    tried, weights, errors = fit_and_weigh(fold := problem.fold(device), network)
+    tried, found = fit_and_weigh(fold := problem.fold(device), network)
     say(
         f"fitted {len(tried) - 1} closed forms in {lasting(time.monotonic() - begun)}, weighed "
         f"with the network on {len(fold.choose)} windows"
@@ -471,16 +471,18 @@ def make_blend(
                 f"{spelled('blend', wanted)}: these data have no such part; they have "
                 f"{quoted([part.name for part in tried])}"
             )
-        weights = torch.zeros_like(weights)
-        weights[min(able, key=lambda i: float(errors[i]))] = 1
-    kept = [place for place in range(len(tried)) if weights[place].any()]
-    served = Blend(fold.task, {tried[i].name: tried[i] for i in kept}, weights[kept])
+        alone = torch.zeros_like(found.common)
+        alone[min(able, key=lambda i: float(found.mse[i]))] = 1
+        found = Weights(alone, found.mse)
+    served = Blend.weighed(tried, found)
     say(f"the forecast is made of {in_words(served.shares)}")
     for sentence in effects.sentences(problem.schema):
         say(sentence)
     parts = {
         part.name: Weighed(
-            weight=float(weights[i].mean()), validation_mse=float(errors[i]), chosen=part.chosen
+            weight=float(found.common[i].mean()),
+            validation_mse=float(found.mse[i]),
+            chosen=part.chosen,
         )
         for i, part in enumerate(tried)
     }
@@ -539,7 +541,8 @@ def settle(
     if intervals is not None:
         old, new = problem.schema.target_scaler, final.schema.target_scaler
         intervals = intervals.rescaled(old.std / new.std)
-    return final, Blend(served.task, parts, served.weights).to(device).eval(), intervals
+    blend = Blend(served.task, parts, served.weights, served.of_series)
+    return final, blend.to(device).eval(), intervals
 
 
 def at_these_lengths(effective: dict[str, str]) -> str:

@@ -35,8 +35,7 @@ def blend_of(own):
     """The closed forms alone, weighed as a run weighs them."""
     fold = own.fold("cpu")
     forms = [part for part in fit_parts(fold) if part.weighed]
-    weights, _ = weigh(forms, fold.choose)
-    return Blend(fold.task, {part.name: part for part in forms}, weights).eval()
+    return Blend.weighed(forms, weigh(forms, fold.choose)).eval()
 
 
 @pytest.mark.parametrize("series", [1, 8])

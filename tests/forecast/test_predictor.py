@@ -219,6 +219,20 @@ class TestRemarks:
         assert about.endswith("; likewise 'Bern'")
 
 
+def test_a_series_of_a_panel_has_weights_of_its_own(tmp_path):
+    bundle = make_bundle(tmp_path / "panel", **KINDS["panel"])
+    weights = {"network": 0.5, "cycle": 0.3, "last": 0.2}
+    blend = Predictor(blended(bundle, **weights).save(tmp_path / "blend"), "cpu")
+    frame = blend.example
+    (target,), names = blend.schema.targets, [*blend.schema.items, "unknown"]
+    alone = [Predictor(blended(bundle, **{name: 1.0}), "cpu") for name in weights]
+    for number, name in enumerate(names):
+        asked = frame.assign(**{blend.schema.id[0]: name})
+        shares = np.roll([*weights.values()], (number + 1) % len(names))
+        own = [part.predict(asked)[target] for part in alone]
+        np.testing.assert_allclose(blend.predict(asked)[target], shares @ np.array(own), rtol=1e-5)
+
+
 class TestQuantiles:
     def test_each_target_is_followed_by_its_quantiles(self, forecaster):
         calibrated = Predictor(unsaved(calibrated=True), "cpu")

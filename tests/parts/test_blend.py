@@ -11,6 +11,7 @@ from torch import Tensor
 
 from forecaster import parts as library
 from forecaster.base.errors import BundleError
+from forecaster.datasets.items import Items
 from forecaster.datasets.windows import Windows
 from forecaster.model import Task
 from forecaster.parts import (
@@ -140,7 +141,7 @@ class TestEveryPart:
 
     def test_weights_are_shares(self, name: str) -> None:
         fold, parts = FOLDS[name], fitted(name)
-        found, errors = weigh(parts, fold.choose)
+        found, errors, _ = weigh(parts, fold.choose)
         assert (found >= 0).all()
         torch.testing.assert_close(found.sum(dim=0), torch.ones(fold.task.horizon))
         wanted = [folds.error(part, fold.choose) for part in parts]
@@ -198,7 +199,7 @@ class TestWeigh:
     def test_the_training_mean_has_no_weight_even_if_it_is_the_best(self) -> None:
         fold = folds.fold(torch.randn(400, 3, generator=torch.Generator().manual_seed(0)))
         parts: list[Part] = [TrainingMean(fold.task, "mean", 1), LastValue(fold.task, "last", 24)]
-        weights, errors = weigh(parts, fold.choose)
+        weights, errors, _ = weigh(parts, fold.choose)
         assert weights[:, 0].tolist() == [0.0, 1.0]
         assert errors[0] < errors[1], "its error is told all the same"
 
@@ -293,6 +294,66 @@ def test_an_unknown_kind_is_told_with_those_there_are() -> None:
         CycleMean(FOLDS["whole"].task, "x", PAST + 1, season=5)
 
 
+class TestSeries:
+    """A panel of two noisy series, the cycle of the first turned over each time."""
+
+    def windows(self) -> Windows:
+        random = torch.Generator().manual_seed(0)
+        cycle = torch.arange(12.0) - 5.5
+        turned = torch.cat([cycle * (-1) ** number for number in range(20)])
+        rows = torch.cat([turned, cycle.repeat(20)])[:, None]
+        rows = rows + torch.randn(rows.shape, generator=random)
+        items = Items(("a", "b"), np.array([0, 240, 480]), np.array([0, 0]))
+        return Windows(rows, folds.places(240), 24, 12, 40, 240, (0,), items)
+
+    def test_each_leans_to_what_is_better_in_it(self) -> None:
+        data = self.windows()
+        task = folds.task_of(data)
+        parts: list[Part] = [
+            TrainingMean(task, "mean", 1), Constant(task, "naught", 0.0),
+            CycleMean(task, "cycle", 12, season=12),
+        ]  # fmt: skip
+        found = weigh(parts, data)
+        assert found.of_series is not None
+        torch.testing.assert_close(found.of_series.sum(dim=1), torch.ones(2))
+        assert found.of_series[:, 0].tolist() == [0.0, 0.0], "a floor"
+        own, common = found.of_series[:, 2], float(found.common[2, 0])
+        assert float(own[0]) < common < float(own[1])
+        few = weigh(parts, replace(data, first=216, last=240))
+        assert few.of_series is not None
+        assert few.of_series.diff(dim=0).abs().max() < found.of_series.diff(dim=0).abs().max()
+        blend = Blend.weighed(parts, found)
+        assert blend.names == ("naught", "cycle")
+        batch = data.batch(torch.tensor([3, 300]))
+        forecasts = torch.stack([part(*batch.inputs) for part in parts[1:]], dim=1)
+        for item, shares in (
+            (batch.item, found.of_series[:, 1:]),
+            (torch.tensor([2, 2]), found.common[1:, 0].expand(2, -1)),
+        ):
+            wanted = (forecasts * shares[..., None, None]).sum(dim=1)
+            torch.testing.assert_close(blend(*batch.inputs, item), wanted)
+        unknown = blend(*batch.inputs, torch.tensor([2, 2]))
+        torch.testing.assert_close(blend(*batch.inputs), unknown)
+        alone = blend.within(1)
+        assert alone is not None
+        assert torch.equal(alone.of_series, torch.ones(2, 1))
+
+    def test_without_windows_it_has_the_common_weights(self) -> None:
+        data = self.windows()
+        task = folds.task_of(data)
+        parts: list[Part] = [Constant(task, "naught", 0.0), CycleMean(task, "cycle", 12, season=12)]
+        found = weigh(parts, replace(data, first=(40, 240)))
+        assert found.of_series is not None
+        torch.testing.assert_close(found.of_series[1], found.common.mean(dim=1))
+
+    @pytest.mark.parametrize("own", [[[0.5, 0.6]], [[1.5, -0.5]], [[1.0]]])
+    def test_what_are_no_shares_is_an_error(self, own: list[list[float]]) -> None:
+        task = FEW.task
+        parts = {name: LastValue(task, name, PAST) for name in "ab"}
+        with pytest.raises(ValueError, match="the weights of series are not shares"):
+            Blend(task, parts, torch.full((2, HORIZON), 0.5), torch.tensor(own))
+
+
 class TestRehearsal:
     """If few windows choose, the later half of the training windows is used to choose, too."""
 
@@ -306,8 +367,10 @@ class TestRehearsal:
         alone = replace(fold, train=folds.windows(folds.series(), 0, PAST + HORIZON))
         assert [each.rehearsal for each in (long, alone, folds.panel_fold())] == [None] * 3
         network = Constant(fold.task, "network", 0.3)
-        tried, *found = fit_and_weigh(long, network)  # type: ignore[arg-type]
-        assert all(map(torch.equal, found, weigh(tried, long.choose)))
+        tried, found = fit_and_weigh(long, network)  # type: ignore[arg-type]
+        wanted = weigh(tried, long.choose)
+        assert torch.equal(found.common, wanted.common)
+        assert torch.equal(found.mse, wanted.mse)
 
     def test_what_was_chosen_there_is_fitted_to_all_training_rows(self) -> None:
         assert FEW.rehearsal is not None
@@ -320,7 +383,7 @@ class TestRehearsal:
     def test_the_network_is_weighed_on_what_stops_training_alone(self) -> None:
         """It was fitted to the training rows, and would look good there."""
         fold, network = FEW, Constant(FEW.task, "network", 0.3)
-        tried, weights, errors = fit_and_weigh(fold, network)  # type: ignore[arg-type]
+        tried, (weights, errors, _) = fit_and_weigh(fold, network)  # type: ignore[arg-type]
         assert tried[-1] is network
         assert (weights >= 0).all()
         torch.testing.assert_close(weights.sum(dim=0), torch.ones(HORIZON))
@@ -329,8 +392,8 @@ class TestRehearsal:
         shares = weights[:-1] / weights[:-1].sum(dim=0)
         random = torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
         train = replace(fold.train, values=fold.train.values + random)
-        other = fit_and_weigh(replace(fold, train=train), network)[1]  # type: ignore[arg-type]
+        other = fit_and_weigh(replace(fold, train=train), network)[1].common  # type: ignore[arg-type]
         assert not torch.allclose(other[:-1] / other[:-1].sum(dim=0), shares)
         choose = replace(fold.choose, values=torch.full((400, 3), 0.3))
-        exact = fit_and_weigh(replace(fold, choose=choose), network)[1]  # type: ignore[arg-type]
+        exact = fit_and_weigh(replace(fold, choose=choose), network)[1].common  # type: ignore[arg-type]
         assert float(exact[-1].mean()) > float(weights[-1].mean())

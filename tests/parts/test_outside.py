@@ -53,7 +53,7 @@ def test_it_is_fitted_beside_ours_and_replaces_none() -> None:
     names = [part.name for part in found]
     assert names.count("repeated") == 1
     assert parts.kind_of("ridge") is parts.Ridge
-    weights, errors = parts.weigh(found, fold.choose)
+    weights, errors, _ = parts.weigh(found, fold.choose)
     place = names.index("repeated")
     assert found[place].family == "repeated", "a family of its own"
     assert weights[place].min() >= 0

@@ -23,9 +23,10 @@ class Description:
 
     `model` is the name of the model and `bundle` the digest of its bundle; `past`, `horizon` and
     `needs` are steps; `levels` those of the intervals, () without any; `kind` is mean or median;
-    `made_of` are its parts. `about` and `record` are the bundle's, as far as remarks about
-    forecasts need them. `parity` is the largest distance from the bundle's forecasts, in standard
-    deviations of the series, and `sha256` is that of the model's file.
+    `made_of` are its parts, and `by_series` says whether each series has weights of its own.
+    `about` and `record` are the bundle's, as far as remarks about forecasts need them. `parity` is
+    the largest distance from the bundle's forecasts, in standard deviations of the series, and
+    `sha256` is that of the model's file.
     """
 
     model: str
@@ -39,6 +40,7 @@ class Description:
     about: dict[str, Any]
     record: Record
     made_of: list[dict[str, Any]] = field(default_factory=list)
+    by_series: bool = False
     parity: float = 0.0
     sha256: str = ""
 
@@ -69,6 +71,9 @@ class Description:
         if schema.items:
             each = f"float64 (batch, 1, {len(schema.columns)}): the scale of the series"
             found |= {"mean": each, "std": each}
+        if self.by_series:
+            count = len(schema.items)
+            found["item"] = f"int64 (batch): the series by its number, {count} for an unknown one"
         return found
 
     @property

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from forecaster.attention import Attention
 from forecaster.base.errors import ForecasterError, UnavailableError
 from forecaster.base.extras import check
-from forecaster.base.shapes import Float
+from forecaster.base.shapes import Float, Int
 from forecaster.datasets.effects import BEYOND, Effects, recent_mean
 from forecaster.forecast import golden
 from forecaster.forecast.composition import made_of
@@ -65,6 +65,7 @@ class ExportedModule(nn.Module):
         levels: Float[Tensor, "q"] | None = None,  # noqa: F821
         mean: Float[Tensor, "b 1 c"] | None = None,
         std: Float[Tensor, "b 1 c"] | None = None,
+        item: Int[Tensor, "b"] | None = None,  # noqa: F821
     ) -> tuple[Tensor, ...]:
         """The forecast (B, T, K) and, if there are intervals, its quantiles (B, T, K, levels)."""
         if mean is None or std is None:
@@ -77,7 +78,7 @@ class ExportedModule(nn.Module):
             past = past - before @ self.onto
         past = past.float().masked_fill(~observed, 0.0)
         ahead = known[:, self.past :]
-        paths = self.model.quantiles(past, known[:, : self.past], ahead, observed).double()
+        paths = self.model.quantiles(past, known[:, : self.past], ahead, observed, item).double()
         if moved is not None:
             paths = paths + moved[..., None]
         mean, std = mean[..., self.targets], std[..., self.targets]
@@ -215,6 +216,7 @@ def export(forecaster: Predictor, folder: Path) -> Description:
         about={key: bundle.about[key] for key in ("intervals", "ranges") if key in bundle.about},
         record=Record(test=bundle.record.test),
         made_of=made_of(bundle),
+        by_series=forecaster.model.of_series is not None,
     )
     needed()
     try:
@@ -253,6 +255,7 @@ def trace(served: ExportedModule, description: Description) -> torch.export.Expo
         # the same tensor given twice would become one input of the graph
         "mean": torch.zeros(3, 1, columns, dtype=torch.float64),
         "std": torch.ones(3, 1, columns, dtype=torch.float64),
+        "item": torch.zeros(3, dtype=torch.int64),
     }
     inputs = {name: every[name] for name in description.inputs}
     dims = {name: {0: levels if name == "levels" else batch} for name in inputs}

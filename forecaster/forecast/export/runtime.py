@@ -54,6 +54,7 @@ class Exported(Predictor):
             "levels": np.array(levels or self.levels[:1], dtype=np.float64),
             "mean": np.broadcast_to(scaler.mean, shape),
             "std": np.broadcast_to(scaler.std, shape),
+            "item": self.numbers(question),
         }
         wanted = ["forecast", "quantiles"] if levels else ["forecast"]
         found = self.run({name: inputs[name] for name in self.description.inputs}, wanted)

@@ -26,11 +26,13 @@ class TestExport:
     @pytest.mark.parametrize("kind", KINDS)
     def test_the_graph_forecasts_what_the_bundle_does(self, kind, tmp_path):
         bundle = make_bundle(tmp_path / "bundle", **KINDS[kind])
+        if bundle.schema.items:
+            bundle = blended(bundle, network=0.5, cycle=0.3, last=0.2).save(tmp_path / "blend")
         found = graph.export(Predictor(bundle, "cpu"), tmp_path / "out")
         assert found.parity < 1e-6
         assert read(tmp_path / "out") == (found, b"a model")
         assert set(found.inputs) == {"history", "known", "levels"} | (
-            {"mean", "std"} if bundle.schema.items else set()
+            {"mean", "std", "item"} if bundle.schema.items else set()
         )
 
     def test_of_quantiles_of_its_own_and_without_any(self, tmp_path):
