@@ -51,7 +51,10 @@ def test_scores_are_those_of_forecasts_within_the_limits_whatever_was_taken_out(
     assert quantiles.tolist() == [[[[-3.0, 4.0]], [[1.0, 4.0]]]]
 
 
-def test_a_model_of_counts_forecasts_no_less_than_zero_unless_its_history_did():
+def test_a_model_of_counts_forecasts_no_less_than_zero_unless_its_history_did(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     rare = np.random.default_rng(0).poisson(0.3, 200)
     table = pd.DataFrame({"when": TIMES[:200], "sold": rare})
     table.to_csv("rare.csv", index=False)
