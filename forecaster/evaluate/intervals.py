@@ -69,7 +69,7 @@ class Calibration:
         self.told = Conditions(task.season, task.phase, np.ones(targets), np.ones((bins, targets)))
         self.recent = np.empty((count, targets))
         self.parts = np.empty((count, horizon), dtype=int)
-        self.items: set[int] = set()
+        self.item = np.zeros(count, dtype=int)
 
     def complete(self) -> None:
         """Forecast and add every chosen window."""
@@ -86,10 +86,11 @@ class Calibration:
             error = error.masked_fill(~batch.target_observed[..., None], torch.nan)
         self.errors[places] = error.cpu().numpy()
         task = self.model.task
-        past, known, observed = seen_by(batch, task)
+        past, known, observed, item = seen_by(batch, task)
         self.recent[places] = deviation(past, task.season, observed)
         self.parts[places] = self.told.parts(known)
-        self.items.update([0] if batch.item is None else batch.item.unique().tolist())
+        if item is not None:
+            self.item[places] = item
 
     def score(self, windows: Windows) -> Score:
         """The score on `windows`, the last of which are ours: each is forecast once for both."""
@@ -114,7 +115,9 @@ class Calibration:
             offsets = conformal_offsets(self.errors, self.levels)
             return Intervals(self.levels, offsets, scale, len(self.chosen))
         about = self.told, self.windows.horizons, self.levels
-        return fitted(self.errors[..., 0], self.recent, self.parts, *about)
+        panel = self.windows.items
+        items = None if panel is None else (self.item, len(panel))
+        return fitted(self.errors[..., 0], self.recent, self.parts, *about, items=items)
 
 
 def fitted(
@@ -125,19 +128,23 @@ def fitted(
     horizons: float,
     levels: tuple[float, ...],
     *,
+    items: tuple[np.ndarray, int] | None = None,
     pooled: bool = False,
 ) -> Intervals:
     """Symmetric intervals about a point forecast, by the sizes of its errors (n, T, K).
 
     recent (n, K) is the `deviation` of the windows, parts (n, T) are their parts of the cycle;
-    `told` defines both. Errors that are nan do not count.
+    `told` defines both; `items` are the series (n,) of a panel, and how many it has. Errors that
+    are nan do not count.
 
-    The width of a window is the product of four factors: that of its recent deviation; that of the
+    The width of a window is the product of five factors: that of its recent deviation; that of the
     part of the cycle, the mean size of errors there, shrunk as by 4 further cycles of average
-    errors; the root mean square, by step and column, of errors divided by these two; and, by column
-    and level, an order statistic of the sizes of errors divided by these three, over all steps
-    together. The windows span only so many `horizons`, so the last factor is widened from that of
-    the normal to that of Student's t distribution with twice as many degrees of freedom.
+    errors; that of its series in a panel, the root mean square of errors relative to that of all at
+    the same steps, shrunk as by 2 further horizons of it; the root mean square, by step and column,
+    of errors divided by these three; and, by column and level, an order statistic of the sizes of
+    errors divided by these four, over all steps together. The windows span only so many `horizons`,
+    so the last factor is widened from that of the normal to that of Student's t distribution with
+    twice as many degrees of freedom.
 
     If few errors are known and they are `pooled`, the root mean square of a step is shrunk as by
     FEW further errors of the usual size, and a level is supported by the errors of all steps.
@@ -155,6 +162,10 @@ def fitted(
         here = _over(_mean(sizes[parts == part]), whole)
         phases[part] = (cycles * np.where(whole * here > 0, here, 1) + 4) / (cycles + 4)
     errors = errors / phases.astype(errors.dtype)[parts]
+    own = None
+    if items is not None:
+        own = _of_series(_over(errors, _rms(errors)), *items, horizons)
+        errors = errors / own.astype(errors.dtype)[items[0]][:, None]
     scale = _rms(errors)
     if pooled:
         usual = _rms(errors.reshape(n * horizon, -1))
@@ -171,7 +182,20 @@ def fitted(
         side = np.sign(level - 0.5)
         backed = min(level, 1 - level) * (observed + 1) >= 1 - 1e-9
         offsets[..., q] = np.where(backed, side * wider * scale * np.nan_to_num(size), np.inf)
-    return Intervals(levels, offsets, scale, n, replace(told, phases=phases))
+    return Intervals(levels, offsets, scale, n, replace(told, phases=phases), own)
+
+
+def _of_series(errors: np.ndarray, item: np.ndarray, count: int, horizons: float) -> np.ndarray:
+    """The width (S, K) of each series, by errors (n, T, K) of about the same size at all steps."""
+    squares = np.square(errors, dtype=float)
+    known = (~np.isnan(squares)).sum(axis=1)
+    sums, counts = np.zeros((2, count, errors.shape[2]))
+    np.add.at(sums, item, np.nansum(squares, axis=1))
+    np.add.at(counts, item, known)
+    usual = _over(sums.sum(axis=0), counts.sum(axis=0))
+    apart = counts * horizons / max(len(errors) * errors.shape[1], 1)
+    width = np.sqrt(_over(sums / np.maximum(counts, 1) * apart + 2 * usual, (apart + 2) * usual))
+    return np.where(width > 0, width, 1.0)
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
@@ -192,11 +216,14 @@ def _over(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return ratio
 
 
-def seen_by(batch: Batch, task: Task) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The arguments of `Conditions.widths` for a batch."""
+def seen_by(
+    batch: Batch, task: Task
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """The arguments of `Intervals.widths` for a batch."""
     targets = list(task.targets)
     seen = None if batch.observed is None else batch.observed[..., targets].cpu().numpy()
-    return batch.past[..., targets].cpu().numpy(), batch.future_known.cpu().numpy(), seen
+    item = None if batch.item is None else batch.item.cpu().numpy()
+    return batch.past[..., targets].cpu().numpy(), batch.future_known.cpu().numpy(), seen, item
 
 
 class Coverage:

@@ -60,16 +60,18 @@ def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, st
         own_errors = Calibration(blend, block.windows, levels, blocks=len(blocks))
         own_errors.complete()
         done.append(own_errors)
-    errors, recent, steps = (
+    errors, recent, steps, item = (
         np.concatenate([getattr(each, name) for each in done])
-        for name in ("errors", "recent", "parts")
+        for name in ("errors", "recent", "parts", "item")
     )
     horizon = problem.config.window.horizon
-    series = len(set().union(*(each.items for each in done)))
+    series = len(np.unique(item))
     windows = sum(len(each.windows) * each.windows.every for each in done)
     horizons = (windows + series * (horizon - 1)) / horizon
     about = done[0].told, horizons, done[0].levels
-    made = fitted(errors[..., 0], recent, steps, *about, pooled=True)
+    panel = problem.series.items
+    items = None if panel is None else (item, len(panel))
+    made = fitted(errors[..., 0], recent, steps, *about, items=items, pooled=True)
     if not made.levels:
         return None
     few = f", as much as {horizons:.0f} apart" if series == 1 else ""

@@ -354,6 +354,7 @@ def _tensors(intervals: Intervals | None) -> dict[str, Tensor]:
         "offsets": intervals.offsets,
         "scale": intervals.scale,
         "windows": intervals.windows,
+        **({} if intervals.of_series is None else {"of_series": intervals.of_series}),
         **(vars(intervals.conditions) if intervals.conditions else {}),
     }
     return {name: torch.from_numpy(np.asarray(value)) for name, value in own.items()}
@@ -368,7 +369,8 @@ def _intervals(tensors: dict[str, Tensor]) -> Intervals | None:
         weights = tuple(own["weights"].tolist())
         conditions = Conditions(int(own["season"]), weights, own["usual"], own["phases"])
     levels = tuple(own["levels"].tolist())
-    return Intervals(levels, own["offsets"], own["scale"], int(own["windows"]), conditions)
+    known = own["offsets"], own["scale"], int(own["windows"])
+    return Intervals(levels, *known, conditions, own.get("of_series"))
 
 
 def _check_intervals(own: Intervals, bundle: Bundle) -> None:
@@ -380,6 +382,9 @@ def _check_intervals(own: Intervals, bundle: Bundle) -> None:
         ("offsets of shape", own.offsets.shape, (horizon, targets, len(levels))),
         ("a scale of shape", own.scale.shape, (horizon, targets)),
     ]
+    if own.of_series is not None:
+        count = len(bundle.schema.items)
+        wanted.append(("widths of series of shape", own.of_series.shape, (count, targets)))
     if (told := own.conditions) is not None:
         weights, known = len(told.weights), len(calendar_names(bundle.schema.freq))
         wanted += [

@@ -134,7 +134,8 @@ class Intervals:
     of the `conditions` if there are any; it is infinite for levels that too few windows support.
     `scale` (T, K) is the root mean square of the calibrating errors over those widths; `windows` is
     the number of calibrating windows, 0 for a model whose own quantiles are taken unchanged. The
-    series of a panel share them, each in its own standard deviations.
+    series of a panel share them, each in its own standard deviations, times its width (K,) in
+    `of_series` (S, K); a series that was not in training has a width of 1.
     """
 
     nominal: tuple[float, ...]
@@ -142,6 +143,7 @@ class Intervals:
     scale: np.ndarray
     windows: int
     conditions: Conditions | None = None
+    of_series: np.ndarray | None = None
 
     @classmethod
     def uncalibrated(cls, levels: tuple[float, ...], horizon: int, targets: int) -> "Intervals":
@@ -161,12 +163,24 @@ class Intervals:
         return tuple(level for level, on in zip(self.nominal, self.backed, strict=True) if on)
 
     def widths(
-        self, past: np.ndarray, future_known: np.ndarray, observed: np.ndarray | None = None
+        self,
+        past: np.ndarray,
+        future_known: np.ndarray,
+        observed: np.ndarray | None = None,
+        item: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Factors of the offsets, (B, T, K) as `Conditions.widths`, or one for all, (1, 1, 1)."""
-        if self.conditions is None:
-            return np.ones((1, 1, 1))
-        return self.conditions.widths(past, future_known, observed)
+        """Factors of the offsets, (B, T, K) as `Conditions.widths`, or one for all, (1, 1, 1).
+
+        `item` (B,) are the series of a panel, S for one that was not in training.
+        """
+        found = np.ones((1, 1, 1))
+        if self.conditions is not None:
+            found = self.conditions.widths(past, future_known, observed)
+        if self.of_series is None or item is None:
+            return found
+        each = np.concatenate([self.of_series, np.ones_like(self.of_series[:1])])
+        widths: np.ndarray = found * each[item][:, None]
+        return widths
 
     def unsorted(
         self, paths: np.ndarray, widths: np.ndarray, offsets: np.ndarray | None = None
@@ -203,9 +217,11 @@ class Intervals:
 
         ratio: old by new standard deviation, (K,), or (S, K) of a panel, whose median counts.
         """
-        ratio, own = np.median(np.atleast_2d(ratio), axis=0), self.conditions
+        each, own = np.atleast_2d(ratio), self.conditions
+        ratio = np.median(each, axis=0)
         return replace(
             self,
+            of_series=None if self.of_series is None else self.of_series * each / ratio,
             offsets=self.offsets * ratio[:, None],
             scale=self.scale * ratio,
             conditions=own and replace(own, usual=own.usual * ratio),

@@ -177,7 +177,10 @@ class Predictor:
         if not levels or self.facts.intervals is None:
             return forecast, np.empty((*forecast.shape, 0))
         widths = self.facts.intervals.widths(
-            past[..., targets], known[:, self.facts.past :], observed[..., targets]
+            past[..., targets],
+            known[:, self.facts.past :],
+            observed[..., targets],
+            self.numbers(question) if self.schema.items else None,
         )
         quantiles = self.facts.intervals.quantiles(paths, levels, widths)
         return forecast, np.stack([own.inverse(q) for q in np.moveaxis(quantiles, -1, 0)], axis=-1)

@@ -57,7 +57,7 @@ def test_offsets_about_a_point_by_hand() -> None:
     assert (own.windows, own.levels) == (58, LEVELS)
     assert own.conditions is not None
     batch = chosen.batch(torch.arange(58))
-    past, known, _ = seen_by(batch, model.task)
+    past, known, *_ = seen_by(batch, model.task)
     recent = deviation(past, 2)
     np.testing.assert_allclose(own.conditions.usual, np.sqrt((recent**2).mean(axis=0)))
     factor = np.sqrt(np.maximum(recent / own.conditions.usual, LEAST))
@@ -251,18 +251,35 @@ def test_offsets_about_a_point_are_of_what_is_observed(panel: bool) -> None:
     batch = chosen.batch(torch.arange(len(chosen)))
     seen = batch.target_observed
     assert seen is not None
-    past, known, observed = seen_by(batch, model.task)
-    assert observed is not None
-    loud = np.where(observed, past, 1000.0)
-    np.testing.assert_array_equal(
-        own.widths(loud, known, observed), own.widths(past, known, observed)
-    )
+    past, *rest = seen_by(batch, model.task)
+    assert rest[1] is not None
+    loud = np.where(rest[1], past, 1000.0)
+    widths = own.widths(past, *rest)
+    np.testing.assert_array_equal(own.widths(loud, *rest), widths)
+    assert (own.of_series is None) is not panel
     with torch.no_grad():
-        errors = (batch.target - model(*batch.inputs)).numpy() / own.widths(past, known, observed)
+        errors = (batch.target - model(*batch.inputs)).numpy() / widths
     squares = np.where(seen, errors**2, 0).sum(axis=0) / seen.numpy().sum(axis=0)
     np.testing.assert_allclose(own.scale, np.sqrt(squares), rtol=1e-6)
     inside = (np.abs(errors) <= own.offsets[..., 5])[seen.numpy()]
     assert inside.mean() == pytest.approx(0.8, abs=0.02)
+
+
+def test_a_series_has_a_width_of_its_own_as_far_as_its_errors_show() -> None:
+    told = Conditions(1, (), np.ones(1), np.ones((1, 1)))
+    random, item = np.random.default_rng(0), np.arange(200) % 2
+    errors = random.normal(size=(200, 3, 1)) * np.where(item, 3.0, 1.0)[:, None, None]
+    about = np.ones((200, 1)), np.zeros((200, 3), dtype=int), told
+    for horizons, ratio in ((10_000, 3.0), (4, 1.53)):
+        own = fitted(errors, *about, horizons, LEVELS, items=(item, 3))
+        assert own.of_series is not None
+        quiet, loud, unseen = own.of_series[:, 0]
+        assert loud / quiet == pytest.approx(ratio, rel=0.1)
+        assert unseen == 1
+        widths = own.widths(np.zeros((2, 1, 1)), np.zeros((2, 3, 0)), None, np.array([1, 3]))
+        np.testing.assert_allclose(widths[:, 0, 0] / widths[1, 0, 0], [loud, 1])
+    np.testing.assert_allclose(own.rescaled(np.array([[2.0], [4], [2]])).of_series[:, 0],
+                               [quiet, 2 * loud, unseen])  # fmt: skip
 
 
 def test_a_column_without_values_backs_no_level() -> None:
@@ -279,7 +296,7 @@ def test_many_windows_of_a_panel_are_thinned_evenly(monkeypatch: pytest.MonkeyPa
     own = calibrate(Last().eval(), chosen, LEVELS)
     assert own.windows == 50
     index = torch.linspace(0, len(chosen) - 1, 50, dtype=torch.float64).round().long()
-    past, _, observed = seen_by(chosen.batch(index), Last().task)
+    past, _, observed, _ = seen_by(chosen.batch(index), Last().task)
     assert own.conditions is not None
     recent = deviation(past, 2, observed)
     np.testing.assert_allclose(own.conditions.usual, np.sqrt(np.nanmean(recent**2, axis=0)))

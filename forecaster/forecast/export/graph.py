@@ -87,7 +87,7 @@ class ExportedModule(nn.Module):
         if self.spread is None or levels is None:
             return (forecast,)
         own, seen = past[..., self.targets], observed[..., self.targets]
-        found: Tensor = self.spread(paths, point, own, ahead, seen, levels)
+        found: Tensor = self.spread(paths, point, own, ahead, seen, levels, item)
         return forecast, found * std[..., None] + mean[..., None]
 
 
@@ -132,6 +132,7 @@ class Quantiles(nn.Module):
     weights: Tensor
     usual: Tensor
     phases: Tensor
+    of_series: Tensor
 
     def __init__(self, intervals: Intervals | None) -> None:
         super().__init__()
@@ -140,6 +141,10 @@ class Quantiles(nn.Module):
         self.backed = np.flatnonzero(backed).tolist()
         self.register_buffer("offsets", torch.from_numpy(intervals.offsets[..., backed]).double())
         self.register_buffer("own", torch.tensor(intervals.levels, dtype=torch.float64))
+        self.each = intervals.of_series is not None
+        if intervals.of_series is not None:
+            each = np.concatenate([intervals.of_series, np.ones_like(intervals.of_series[:1])])
+            self.register_buffer("of_series", torch.from_numpy(each).double())
         self.season = 0 if conditions is None else conditions.season
         if conditions is not None:
             weights = torch.tensor(conditions.weights, dtype=torch.float64)
@@ -148,7 +153,14 @@ class Quantiles(nn.Module):
             self.register_buffer("phases", torch.from_numpy(conditions.phases).double())
 
     def forward(
-        self, paths: Tensor, point: Tensor, past: Tensor, ahead: Tensor, seen: Tensor, at: Tensor
+        self,
+        paths: Tensor,
+        point: Tensor,
+        past: Tensor,
+        ahead: Tensor,
+        seen: Tensor,
+        at: Tensor,
+        item: Tensor | None = None,
     ) -> Tensor:
         """Scaled quantiles (B, T, K, levels) at the levels `at`."""
         paths = paths if paths.shape[-1] == 1 else paths[..., self.backed]
@@ -156,6 +168,8 @@ class Quantiles(nn.Module):
         if self.season:
             widths = self._by_window(past, seen)[:, None] * self.phases[self._parts(ahead)]
             offsets = widths[..., None] * offsets
+        if self.each and item is not None:
+            offsets = self.of_series[item][:, None, :, None] * offsets
         found = (paths + offsets).sort(dim=-1).values
         level = found @ self._shares(at)
         point, side = point[..., None], at - 0.5
@@ -216,7 +230,8 @@ def export(forecaster: Predictor, folder: Path) -> Description:
         about={key: bundle.about[key] for key in ("intervals", "ranges") if key in bundle.about},
         record=Record(test=bundle.record.test),
         made_of=made_of(bundle),
-        by_series=forecaster.model.of_series is not None,
+        by_series=forecaster.model.of_series is not None
+        or (bundle.intervals is not None and bundle.intervals.of_series is not None),
     )
     needed()
     try:

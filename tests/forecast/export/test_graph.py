@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,7 +28,10 @@ class TestExport:
     def test_the_graph_forecasts_what_the_bundle_does(self, kind, tmp_path):
         bundle = make_bundle(tmp_path / "bundle", **KINDS[kind])
         if bundle.schema.items:
-            bundle = blended(bundle, network=0.5, cycle=0.3, last=0.2).save(tmp_path / "blend")
+            made = blended(bundle, network=0.5, cycle=0.3, last=0.2)
+            widths = np.arange(1.0, 1 + len(made.schema.items))[:, None]
+            own = replace(made.intervals, of_series=widths.repeat(len(made.schema.targets), axis=1))
+            bundle = replace(made, intervals=own).save(tmp_path / "blend")
         found = graph.export(Predictor(bundle, "cpu"), tmp_path / "out")
         assert found.parity < 1e-6
         assert read(tmp_path / "out") == (found, b"a model")
