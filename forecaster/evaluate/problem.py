@@ -33,7 +33,7 @@ from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.schema import Schema
 from forecaster.model import ForecastModel
 from forecaster.parts import Fold, fit_parts, smoothing
-from forecaster.parts.errors import mse
+from forecaster.parts.errors import by_window, ratio
 
 MOST = 100_000
 """The approximate number of a panel's windows that are judged in a split: if there are more, evenly
@@ -109,16 +109,20 @@ class Problem:
     def with_effects(self) -> "Problem":
         """The same problem with the effects of its covariates, estimated from the training rows.
 
-        They are taken out of the targets unless that makes the best closed form worse.
+        They are taken out of the targets unless that makes the best closed form worse on the
+        windows that stop training. In each window errors count relative to those of all forms with
+        and without the effects: a week of extreme values does not decide alone.
         """
         if (effects := self._estimate()) is None:
             return self
         both = [replace(self, effects=each) for each in (effects, effects.unused)]
         if not effects.terms:
             return both[1]
-        folds = [p.fold("cpu") for p in both]
-        found = [float(mse(fit_parts(fold), fold.choose).min()) for fold in folds]
-        return both[found[0] > WORSE * found[1]]
+        found = []
+        for fold in (problem.fold("cpu") for problem in both):
+            forms = [part for part in fit_parts(fold) if part.weighed]
+            found.append(by_window(forms, fold.choose))
+        return both[1] if ratio(*found) > WORSE else both[0]
 
     def _estimate(self) -> Effects | None:
         """The effects of the covariates in the training rows."""

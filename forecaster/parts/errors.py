@@ -74,6 +74,34 @@ def products(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) 
     return Products(relative, squares / max(values, 1), pairs, own if kept else None)
 
 
+def by_window(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) -> Tensor:
+    """The mean squared error of n forecasts in each window, (N, n); otherwise as `products`."""
+    found = []
+    with torch.inference_mode():
+        for batch in _batches(windows, most):
+            off = torch.stack([_off(forecast, batch) for forecast in forecasts], dim=1)
+            sums = off.square().sum(dim=(2, 3), dtype=torch.float64)
+            seen = batch.target_observed
+            counts = torch.ones_like(batch.target) if seen is None else seen
+            found.append((sums / counts.sum(dim=(1, 2)).clamp(min=1)[:, None]).cpu())
+    squares = torch.cat(found)
+    _check(forecasts, squares.sum(dim=0))
+    return squares
+
+
+def ratio(some: Tensor, others: Tensor) -> float:
+    """The error of the best of some forecasts over that of the best of others.
+
+    Errors (N, n) and (N, m) in the same windows count relative to the mean of both in their window.
+    """
+    usual = (some.mean(dim=1) + others.mean(dim=1)) / 2
+    told = usual > 0
+    best, other = (
+        float((own[told] / usual[told, None]).mean(dim=0).min()) for own in (some, others)
+    )
+    return best / other if other > 0 else float("nan")
+
+
 def mse(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) -> Tensor:
     """The mean squared error of each forecast, (n,); otherwise as `products`."""
     sums = torch.zeros(len(forecasts), dtype=torch.float64)

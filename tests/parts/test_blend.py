@@ -31,6 +31,7 @@ from forecaster.parts import (
 )  # fmt: skip
 from forecaster.parts import blend as module
 from forecaster.parts.blend import mixed, nearest
+from forecaster.parts.errors import by_window, ratio
 from tests.parts import folds
 from tests.parts.folds import HORIZON, PAST
 
@@ -292,6 +293,23 @@ def test_an_unknown_kind_is_told_with_those_there_are() -> None:
     assert library.kinds().items() >= KINDS.items()
     with pytest.raises(ValueError, match="25 steps, but the task has 24"):
         CycleMean(FOLDS["whole"].task, "x", PAST + 1, season=5)
+
+
+def test_a_window_of_extreme_values_does_not_decide_alone() -> None:
+    some = torch.tensor([[1.0, 9], [1, 9], [1, 9], [100, 100]])
+    others = torch.tensor([[0.5, 8], [0.5, 8], [0.5, 8], [110, 110]])
+    assert some.mean(dim=0).min() < others.mean(dim=0).min()
+    assert 1 < ratio(some, others) < 2
+    torch.testing.assert_close(ratio(some, others), 1 / ratio(others, some))
+
+
+def test_the_errors_of_windows_have_the_mean_of_all() -> None:
+    fold, parts = FOLDS["gaps"], fitted("gaps")
+    found = by_window(parts, fold.choose)
+    assert found.shape == (len(fold.choose), len(parts))
+    each = replace(fold.choose, first=fold.choose.first, last=fold.choose.first + HORIZON)
+    alone = [folds.error(part, each) for part in parts]
+    assert found[0].tolist() == pytest.approx(alone, rel=1e-4)
 
 
 class TestSeries:
