@@ -4,8 +4,8 @@
     python benchmarks/render.py --check       exit 1 if a document differs from its results
     python benchmarks/render.py --csv FOLDER  write every measurement as data: FOLDER/KIND.csv
 
-A table is between `<!-- begin NAME -->` and `<!-- end NAME -->` in a page of docs/. The script also
-writes what `forecaster advise` knows of the comparisons (evidence.py).
+A table is between `<!-- begin NAME -->` and `<!-- end NAME -->` in README.md or a page of docs/.
+The script also writes what `forecaster advise` knows of the comparisons (evidence.py).
 """
 
 import argparse
@@ -20,6 +20,7 @@ from statistics import mean, stdev
 from typing import Any, get_args
 
 import evidence
+import numpy as np
 import pandas as pd
 import study
 import yaml
@@ -201,6 +202,42 @@ def counts() -> str:
     return markdown(["", "cells", "better", "not measurable", "worse", "where worse"], lines)
 
 
+def suite() -> str:
+    """Ours beside what a user would pick instead, as geometric means over the tasks of suite.py."""
+    lines, ratios = [], _ratios("mase")
+    best = ratios.min(axis=1)
+    for method in ratios.mean().sort_values().index:
+        own, wide = ratios[method], _ratios("pinball").get(method)
+        lines.append([
+            f"**{method}**" if method == "ours" else method,
+            f"{_geometric(own):.3f}",
+            "–" if wide is None else f"{_geometric(wide):.3f}",
+            f"{(own <= best).sum()} of {len(own)}",
+            f"{(own > 1.05 * best).sum()}",
+        ])  # fmt: skip
+    heads = ["", "error", "pinball loss", "best in", "5 % worse than the best in"]
+    return markdown(heads, lines)
+
+
+def suite_by_task() -> str:
+    """The errors of each task, over those of the seasonal naive forecast."""
+    ratios = _ratios("mase")
+    lines = [[task, *(f"{ratio:.3f}" for ratio in row)] for task, row in ratios.iterrows()]
+    return markdown(["task", *ratios], lines)
+
+
+def _ratios(metric: str) -> pd.DataFrame:
+    """A metric of suite.py by task and method, over that of the seasonal naive forecast; methods
+    that lack a task are left out."""
+    rows = pd.DataFrame(results("suite")).dropna(subset=[metric])
+    table = rows.pivot(index="task", columns="method", values=metric).dropna(axis=1)
+    return table.div(table["seasonal naive"], axis=0)
+
+
+def _geometric(ratios: pd.Series) -> float:
+    return float(np.exp(np.log(ratios).mean()))
+
+
 def _first_seeds(kind: str) -> dict[str, Result]:
     """The first seed of every cell of a kind, by a label that identifies the cell."""
     rows = sorted(results(kind), key=lambda row: ([row[name] for name in CELL], -row["seed"]))
@@ -265,7 +302,18 @@ def measured(lines: Sequence[Result]) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    make.__name__: make for make in (attentions, choices, counts, matrix, means, metrics, prices)
+    make.__name__: make
+    for make in (
+        attentions,
+        choices,
+        counts,
+        matrix,
+        means,
+        metrics,
+        prices,
+        suite,
+        suite_by_task,
+    )
 } | {name: partial(measured, lines) for name, lines in MEASURED.items()}
 
 
@@ -283,7 +331,8 @@ def main() -> None:
     if options.csv:
         write_csv(options.csv)
         return
-    texts = {path: render(path.read_text()) for path in sorted((ROOT / "docs").glob("*.md"))}
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    texts = {path: render(path.read_text()) for path in pages}
     texts[evidence.FILE] = evidence_text()
     stale = [path for path, text in texts.items() if path.read_text() != text]
     if stale and options.check:

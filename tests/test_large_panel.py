@@ -43,6 +43,7 @@ def panel(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_it_trains_in_little_memory(panel, tmp_path):
     done = subprocess.run(

@@ -35,6 +35,7 @@ cli.main()
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_traffic_trains_and_forecasts_by_name(httpserver, tmp_path):
     # a file like traffic.txt.gz: shares of time with a daily cycle, no header, no stamps
