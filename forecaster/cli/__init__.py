@@ -20,6 +20,7 @@ from forecaster.cli import (
     predict,
     promote,
     reports,
+    score,
     serve,
     sync,
     train,
@@ -88,9 +89,9 @@ def overall(
     """Read --version; `main` has already removed --debug."""
 
 
-GROUPS = {
+GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Forecast": (train.train, predict.future, predict.predict, predict.effects, serve.serve),
-    "Judge": (train.evaluate, reports.report, reports.compare, train.reproduce),
+    "Judge": (train.evaluate, score.score, reports.report, reports.compare, train.reproduce),
     "Choose": (attentions.advise, train.tune, attentions.attentions, train.config),
     "Keep": (promote.promote, sync.sync, export.export, doctor.doctor),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from forecaster.base.errors import UsageError
+from forecaster.base.errors import StorageError, UsageError
 from forecaster.cli.options import (
     MODEL,
     AsJson,
@@ -43,6 +43,7 @@ Runtime = Literal["torch", "onnx"]
     output="CSV or Parquet file to write, or a folder for one file per input file; by default CSV "
     "on stdout.",
     levels="Quantiles to give beside the forecast, such as 0.1,0.9.",
+    ledger="Folder in which the forecast is kept, for `forecaster score`.",
     runtime="With onnx, --model is a folder that `forecaster export` wrote.",
 )
 def predict(
@@ -55,6 +56,7 @@ def predict(
     output: Path | None = None,
     horizon: Horizon = None,
     levels: str | None = None,
+    ledger: Path | None = None,
     ray: Ray = None,
     gpus: Gpus = 0.0,
     device: Device = None,
@@ -92,6 +94,8 @@ def predict(
         raise UsageError("--url needs --input FILE and no --device: the service has its own")
     if ray and (not folder or url or onnx):
         raise UsageError("--ray needs --model, --input with the files and --output FOLDER")
+    if ledger and (folder or url):
+        raise UsageError("--ledger needs --model, and no --output FOLDER")
     check_gpus(gpus, ray)
     wanted = parse("--levels", _levels, levels) if levels else []
     source, card = _source(model, url, runtime, "cpu" if ray else device or "auto")
@@ -121,8 +125,17 @@ def predict(
         if as_json:
             print_json(asdict(done))
         return
-    asked = {**options, "levels": wanted, "future": future}
+    asked: dict[str, Any] = {**options, "levels": wanted, "future": future}
+    if ledger is not None:
+        from forecaster.record.ledger import Ledger
+
+        asked["ledger"] = kept = Ledger(ledger)
     frame = source.predict(input, **asked, where=input, say=say)
+    if ledger is not None:
+        if kept.flush():
+            say(f"kept the forecast in {ledger}")
+        else:
+            raise StorageError(f"{ledger} could not be written: the forecast is not kept")
     if output is not None:
         write(frame, output)
         say(f"wrote {len(frame)} rows to {output}")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.intervals import Intervals
     from forecaster.forecast.on_device import Runner
     from forecaster.record import Record
+    from forecaster.record.ledger import Ledger
 
 
 class ModelFacts(Protocol):
@@ -100,6 +101,11 @@ class Predictor:
     @property
     def schema(self) -> Schema:
         return self.facts.schema
+
+    @property
+    def digest(self) -> str:
+        """What identifies the model."""
+        return self.bundle.digest
 
     @property
     def needs(self) -> int:
@@ -276,6 +282,11 @@ class Predictor:
         std[trained, 0] = schema.scaler.std[places[trained]]
         return Scaler(mean, std)
 
+    def scales(self, question: Question) -> np.ndarray:
+        """The standard deviations of the targets of each history, (B, K) or (1, K)."""
+        std = self._scaler(question).select(self.schema.target_positions).std
+        return std.reshape(-1, len(self.schema.targets))
+
     def numbers(self, question: Question) -> "NDArray[np.int64]":
         """The number of each history's series in training, for another one that of all series."""
         other = len(self.schema.items)
@@ -355,6 +366,7 @@ class Predictor:
         short_history: ShortHistory | None = None,
         where: str = "the history",
         say: Callable[[str], None] = lambda _: None,
+        ledger: "Ledger | None" = None,
     ) -> "pd.DataFrame":
         """Forecast a history, or each series of a panel, from the step after its last row.
 
@@ -373,12 +385,20 @@ class Predictor:
         columns such as "load 0.1". Raises DataError naming what is missing, with `where` as the
         name of the history, and UsageError as `check_levels` does. `say` gets sentences about
         irregular or missing values, and a `Notice` for each code of `notices.REMARKS` that
-        applies, and for series that training did not know (`notices.OWN_SCALE`).
+        applies, and for series that training did not know (`notices.OWN_SCALE`). `ledger` gets the
+        forecasts, with all quantiles of the model.
         """
         levels = sorted({*questions.numbers("levels", levels)})
+        asked = levels if ledger is None else sorted({*levels, *self.levels})
 
         def run(question: Question, steps: int) -> tuple[np.ndarray, questions.Placed]:
-            forecast, quantiles = self.forecast_quantiles(question, levels)
+            forecast, quantiles = self.forecast_quantiles(question, asked)
+            if ledger is not None:
+                from forecaster.forecast import kept
+
+                told = forecast[:, :steps], quantiles[:, :steps]
+                ledger.add("forecasts", kept.forecasts(self, question, *told, asked))
+                quantiles = quantiles[..., [asked.index(level) for level in levels]]
             found: questions.Placed = [(None, each) for each in self.figures(tuple(levels))]
             found += [
                 (place, OWN_SCALE)

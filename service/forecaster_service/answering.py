@@ -120,6 +120,7 @@ async def _answer(order: Order, request: Request, store: Store) -> Response:
     model = labels(served.identity)
     work = store.submit(served, job, within)
     done = await _result(work, request, within, store)
+    store.keeper.note(served.forecaster, job, done, getattr(request.state, "key", None))
     store.metrics.queue.labels(*model).observe(done.queue)
     request.state.done = done
     request_id = correlation_id.get() or ""

@@ -36,6 +36,9 @@ STATE: Mapping[str, tuple[str, Rule, Callable[[Store, Connections], float]]] = {
     "workers": ("Processes that answer.", "livesum", lambda s, _: s.status == "ready"),
     "workers_wanted": ("How many should.", "livemax", lambda s, _: s.process.number),
     "worker_deaths_total": ("Those that ended.", "livemax", lambda s, _: s.process.deaths()),
+    "ledger_rows_lost_total": (
+        "Rows of forecasts that could not be kept.", "sum", lambda s, _: s.keeper.lost,
+    ),
     "log_lines_lost_total": (
         "Lines that stderr did not take.", "sum", lambda _, __: LINES.lost,
     ),

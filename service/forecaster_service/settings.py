@@ -1,6 +1,7 @@
 """The settings of the service: environment variables FORECASTER_*, read once at start."""
 
 import os
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, field_validator
@@ -68,13 +69,23 @@ class Settings(BaseSettings):
     did."""
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 1
     """On SIGTERM, how long /readyz answers 503 before the service stops listening."""
+    ledger: Path | None = None
+    """A folder in which every forecast is kept, for `forecaster score`; none by default."""
+    ledger_days: Annotated[float, Field(gt=0)] = 400
+    """Days after which the files of the ledger are deleted."""
+    ledger_bytes: Annotated[int, Field(ge=1)] = 2**30
+    """The most bytes of the ledger; beyond it, the oldest files are deleted."""
+    actuals_keys: Annotated[tuple[str, ...], NoDecode] = ()
+    """Names of API keys, separated by commas, with which the histories of requests are kept as
+    actual values."""
     attentions: Annotated[tuple[str, ...], NoDecode] = ()
     """Names, separated by commas, of attentions that may be imported from other packages."""
     parts: Annotated[tuple[str, ...], NoDecode] = ()
     """Names, separated by commas, of kinds of parts that may be imported from other packages."""
 
     @field_validator(
-        "allowed_hosts", "trusted_proxies", "api_keys", "attentions", "parts", "digests",
+        "allowed_hosts", "trusted_proxies", "api_keys", "actuals_keys", "attentions", "parts",
+        "digests",
         mode="before",
     )  # fmt: skip
     @classmethod

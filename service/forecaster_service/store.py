@@ -21,6 +21,7 @@ from forecaster_service.batching import MARGIN, Batcher, Done
 from forecaster_service.body import Bodies
 from forecaster_service.forecasting import Forecast, Inputs, Job
 from forecaster_service.http_errors import HttpError, busy
+from forecaster_service.keeping import Keeper
 from forecaster_service.logs import logger
 from forecaster_service.metrics import Metrics, labels
 from forecaster_service.process import Process
@@ -72,7 +73,7 @@ class Store:
         self.slots = [Slot(source) for source in settings.models]
         cuda = settings.device != "cpu" and torch.cuda.is_available()
         batch = settings.max_batch or (64 if cuda else 16)  # small ones stay in a CPU's caches
-        self.bodies = Bodies(settings)
+        self.bodies, self.keeper = Bodies(settings), Keeper(settings)
         self.batcher: Batcher[Inputs, Forecast] = Batcher(
             batch, settings.max_queue, lambda: self.bodies.waiting
         )
@@ -82,12 +83,14 @@ class Store:
     def open(self) -> None:
         """Load in a daemon thread, so that a hanging registry cannot delay the exit."""
         Thread(target=self._watch, name="load", daemon=True).start()
+        self.keeper.open()
 
     def close(self) -> None:
         """Forecast everything that waits, and accept nothing more."""
         self._ending.set()
         self.registry.close()
         self.batcher.close()
+        self.keeper.close()
         gc.unfreeze()
 
     @property
@@ -215,7 +218,7 @@ class Store:
         """Queue a job for its model. Quantiles, if requested, are computed at the levels of the
         model, so that requests for different levels share a batch. Raises HttpError 503 if there is
         no room, or if the job would take longer than `within` seconds."""
-        levels = served.forecaster.levels if job.levels else ()
+        levels = served.forecaster.levels if job.levels or self.keeper.ledger else ()
         key, call = (served.identity.digest, levels), partial(self._run, served, levels)
         return self.batcher.submit(key, call, job.inputs, within)
 

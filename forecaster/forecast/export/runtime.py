@@ -27,6 +27,10 @@ class Exported(Predictor):
         self._learn(description)
 
     @property
+    def digest(self) -> str:
+        return self.description.bundle
+
+    @property
     def needs(self) -> int:
         return self.description.needs
 

@@ -1,0 +1,74 @@
+"""Score the forecasts of a ledger against the values that came."""
+
+from pathlib import Path
+from typing import Literal
+
+from forecaster.base.errors import UsageError
+from forecaster.cli.options import AsJson, Model, described
+from forecaster.cli.output import PICTURES, check_ending, draw, print_json, say
+
+
+@described(
+    ledger="The folder of `forecaster predict --ledger`, or of a service.",
+    actuals="File with the values that came, in the form of the training file; they are kept in "
+    "the ledger. By default those that the ledger has.",
+    by="Also by series, target or step ahead.",
+    picture="PNG or SVG file to draw error and coverage by day to.",
+)
+def score(
+    model: Model,
+    ledger: Path,
+    actuals: str | None = None,
+    by: Literal["series", "target", "step"] | None = None,
+    picture: Path | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score the forecasts of a model by the values that came.
+
+    Errors are in units and in standard deviations of a series, beside those of the test split, and
+    against the seasonal naive forecast from the same origins, over the last day, week and month.
+
+    Example: forecaster score --model forecaster-shops-S-y-14 --ledger ledger --actuals new.csv
+    """
+    from forecaster.datasets import reader
+    from forecaster.evaluate import live
+    from forecaster.forecast import kept
+    from forecaster.forecast.predictor import load_bundle
+    from forecaster.record.ledger import Ledger, read
+
+    check_ending("picture", picture, *PICTURES)
+    bundle = load_bundle(model)
+    forecasts = read(ledger, "forecasts", say)
+    if not forecasts.empty:
+        forecasts = forecasts[forecasts["digest"] == bundle.digest]
+    if forecasts.empty:
+        raise UsageError(f"{ledger} has no forecast of this model, {bundle.digest}")
+    if actuals is not None:
+        series = reader.read(actuals, bundle.schema.reading).series
+        writer = Ledger(ledger)
+        writer.add("actuals", kept.of_series(series, bundle.schema.targets))
+        writer.flush()
+        if writer.lost:
+            raise UsageError(f"{ledger} cannot be written: the values are not kept")
+    found = live.match(forecasts, read(ledger, "actuals", say))
+    if found.rows.empty:
+        raise UsageError(
+            f"no value came yet for the {found.waiting:,} steps that were forecast: give a file "
+            "with later rows as --actuals"
+        )
+    test = bundle.record.test
+    expected = None if test is None else test["mae"]
+    table = live.summary(found.rows, by)
+    if as_json:
+        print_json(
+            {"scored": len(found.rows), "waiting": found.waiting, "test_scaled": expected,
+             "periods": live.plain(table)}
+        )  # fmt: skip
+    else:
+        print(table.to_string(index=False, float_format="{:.4g}".format, na_rep="-"))
+        say(f"{len(found.rows):,} steps scored, {found.waiting:,} wait for their values")
+        if expected is not None:
+            say(f"on the test split the scaled error was {expected:.4g}")
+    if picture:
+        draw(live.figure(found.rows, expected), picture)
+        say(f"drew error and coverage by day to {picture}")

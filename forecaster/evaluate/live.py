@@ -1,0 +1,121 @@
+"""How good forecasts were once the actual values came: a ledger scored."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STEP = ["series", "target", "time"]
+FORECAST = ["digest", "series", "target", "origin", "step"]
+PERIODS = {"day": 1, "week": 7, "month": 30}
+"""Days before the newest step that was scored."""
+
+
+class Matched(NamedTuple):
+    """Each forecast step with its actual value, once, and how many steps still wait for theirs."""
+
+    rows: pd.DataFrame
+    waiting: int
+
+
+def match(forecasts: pd.DataFrame, actuals: pd.DataFrame, *, first: bool = False) -> Matched:
+    """Join forecasts and actual values of a ledger.
+
+    A forecast that was made again from the same origin counts once, as it was made first. Of
+    several values of a step, the latest seen counts, or with `first` the first. Rows gain `value`,
+    `error`, forecast minus value, and `naive_error`.
+    """
+    if forecasts.empty or actuals.empty:
+        return Matched(pd.DataFrame(), len(forecasts))
+    once = forecasts.sort_values("made", kind="stable").drop_duplicates(FORECAST)
+    known = actuals.sort_values("seen", kind="stable")
+    known = known.drop_duplicates(STEP, keep="first" if first else "last")
+    known = known[[*STEP, "value", "seen"]]
+    rows = once.merge(known, "inner", STEP)
+    rows["error"] = rows["forecast"] - rows["value"]
+    rows["naive_error"] = rows["naive"] - rows["value"]
+    return Matched(rows, len(once) - len(rows))
+
+
+def bands(rows: pd.DataFrame) -> dict[float, tuple[str, str]]:
+    """The share of each band that the quantiles of a ledger bound, and its two columns."""
+    names = map(str, rows.columns)
+    levels = sorted(float(name[1:]) for name in names if name[:1] == "q" and name[1:2].isdigit())
+    found = {}
+    for low in levels:
+        high = round(1 - low, 9)
+        if low < 0.5 and high in levels:
+            found[round(high - low, 9)] = (f"q{low:g}", f"q{high:g}")
+    return found
+
+
+def summary(rows: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
+    """What was found, a row for each period and, if given, each value of the column `by`.
+
+    `steps` were scored; `mae` and `bias` are in units, `scaled` is the mean absolute error over the
+    standard deviation of the series, `against_naive` the ratio of the sum of absolute errors to
+    that of the seasonal naive forecast from the same origin, and `80 %` the share of values in that
+    band. nan where nothing tells.
+    """
+    if rows.empty:
+        return pd.DataFrame()
+    newest, parts = rows["time"].max(), list[dict[Any, Any]]()
+    for period, days in {**PERIODS, "all": None}.items():
+        own = rows if days is None else rows[rows["time"] > newest - pd.Timedelta(days=days)]
+        if by is None:
+            parts.append({"period": period, **_figures(own)})
+            continue
+        for name, group in own.groupby(by, sort=True):
+            parts.append({"period": period, by: name, **_figures(group)})
+    return pd.DataFrame(parts)
+
+
+def _figures(rows: pd.DataFrame) -> dict[str, float]:
+    off, naive = rows["error"].abs(), rows["naive_error"].abs()
+    both = naive.notna()
+    apart = float(naive[both].sum())
+    found: dict[str, float] = {
+        "steps": len(rows),
+        "mae": float(off.mean()),
+        "scaled": float((off / rows["scale"]).mean()),
+        "against_naive": float(off[both].sum()) / apart if apart > 0 else float("nan"),
+        "bias": float(rows["error"].mean()),
+    }
+    for share, (low, high) in bands(rows).items():
+        known = rows[low].notna() & rows[high].notna()
+        inside = rows["value"].between(rows[low], rows[high])[known]
+        found[f"{100 * share:g} %"] = float(inside.mean()) if len(inside) else float("nan")
+    return found
+
+
+def figure(rows: pd.DataFrame, expected: float | None, share: float = 0.8) -> "Figure":
+    """A picture of the scaled error by day, beside that of the test split, and of the coverage of a
+    band beside its promise."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(8, 5), layout="constrained")
+    above, below = made.subplots(2, 1, sharex=True)
+    day = rows["time"].dt.floor("D")
+    scaled = (rows["error"].abs() / rows["scale"]).groupby(day).mean()
+    above.plot(scaled.index, scaled, marker=".", label="live")
+    if expected is not None:
+        above.axhline(expected, color="0.5", linestyle="--", label="test split")
+    above.set_ylabel("absolute error, in\nstandard deviations")
+    above.set_ylim(bottom=0)
+    above.legend()
+    if pair := bands(rows).get(share):
+        inside = rows["value"].between(rows[pair[0]], rows[pair[1]]).groupby(day).mean()
+        below.plot(inside.index, 100 * inside, marker=".", label="live")
+        below.axhline(100 * share, color="0.5", linestyle="--", label="promised")
+        below.legend()
+    below.set_ylim(0, 105)
+    below.set_ylabel(f"in the {100 * share:g} % band, %")
+    made.autofmt_xdate()
+    return made
+
+
+def plain(table: pd.DataFrame) -> list[dict[Any, Any]]:
+    """A table for JSON, nan as None."""
+    return table.astype(object).where(table.notna(), None).to_dict("records")

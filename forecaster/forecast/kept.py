@@ -1,0 +1,106 @@
+"""Questions and their answers as rows of a ledger (`forecaster.record.ledger`)."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from forecaster.datasets.calendar import normalise_freq
+from forecaster.datasets.series import Series
+from forecaster.forecast.questions import Question
+
+if TYPE_CHECKING:
+    from forecaster.forecast.predictor import Predictor
+
+
+def forecasts(
+    model: "Predictor",
+    question: Question,
+    values: np.ndarray,
+    quantiles: np.ndarray,
+    levels: Sequence[float],
+    made: datetime | None = None,
+) -> pd.DataFrame:
+    """The rows of forecasts (B, T, K) and their quantiles (B, T, K, levels), in units; `made` now
+    by default."""
+    count, steps, targets = values.shape
+    past, season = question.values.shape[1], model.schema.reading.seasons[0]
+    own = question.values[..., list(model.schema.target_positions)]
+    season = season if season <= past else 1
+    naive = own[:, past - season + np.arange(steps) % season]
+    std = np.broadcast_to(model.scales(question), (count, targets))
+    times = _times(model, question, past + steps)
+    shape = values.shape
+    table = {
+        "digest": model.digest,
+        "series": np.repeat(_names(question), steps * targets),
+        "target": np.tile(model.schema.targets, count * steps),
+        "made": _utc(made),
+        "origin": np.repeat(times[:, past - 1], steps * targets),
+        "step": np.tile(np.repeat(np.arange(1, steps + 1, dtype=np.int32), targets), count),
+        "time": np.repeat(times[:, past:], targets, axis=1).reshape(-1),
+        "forecast": values.reshape(-1),
+        "naive": naive.reshape(-1),
+        "scale": np.broadcast_to(std[:, None], shape).reshape(-1),
+    }
+    for place, level in enumerate(levels):
+        table[f"q{level:g}"] = quantiles[..., place].reshape(-1)
+    return pd.DataFrame(table)
+
+
+def actuals(model: "Predictor", question: Question, seen: datetime | None = None) -> pd.DataFrame:
+    """The rows of the newest values of each history, as many as a forecast has steps; `seen` now by
+    default."""
+    count, past, _ = question.values.shape
+    newest = slice(-min(past, model.form.horizon), None)
+    own = question.values[:, newest][..., list(model.schema.target_positions)]
+    times = _times(model, question, past)[:, newest]
+    steps, targets = own.shape[1:]
+    table = pd.DataFrame({
+        "series": np.repeat(_names(question), steps * targets),
+        "target": np.tile(model.schema.targets, count * steps),
+        "time": np.repeat(times, targets, axis=1).reshape(-1),
+        "value": own.reshape(-1),
+    })  # fmt: skip
+    return _seen(table, seen)
+
+
+def of_series(series: Series, targets: Sequence[str]) -> pd.DataFrame:
+    """The rows of all values of a file."""
+    items = series.items
+    lengths = [len(series.values)] if items is None else items.lengths
+    places = [0] if items is None else items.places
+    names = [""] if items is None else items.names
+    rows = np.concatenate([np.arange(n) + p for n, p in zip(lengths, places, strict=True)])
+    columns = [series.columns.index(target) for target in targets]
+    table = pd.DataFrame({
+        "series": np.repeat(np.repeat(np.array(names, dtype=object), lengths), len(targets)),
+        "target": np.tile(np.array(targets, dtype=object), len(rows)),
+        "time": np.repeat(series.times.to_numpy()[rows], len(targets)),
+        "value": series.values[:, columns].reshape(-1),
+    })  # fmt: skip
+    return _seen(table, None)
+
+
+def _seen(rows: pd.DataFrame, time: datetime | None) -> pd.DataFrame:
+    """The rows that have a value."""
+    return rows[rows["value"].notna()].assign(seen=_utc(time))
+
+
+def _utc(time: datetime | None) -> pd.Timestamp:
+    return pd.Timestamp(time or datetime.now(UTC)).tz_convert(None).as_unit("us")
+
+
+def _names(question: Question) -> np.ndarray:
+    names = question.items or [None] * len(question.values)
+    return np.array(["" if name is None else name for name in names], dtype=object)
+
+
+def _times(model: "Predictor", question: Question, steps: int) -> np.ndarray:
+    """The times (B, steps) from the first row of each history on."""
+    unique, inverse = np.unique(question.starts, return_inverse=True)
+    freq = normalise_freq(model.schema.freq)
+    ranges = [pd.date_range(start, periods=steps, freq=freq).to_numpy() for start in unique]
+    return np.stack(ranges)[inverse].astype("M8[us]")

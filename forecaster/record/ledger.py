@@ -1,0 +1,137 @@
+"""A ledger: what models forecast and what came, as Parquet files in a folder.
+
+`forecasts/` and `actuals/` hold files that one writer wrote whole at one time, so several processes
+and machines may write into one folder. pandas and DuckDB read them (`SELECT * FROM
+read_parquet('ledger/forecasts/*.parquet', union_by_name=true)`). A file states the VERSION of its
+columns; those of another version are named and left out.
+
+A forecast has a row for each step and target: `digest`, that of its model; `series`, "" for a
+single one; `target`; `made`, the time in UTC at which it was made; `origin`, the time of the last
+row of the history; `step` from 1 and its `time`; `forecast`, and its quantiles as `q0.1`; `naive`,
+the value a season before in the history; and `scale`, the standard deviation of the series. An
+actual value has `series`, `target`, `time`, `value`, and the time `seen` in UTC.
+"""
+
+import itertools
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from threading import Lock
+from typing import Literal
+
+import pandas as pd
+
+from forecaster.base import atomic
+from forecaster.base.errors import DataError, StorageError
+
+Kind = Literal["forecasts", "actuals"]
+VERSION = "1"
+MOST_WAITING = 1_000_000
+"""The most rows that wait to be written; further ones are lost."""
+
+
+class Ledger:
+    """Writes rows to a folder. `lost` counts those that could not be written.
+
+    Files older than `days`, and beyond `most_bytes` the oldest ones, are deleted. `add` costs no
+    input or output; `flush` writes what was added, from any thread.
+    """
+
+    def __init__(self, folder: Path, *, days: float = 400, most_bytes: int = 2**30) -> None:
+        self.folder, self.days, self.most_bytes = folder, days, most_bytes
+        self.lost = 0
+        self._waiting: dict[Kind, list[pd.DataFrame]] = {"forecasts": [], "actuals": []}
+        self._rows, self._lock = 0, Lock()
+        self._numbers = itertools.count()
+
+    def add(self, kind: Kind, rows: pd.DataFrame) -> None:
+        """Keep rows for the next `flush`."""
+        with self._lock:
+            if self._rows + len(rows) > MOST_WAITING:
+                self.lost += len(rows)
+                return
+            self._waiting[kind].append(rows)
+            self._rows += len(rows)
+
+    def flush(self) -> int:
+        """Write what was added, and delete what is old; return the rows that were written.
+
+        A full disk, or a folder that cannot be written, costs these rows and raises nothing.
+        """
+        with self._lock:
+            waiting, self._waiting = self._waiting, {"forecasts": [], "actuals": []}
+            self._rows = 0
+        written = 0
+        for kind, parts in waiting.items():
+            if not parts:
+                continue
+            rows = pd.concat(parts, ignore_index=True)
+            try:
+                self._write(kind, rows)
+                written += len(rows)
+            except (StorageError, OSError):
+                self.lost += len(rows)
+        if written:
+            self._forget()
+        return written
+
+    def _write(self, kind: Kind, rows: pd.DataFrame) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.Table.from_pandas(rows, preserve_index=False)
+        table = table.replace_schema_metadata({**table.schema.metadata, b"ledger": VERSION})
+        data = BytesIO()
+        pq.write_table(table, data)
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+        name = f"{stamp}-{socket.gethostname()}-{os.getpid()}-{next(self._numbers)}.parquet"
+        (self.folder / kind).mkdir(parents=True, exist_ok=True)
+        atomic.write(self.folder / kind / name, data.getvalue())
+
+    def _forget(self) -> None:
+        """Delete the oldest files; another process may be doing the same."""
+        files = []
+        for file in self.folder.glob("*/*.parquet"):
+            with suppress(OSError):
+                state = file.stat()
+                files.append((state.st_mtime, state.st_size, file))
+        oldest = datetime.now(UTC).timestamp() - self.days * 86_400
+        whole = sum(size for _, size, _ in files)
+        for time, size, file in sorted(files):
+            if time >= oldest and whole <= self.most_bytes:
+                return
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
+            whole -= size
+
+
+def read(folder: Path, kind: Kind, say: Callable[[str], None] = lambda _: None) -> pd.DataFrame:
+    """All rows of a kind, in the order in which they were written; none without files.
+
+    `say` gets a sentence about files of another version, which are left out. Raises DataError for a
+    folder that is not there, and for a file that is no Parquet file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not there: `forecaster predict --ledger {folder}` begins one")
+    parts, others = [], 0
+    for file in sorted((folder / kind).glob("*.parquet")):
+        try:
+            table = pq.read_table(file)
+        except FileNotFoundError:  # it was the oldest, and is deleted
+            continue
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"{file} cannot be read: {error}") from error
+        if (table.schema.metadata or {}).get(b"ledger", b"").decode() != VERSION:
+            others += 1
+            continue
+        parts.append(table.to_pandas())
+    if others:
+        say(f"{others} files of {folder / kind} are of another version and are left out")
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()

@@ -1,0 +1,94 @@
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Thread
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from forecaster.base.errors import DataError
+from forecaster.record import ledger as module
+from forecaster.record.ledger import Ledger, read
+
+
+def rows(*values: float) -> pd.DataFrame:
+    return pd.DataFrame({"series": "a", "value": values})
+
+
+def test_what_several_writers_added_is_read_in_the_order_of_writing(tmp_path: Path) -> None:
+    one, two = Ledger(tmp_path / "l"), Ledger(tmp_path / "l")
+    one.add("actuals", rows(1.0))
+    assert not (tmp_path / "l").exists(), "adding writes nothing"
+    one.add("actuals", rows(2.0, 3.0))
+    assert one.flush() == 3
+    assert one.flush() == 0
+    two.add("actuals", rows(4.0))
+    two.flush()
+    assert read(tmp_path / "l", "actuals")["value"].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert len(list((tmp_path / "l/actuals").iterdir())) == 2
+    assert read(tmp_path / "l", "forecasts").empty
+
+
+def test_threads_may_write_at_once(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+
+    def work() -> None:
+        for number in range(20):
+            ledger.add("actuals", rows(float(number)))
+            ledger.flush()
+
+    threads = [Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(read(tmp_path, "actuals")["value"]) == sorted([*map(float, range(20))] * 4)
+    assert ledger.lost == 0
+
+
+def test_what_cannot_be_written_is_counted_and_raises_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    ledger = Ledger(tmp_path / "file")
+    ledger.add("actuals", rows(1.0, 2.0))
+    assert ledger.flush() == 0
+    assert ledger.lost == 2
+    monkeypatch.setattr(module, "MOST_WAITING", 3)
+    ledger.add("actuals", rows(1.0, 2.0))
+    ledger.add("actuals", rows(1.0, 2.0))
+    assert ledger.lost == 4
+
+
+def test_old_files_and_the_oldest_beyond_the_size_are_deleted(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, days=10)
+    for number in range(4):
+        ledger.add("actuals", rows(float(number)))
+        ledger.flush()
+    files = sorted((tmp_path / "actuals").iterdir())
+    for days, file in zip((30, 3, 2, 1), files, strict=True):
+        then = (datetime.now(UTC) - timedelta(days=days)).timestamp()
+        os.utime(file, (then, then))
+    ledger.add("actuals", rows(4.0))
+    ledger.flush()
+    assert read(tmp_path, "actuals")["value"].tolist() == [1.0, 2.0, 3.0, 4.0]
+    small = Ledger(tmp_path, most_bytes=3 * files[1].stat().st_size)
+    small.add("actuals", rows(5.0))
+    small.flush()
+    assert read(tmp_path, "actuals")["value"].tolist() == [3.0, 4.0, 5.0]
+
+
+def test_files_of_another_version_are_named_and_damaged_ones_an_error(tmp_path: Path) -> None:
+    ledger, said = Ledger(tmp_path), list[str]()
+    ledger.add("actuals", rows(1.0))
+    ledger.flush()
+    pq.write_table(pa.Table.from_pandas(rows(9.0)), tmp_path / "actuals/0.parquet")
+    assert read(tmp_path, "actuals", said.append)["value"].tolist() == [1.0]
+    assert said == [f"1 files of {tmp_path / 'actuals'} are of another version and are left out"]
+    (tmp_path / "actuals/1.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(DataError, match=r"1\.parquet cannot be read"):
+        read(tmp_path, "actuals")
+    with pytest.raises(DataError, match=r"--ledger .*nowhere` begins one"):
+        read(tmp_path / "nowhere", "actuals")
