@@ -58,7 +58,7 @@ def results(tmp_path: Path, render: ModuleType, monkeypatch: pytest.MonkeyPatch)
 
 def test_documents_are_as_the_results_say(render: ModuleType) -> None:
     marked = []
-    for path in DOCS.glob("*.md"):
+    for path in [DOCS.parent / "README.md", *DOCS.glob("*.md")]:
         text = path.read_text()
         marked += re.findall(r"^<!-- begin (\w+) -->$", text, re.MULTILINE)
         assert render.render(text) == text, f"{path.name}: run python benchmarks/render.py"
