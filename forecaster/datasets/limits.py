@@ -25,25 +25,28 @@ def find_limits(
     *,
     counts: bool,
 ) -> tuple[Limit, ...]:
-    """The limits of each target by its values before step `last`; () without any.
+    """The limits of each target; () without any.
 
-    Where `counts` may be found, `low` is 0 by default for whole numbers of which none is negative.
-    Raises DataError for a value beyond a limit.
+    Where `counts` may be found, `low` is 0 by default for whole numbers of which none is negative
+    before step `last`. Raises DataError for any value beyond a limit that was given.
     """
     found: list[Limit] = []
     for name in targets:
-        least, most, whole = _seen(series, series.columns.index(name), last)
-        own = 0.0 if low is None and counts and whole and least >= 0 else low
+        column = series.columns.index(name)
+        least, most, _ = _seen(series, column, len(series.times))
         for value, limit, beyond, option in (
-            (least, own, "below", "min"),
+            (least, low, "below", "min"),
             (most, high, "above", "max"),
         ):
             if limit is not None and (value < limit if option == "min" else value > limit):
                 raise DataError(
                     f"{series.source}: expected no value of '{name}' {beyond} {limit:g}, got "
-                    f"{value:g} in the training rows; choose another {spelled(option)}, "
-                    "or correct the value"
+                    f"{value:g}; choose another {spelled(option)}, or correct the value"
                 )
+        own = low
+        if low is None and counts:
+            least, _, whole = _seen(series, column, last)
+            own = 0.0 if whole and least >= 0 else None
         found.append((own, high))
     return tuple(found) if any(each != (None, None) for each in found) else ()
 

@@ -134,6 +134,8 @@ class Schema:
         }
         lists = {key: tuple(value) for key, value in state.items() if isinstance(value, list)}
         limits = tuple((low, high) for low, high in state.get("limits", ()))
+        if not all(each is None or type(each) in (int, float) for pair in limits for each in pair):
+            raise ValueError(f"expected numbers as limits, got {limits}")
         schema = cls(**{**state, **lists, **made, "limits": limits})
         scaler, reading, count = schema.scaler, schema.reading, len(schema.columns)
         wanted = (len(schema.items), count) if schema.items else (count,)

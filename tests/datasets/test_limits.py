@@ -30,7 +30,10 @@ def test_limits_are_said_or_those_of_counts_before_the_last_step(last, low, high
 
 @pytest.mark.parametrize(
     ("low", "high", "match"),
-    [(0, None, "no value of 'b' below 0, got -1 .*--min"), (None, 3, "'a' above 3, got 4 .*--max")],
+    [
+        (0, None, "no value of 'b' below 0, got -1; .*--min"),
+        (None, 3, "'a' above 3, got 4; .*--max"),
+    ],
 )
 def test_a_value_beyond_what_is_said_is_an_error(low, high, match):
     with pytest.raises(DataError, match=match):

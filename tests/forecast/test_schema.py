@@ -1,6 +1,11 @@
+import json
 import subprocess
 import sys
+from dataclasses import replace
 
+import pytest
+
+from forecaster.forecast.schema import Schema
 from tests.bundles import unsaved
 
 
@@ -22,3 +27,12 @@ def test_what_reads_and_writes_forecasts_loads_no_torch():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert run.stdout == "False\n"
+
+
+@pytest.mark.parametrize("limits", [[["0", None]], [[0, None]] * 2, [[0]]])
+def test_limits_that_cannot_be_are_an_error(limits):
+    schema = unsaved(targets=("load",)).schema
+    state = json.loads(json.dumps(replace(schema, limits=((0.0, None),)).to_dict()))
+    assert Schema.from_dict(state).limits == ((0.0, None),)
+    with pytest.raises(ValueError, match=r"limits|unpack"):
+        Schema.from_dict({**state, "limits": limits})
