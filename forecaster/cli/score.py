@@ -26,12 +26,14 @@ def score(
     """Score the forecasts of a model by the values that came.
 
     Errors are in units and in standard deviations of a series, beside those of the test split, and
-    against the seasonal naive forecast from the same origins, over the last day, week and month.
+    against the seasonal naive forecast from the same origins, over the last day, week and month. An
+    alarm says that error or coverage got worse than on the test split; at most 5 % of models have a
+    false one within a year (docs/after.md).
 
     Example: forecaster score --model forecaster-shops-S-y-14 --ledger ledger --actuals new.csv
     """
     from forecaster.datasets import reader
-    from forecaster.evaluate import live
+    from forecaster.evaluate import alarms, live
     from forecaster.forecast import kept
     from forecaster.forecast.predictor import load_bundle
     from forecaster.record.ledger import Ledger, read
@@ -50,7 +52,8 @@ def score(
         writer.flush()
         if writer.lost:
             raise UsageError(f"{ledger} cannot be written: the values are not kept")
-    found = live.match(forecasts, read(ledger, "actuals", say))
+    came = read(ledger, "actuals", say)
+    found = live.match(forecasts, came)
     if found.rows.empty:
         raise UsageError(
             f"no value came yet for the {found.waiting:,} steps that were forecast: give a file "
@@ -59,16 +62,25 @@ def score(
     test = bundle.record.test
     expected = None if test is None else test["mae"]
     table = live.summary(found.rows, by)
+    first = live.match(forecasts, came, first=True).rows
+    seen, season = (
+        alarms.origins(first, int(forecasts["step"].max())),
+        bundle.schema.reading.seasons[0],
+    )
+    usual = None if test is None else alarms.usual_ratio(test.to_dict(), season)
+    told = alarms.alarms(seen, usual, alarms.in_a_year(first))
     if as_json:
         print_json(
             {"scored": len(found.rows), "waiting": found.waiting, "test_scaled": expected,
-             "periods": live.plain(table)}
+             "periods": live.plain(table), "alarms": [each.to_dict() for each in told]}
         )  # fmt: skip
     else:
         print(table.to_string(index=False, float_format="{:.4g}".format, na_rep="-"))
         say(f"{len(found.rows):,} steps scored, {found.waiting:,} wait for their values")
         if expected is not None:
             say(f"on the test split the scaled error was {expected:.4g}")
+        for each in told:
+            say(str(each))
     if picture:
         draw(live.figure(found.rows, expected), picture)
         say(f"drew error and coverage by day to {picture}")

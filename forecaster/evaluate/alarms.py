@@ -1,0 +1,127 @@
+"""Alarms on live forecasts: tests that may be looked at after every forecast, and stay valid.
+
+A number x in [0, 1] is observed at each of a year's N origins, which do not overlap. If its
+expectation given the past is at most m, every product of factors 1 + b (x - m), 0 <= b <= 1 / m,
+over the origins since some start is a bet whose expected gain is not positive (Waudby-Smith and
+Ramdas, Estimating means of bounded random variables by betting, JRSS B 2024, sec. 4). The evidence
+is the sum of such bets from every start, each with a stake of 1 / N (Shin, Ramdas and Rinaldo,
+E-detectors, 2024, sec. 2). With the stakes that are left it is a nonnegative supermartingale that
+begins at 1, so it reaches 1 / LEVEL within the year with probability LEVEL at most (Ville).
+
+Two numbers are watched. The *error* of an origin, over that of the seasonal naive forecast from the
+same origin, is compared with that ratio on the test split: hard weeks and seasons of the variance
+are hard for both. The *coverage* of the band of SHARE is compared with its promise.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from forecaster.evaluate.live import bands
+
+LEVEL = 0.025
+"""The share of models that each of the two may call wrongly within a year."""
+BETS = (0.3, 0.6, 0.9)
+"""The bets b, as shares of 1 / m; the evidence is their mean."""
+MOST = 4.0
+"""An origin's ratio counts as this many times the usual one at most."""
+LARGER, MISSED = 1.25, 0.1
+"""What is no alarm: a ratio larger by this factor, and coverage lower by this."""
+SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """What was watched at `origins` origins: `what`, "error" or "coverage", the `evidence` at the
+    newest, and the origin `since` which it is an alarm, None if it is not."""
+
+    what: str
+    evidence: float
+    since: pd.Timestamp | None
+    origins: int
+
+    def __str__(self) -> str:
+        told = f"evidence {self.evidence:.2g} of {1 / LEVEL:g} after {self.origins} origins"
+        if self.since is None:
+            return f"no alarm about the {self.what}: {told}"
+        return f"ALARM since {self.since}: the {self.what} is worse than on the test split; {told}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "since": None if self.since is None else self.since.isoformat()}
+
+
+def evidence(observed: Sequence[float], most: float, year: int) -> np.ndarray:
+    """The evidence after each observation in [0, 1] that their mean exceeds `most`.
+
+    `year` is the number N of origins that share the stakes.
+    """
+    bets = np.array(BETS) / most
+    sums, found = np.zeros(len(bets)), np.empty(len(observed))
+    for number, x in enumerate(observed):
+        stake = 1 / year if number < year else 0.0
+        sums = (sums + stake) * (1 + bets * (x - most))
+        found[number] = sums.mean()
+    return found
+
+
+def origins(rows: pd.DataFrame, horizon: int) -> pd.DataFrame:
+    """What was found at origins that do not overlap: the mean scaled `error`, that of the seasonal
+    naive forecast, `naive`, and `missed`, the share of values outside the band of SHARE.
+
+    `rows` are those of `live.match`; an origin counts once all `horizon` steps have their values.
+    """
+    outside = np.full(len(rows), np.nan)
+    if ends := bands(rows).get(SHARE):
+        outside = (~rows["value"].between(rows[ends[0]], rows[ends[1]])).to_numpy(float)
+    table = pd.DataFrame({
+        "origin": rows["origin"], "step": rows["step"], "end": rows["time"], "missed": outside,
+        "error": rows["error"].abs() / rows["scale"],
+        "naive": rows["naive_error"].abs() / rows["scale"],
+    })  # fmt: skip
+    by = table.groupby("origin")
+    whole = by[["error", "naive", "missed"]].mean()
+    ends_at = by["end"].max()[by["step"].nunique() == horizon]
+    kept: list[Any] = []
+    last = None
+    for origin, end in ends_at.items():
+        if last is None or origin >= last:
+            kept.append(origin)
+            last = end
+    return whole.loc[kept]
+
+
+def in_a_year(rows: pd.DataFrame) -> int:
+    """How many origins that do not overlap a year holds."""
+    span = (rows["time"] - rows["origin"]).max()
+    return max(1, int(pd.Timedelta(days=366) / span))
+
+
+def usual_ratio(test: Mapping[str, Any], season: int) -> float | None:
+    """The error of a model over that of the seasonal naive forecast, on its test split."""
+    name = "last value" if season == 1 else f"seasonal naive, {season}"
+    floor = test["floors"].get(name)
+    return float(test["mae"] / floor["mae"]) if floor and floor["mae"] else None
+
+
+def alarms(found: pd.DataFrame, usual: float | None, year: int) -> list[Alarm]:
+    """Both alarms on `origins`, where there is something to watch; `usual` is `usual_ratio`."""
+    watched: dict[str, tuple[pd.Series, float]] = {
+        "coverage": (found["missed"], 1 - SHARE + MISSED)
+    }
+    if usual:
+        ratio = found["error"] / found["naive"].where(found["naive"] > 0)
+        watched["error"] = (ratio / (MOST * LARGER * usual)).clip(upper=1.0), 1 / MOST
+    told = []
+    for what, (values, most) in watched.items():
+        known = values.dropna()
+        if known.empty:
+            continue
+        path = evidence(known.tolist(), most, year)
+        reached = np.flatnonzero(path >= 1 / LEVEL)
+        since = known.index[reached[0]] if len(reached) else None
+        told.append(Alarm(what, float(path[-1]), since, len(known)))
+    return told
