@@ -185,12 +185,11 @@ def _markets(rows: list[Result], of: Callable[[Result], Result]) -> list[object]
 
 def counts() -> str:
     """In how many cells a paired interval excludes zero, and on which side, for the first seed."""
-    served, best_part = _first_seeds("served"), _first_seeds("best-part")
+    served = _first_seeds("served")
     adds = {name: row["network"]["adds"] for name, row in served.items()}
     asked = {
         "served against the best closed form": {name: _best(row) for name, row in served.items()},
         "served against the same without its network": adds,
-        "on the calibrating half: served against its best part": best_part,
     }
     lines = []
     for words, paired in asked.items():

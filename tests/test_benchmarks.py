@@ -16,7 +16,6 @@ import pytest
 from forecaster.attention import ATTENTIONS
 from forecaster.base.installation import configs
 from forecaster.datasets.card import card_names
-from forecaster.evaluate.problem import Problem
 from forecaster.study import bench
 from tests import small
 from tests.study.compare.grids import finished
@@ -204,29 +203,40 @@ class TestIntervals:
         return of
 
 
-class TestBestPart:
-    """benchmarks/best_part.py, on the small data set."""
+class TestSuite:
+    """benchmarks/suite.py, without the packages that it compares with."""
 
-    def test_it_is_measured_on_the_calibrating_half_and_reads_no_test_rows(
+    def test_a_method_is_measured_once_over_the_change_of_each_series(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        module = script("best_part", monkeypatch)
-        monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
-        monkeypatch.setattr(Problem, "test", None)
-        cells = [module.Cell("small.yaml", "small", horizon) for horizon in (5, 80)]
-        monkeypatch.setattr(module, "shipped", lambda: cells)
-        monkeypatch.setattr(sys, "argv", ["best_part.py", "--data", "small"])
-        with (
-            small.at_home(tmp_path),
-            pytest.raises(SystemExit, match=r"1 cells failed:\n.* T = 80.* no calibrating half"),
-        ):
-            module.main()
-        (file,) = module.RESULTS.iterdir()
-        row = json.loads(file.read_text())
-        assert row["windows"] == (small.VALIDATION - small.TRAIN) // 2 - 5 + 1
-        errors = {name: part["mse"] for name, part in row["parts"].items()}
-        assert row["best"] == min(errors, key=lambda name: errors[name])
-        assert row["paired_low"] < row["mse"] - errors[row["best"]] < row["paired_high"]
+        module = script("suite", monkeypatch)
+        days = pd.date_range("2026-01-01", periods=12, freq="D")
+        parts = [
+            pd.DataFrame({"unique_id": name, "ds": days, "y": size * np.arange(12.0)})
+            for name, size in (("a", 1.0), ("b", 10.0))
+        ]
+        task = module.Task(pd.concat(parts, ignore_index=True), "D", (2,), 2, (2, 4))
+        assert task.before(4)["ds"].max() == days[7]
+        assert [*task.after(4)["ds"].unique()] == [*days[8:10]]
+
+        def early(asked: Any) -> pd.DataFrame:
+            """Each value a step too early, with a band that just holds it."""
+            ahead = pd.concat([asked.after(origin) for origin in asked.origins])
+            size = ahead["unique_id"].map({"a": 1.0, "b": 10.0})
+            ahead["forecast"] = ahead["y"] - size
+            for level in module.LEVELS:
+                ahead[level] = ahead["y"] if level == 0.9 else ahead["forecast"]
+            return ahead.drop(columns="y")
+
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+        monkeypatch.setattr(module, "TASKS", {"made up": lambda: task})
+        monkeypatch.setattr(module, "METHODS", {"early": early})
+        (said,) = module.measure(["made up"], ["early"])
+        assert said.startswith("made up: early: 0.500 in ")
+        assert [*module.measure(["made up"], ["early"])] == []
+        row = json.loads((tmp_path / "suite-made_up-early.json").read_text())
+        assert (row["mase"], row["coverage"], row["share"]) == (0.5, 1.0, 1.0)
+        assert row["series"] == 2
 
 
 class TestPictures:
