@@ -8,12 +8,11 @@ from numpy.typing import NDArray
 from forecaster.base.errors import DataError
 from forecaster.base.spelling import spelled
 from forecaster.datasets.items import End, Items
+from forecaster.datasets.scaling import ROWS
 from forecaster.datasets.series import Series
 
 Limit = tuple[float | None, float | None]
 """The least and the largest value of a target; None: any."""
-ROWS = 2**22
-"""The rows of a panel that are read together."""
 
 
 def find_limits(

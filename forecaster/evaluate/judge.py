@@ -184,17 +184,9 @@ class SharedForecasts:
         found = self.parts(*batch.inputs)
         return mixed([found[self.own[place]] for place in kept], shares)
 
-    def quantiles(
-        self,
-        past: Tensor,
-        past_known: Tensor,
-        future_known: Tensor,
-        observed: Tensor | None = None,
-        item: Tensor | None = None,
-    ) -> Tensor:
-        """As `Blend.quantiles`."""
-        path = self._mixed(past, past_known, future_known, observed, item)
-        return self.model.about(path, past, observed)
+    def quantiles(self, past: Tensor, *asked: Tensor | None) -> Tensor:
+        """As `Blend.quantiles`, for all that a batch asks."""
+        return self.model.about(self._mixed(past, *asked), past, asked[2])
 
     def _mixed(self, *asked: Tensor | None) -> Tensor:
         found = self.parts(*asked[:4])

@@ -45,14 +45,7 @@ class Quantiled(Protocol):
     @property
     def middle(self) -> int: ...
 
-    def quantiles(
-        self,
-        past: Tensor,
-        past_known: Tensor,
-        future_known: Tensor,
-        observed: Tensor | None = None,
-        item: Tensor | None = None,
-    ) -> Tensor: ...
+    def quantiles(self, past: Tensor, /, *asked: Any) -> Tensor: ...
 
 
 class ForecastModel(nn.Module, ABC):
