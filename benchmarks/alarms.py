@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from forecaster.evaluate.alarms import alarms, origins
+from forecaster.record.alarms import alarms, origins
 
 BEFORE, TEST, YEAR = 28, 60, 365
 SHIFTED = 180

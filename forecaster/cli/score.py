@@ -33,18 +33,14 @@ def score(
     Example: forecaster score --model forecaster-shops-S-y-14 --ledger ledger --actuals new.csv
     """
     from forecaster.datasets import reader
-    from forecaster.evaluate import alarms, live
     from forecaster.forecast import kept
     from forecaster.forecast.predictor import load_bundle
-    from forecaster.record.ledger import Ledger, read
+    from forecaster.record import live
+    from forecaster.record.ledger import Ledger
+    from forecaster.record.look import look
 
     check_ending("picture", picture, *PICTURES)
     bundle = load_bundle(model)
-    forecasts = read(ledger, "forecasts", say)
-    if not forecasts.empty:
-        forecasts = forecasts[forecasts["digest"] == bundle.digest]
-    if forecasts.empty:
-        raise UsageError(f"{ledger} has no forecast of this model, {bundle.digest}")
     if actuals is not None:
         series = reader.read(actuals, bundle.schema.reading).series
         writer = Ledger(ledger)
@@ -52,34 +48,24 @@ def score(
         writer.flush()
         if writer.lost:
             raise UsageError(f"{ledger} cannot be written: the values are not kept")
-    came = read(ledger, "actuals", say)
-    found = live.match(forecasts, came)
+    found = look(ledger, kept.promise(bundle), say)
+    if not (len(found.rows) or found.waiting):
+        raise UsageError(f"{ledger} has no forecast of this model, {bundle.digest}")
     if found.rows.empty:
         raise UsageError(
             f"no value came yet for the {found.waiting:,} steps that were forecast: give a file "
             "with later rows as --actuals"
         )
-    test = bundle.record.test
-    expected = None if test is None else test["mae"]
-    table = live.summary(found.rows, by)
-    first = live.match(forecasts, came, first=True).rows
-    seen, season = (
-        alarms.origins(first, int(forecasts["step"].max())),
-        bundle.schema.reading.seasons[0],
-    )
-    usual = None if test is None else alarms.usual_ratio(test.to_dict(), season)
-    told = alarms.alarms(seen, usual, alarms.in_a_year(first))
+    expected = found.promise.error
     if as_json:
-        print_json(
-            {"scored": len(found.rows), "waiting": found.waiting, "test_scaled": expected,
-             "periods": live.plain(table), "alarms": [each.to_dict() for each in told]}
-        )  # fmt: skip
+        print_json(found.to_dict(by))
     else:
+        table = live.summary(found.rows, by)
         print(table.to_string(index=False, float_format="{:.4g}".format, na_rep="-"))
         say(f"{len(found.rows):,} steps scored, {found.waiting:,} wait for their values")
         if expected is not None:
             say(f"on the test split the scaled error was {expected:.4g}")
-        for each in told:
+        for each in found.alarms:
             say(str(each))
     if picture:
         draw(live.figure(found.rows, expected), picture)

@@ -10,8 +10,10 @@ import pandas as pd
 from forecaster.datasets.calendar import normalise_freq
 from forecaster.datasets.series import Series
 from forecaster.forecast.questions import Question
+from forecaster.record.look import Promise
 
 if TYPE_CHECKING:
+    from forecaster.forecast.bundle import Bundle
     from forecaster.forecast.predictor import Predictor
 
 
@@ -34,6 +36,7 @@ def forecasts(
     times = _times(model, question, past + steps)
     shape = values.shape
     table = {
+        "model": trained(model.bundle),
         "digest": model.digest,
         "series": np.repeat(_names(question), steps * targets),
         "target": np.tile(model.schema.targets, count * steps),
@@ -53,18 +56,41 @@ def forecasts(
 def actuals(model: "Predictor", question: Question, seen: datetime | None = None) -> pd.DataFrame:
     """The rows of the newest values of each history, as many as a forecast has steps; `seen` now by
     default."""
-    count, past, _ = question.values.shape
+    past = question.values.shape[1]
     newest = slice(-min(past, model.form.horizon), None)
     own = question.values[:, newest][..., list(model.schema.target_positions)]
     times = _times(model, question, past)[:, newest]
-    steps, targets = own.shape[1:]
+    return came(_names(question), model.schema.targets, times, own, seen)
+
+
+def came(
+    names: Sequence[str] | np.ndarray,
+    targets: Sequence[str],
+    times: np.ndarray,
+    values: np.ndarray,
+    seen: datetime | None = None,
+) -> pd.DataFrame:
+    """The rows of the values (B, N, K) of series at `times` (B, N), but those that are missing."""
+    count, steps, width = values.shape
     table = pd.DataFrame({
-        "series": np.repeat(_names(question), steps * targets),
-        "target": np.tile(model.schema.targets, count * steps),
-        "time": np.repeat(times, targets, axis=1).reshape(-1),
-        "value": own.reshape(-1),
+        "series": np.repeat(np.array(names, dtype=object), steps * width),
+        "target": np.tile(np.array(targets, dtype=object), count * steps),
+        "time": np.repeat(times, width, axis=1).reshape(-1),
+        "value": values.reshape(-1),
     })  # fmt: skip
     return _seen(table, seen)
+
+
+def trained(bundle: "Bundle") -> str:
+    """The digest of a model as it was trained, before its intervals were calibrated anew."""
+    calibration = bundle.about.get("calibration")
+    return bundle.digest if calibration is None else str(calibration["model"])
+
+
+def promise(bundle: "Bundle") -> Promise:
+    """What the forecasts of a model are held to."""
+    season = bundle.schema.reading.seasons[0]
+    return Promise.of(bundle.record, trained(bundle), bundle.horizon, season)
 
 
 def of_series(series: Series, targets: Sequence[str]) -> pd.DataFrame:

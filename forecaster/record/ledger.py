@@ -5,8 +5,9 @@ and machines may write into one folder. pandas and DuckDB read them (`SELECT * F
 read_parquet('ledger/forecasts/*.parquet', union_by_name=true)`). A file states the VERSION of its
 columns; those of another version are named and left out.
 
-A forecast has a row for each step and target: `digest`, that of its model; `series`, "" for a
-single one; `target`; `made`, the time in UTC at which it was made; `origin`, the time of the last
+A forecast has a row for each step and target: `model`, the digest of its model as it was trained,
+and `digest`, as it answered, which differs once its intervals are calibrated anew; `series`, "" for
+a single one; `target`; `made`, the time in UTC at which it was made; `origin`, the time of the last
 row of the history; `step` from 1 and its `time`; `forecast`, and its quantiles as `q0.1`; `naive`,
 the value a season before in the history; and `scale`, the standard deviation of the series. An
 actual value has `series`, `target`, `time`, `value`, and the time `seen` in UTC.
@@ -79,6 +80,15 @@ class Ledger:
             self._forget()
         return written
 
+    @property
+    def changed(self) -> float:
+        """When a file was last written by anyone, as by time(); 0 if there is none."""
+        times = [0.0]
+        for kind in ("forecasts", "actuals"):
+            with suppress(OSError):  # a folder changes with each file that is moved into it
+                times.append((self.folder / kind).stat().st_mtime)
+        return max(times)
+
     def _write(self, kind: Kind, rows: pd.DataFrame) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -109,9 +119,17 @@ class Ledger:
             whole -= size
 
 
-def read(folder: Path, kind: Kind, say: Callable[[str], None] = lambda _: None) -> pd.DataFrame:
+def read(
+    folder: Path,
+    kind: Kind,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    model: str | None = None,
+    most: int | None = None,
+) -> pd.DataFrame:
     """All rows of a kind, in the order in which they were written; none without files.
 
+    Those of one `model`, and of files with `most` rows or a little more, the newest ones, if given.
     `say` gets a sentence about files of another version, which are left out. Raises DataError for a
     folder that is not there, and for a file that is no Parquet file.
     """
@@ -120,10 +138,12 @@ def read(folder: Path, kind: Kind, say: Callable[[str], None] = lambda _: None) 
 
     if not folder.is_dir():
         raise DataError(f"{folder} is not there: `forecaster predict --ledger {folder}` begins one")
-    parts, others = [], 0
-    for file in sorted((folder / kind).glob("*.parquet")):
+    parts, others, wanted = list[pd.DataFrame](), 0, [("model", "=", model)] if model else None
+    for file in sorted((folder / kind).glob("*.parquet"), reverse=True):
+        if most is not None and sum(map(len, parts)) >= most:
+            break
         try:
-            table = pq.read_table(file)
+            table = pq.read_table(file, filters=wanted)
         except FileNotFoundError:  # it was the oldest, and is deleted
             continue
         except (pa.ArrowInvalid, OSError) as error:
@@ -134,4 +154,5 @@ def read(folder: Path, kind: Kind, say: Callable[[str], None] = lambda _: None) 
         parts.append(table.to_pandas())
     if others:
         say(f"{others} files of {folder / kind} are of another version and are left out")
+    parts = [part for part in parts[::-1] if len(part)]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()

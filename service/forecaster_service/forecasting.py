@@ -98,7 +98,7 @@ class Job:
 
 
 @dataclass(eq=False)
-class _RefusedError(Exception):
+class RefusedError(Exception):
     """One thing that is wrong: its path in the request, what to do, a word for programs."""
 
     loc: Location
@@ -124,7 +124,7 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Predictor) -> Job:
         place = number if full else None
         try:
             found, surprises = _series(series, forecaster, parameters, place)
-        except _RefusedError as refused:
+        except RefusedError as refused:
             flaws.append(refused.flaw(("inputs", number) if full else ()))
             continue
         inputs.append(found)
@@ -205,23 +205,23 @@ def example(forecaster: Predictor) -> dict[str, Any]:
     return {"inputs": [series], "parameters": parameters}
 
 
-def _refusals(parameters: Parameters, forecaster: Predictor) -> Iterator[_RefusedError]:
+def _refusals(parameters: Parameters, forecaster: Predictor) -> Iterator[RefusedError]:
     """What is wrong with the parameters."""
     horizon, freq = forecaster.bundle.horizon, forecaster.schema.freq
     if (parameters.prediction_length or 1) > horizon:
         message = f"this model forecasts at most {horizon} steps"
-        yield _RefusedError(("prediction_length",), message, "beyond_horizon")
+        yield RefusedError(("prediction_length",), message, "beyond_horizon")
     try:
         same = normalise_freq(parameters.freq or freq) == normalise_freq(freq)
     except DataError:
         same = False
     if not same:
         message = f"this model forecasts in steps of {freq}"
-        yield _RefusedError(("freq",), message, "other_freq")
+        yield RefusedError(("freq",), message, "other_freq")
     try:
         forecaster.check_levels(parameters.quantile_levels)
     except UsageError as error:
-        yield _RefusedError(("quantile_levels",), str(error), "no_quantiles")
+        yield RefusedError(("quantile_levels",), str(error), "no_quantiles")
 
 
 def check_quantiles(count: int) -> None:
@@ -244,7 +244,7 @@ def _series(
             "expected at most 128 letters, digits, spaces and _ . : @ -, beginning with a letter "
             "or a digit"
         )
-        raise _RefusedError(("item_id",), message, "item_id")
+        raise RefusedError(("item_id",), message, "item_id")
     before = _covariates(series, "past_covariates", rows, "row of target", forecaster)
     history = _history(series, before, forecaster)
     wanted = forecaster.least if parameters.short_history == "drop" else forecaster.needs
@@ -252,9 +252,9 @@ def _series(
         message = f"expected at least {wanted} rows, got {rows}"
         if rows >= forecaster.least:
             message += "; short_history=drop forecasts from them with fewer parts of the model"
-        raise _RefusedError(("target",), message, "too_short")
+        raise RefusedError(("target",), message, "too_short")
     known, static = _known(series, before, forecaster), _static(series, schema)
-    start, first = _times(series.start, rows, forecaster)
+    start, first = times(series.start, rows, forecaster)
     past, count = len(history), min(rows, len(history))
     missing = np.isnan(history[past - count :])
     empty = missing.all(axis=0)
@@ -264,7 +264,7 @@ def _series(
             (column,) = schema.reading.read_from([column])
         message = f"column '{column}' has no value at all in the newest {count} rows"
         where = ("past_covariates", column) if column in series.past_covariates else ("target",)
-        raise _RefusedError(where, message, "no_value")
+        raise RefusedError(where, message, "no_value")
     surprises = []
     if rows > past:
         text = f"the newest {past} of {rows} rows were used"
@@ -298,23 +298,23 @@ def _covariates(
 
     ahead = names(schema.known.columns)
     optional = names(schema.past_only) if role == "past_covariates" else []
-    _check_names(role, list(given), ahead, optional)
+    check_names(role, list(given), ahead, optional)
     first = max(length - forecaster.bundle.past, 0) if role == "past_covariates" else 0
     complete = set(ahead)
     columns: dict[str, np.ndarray] = {}
     for name, values in given.items():
         if len(values) != length:
             message = f"expected {length} values, one per {step}, got {len(values)}"
-            raise _RefusedError((role, name), message, "length")
+            raise RefusedError((role, name), message, "length")
         words = reading.categories.get(name)
         for row, value in enumerate(values):
             if value is not None and (value not in words if words else type(value) is str):
                 message = f"value {row + 1}: expected {_wanted(words)}"
-                raise _RefusedError((role, name, row), message, "category")
+                raise RefusedError((role, name, row), message, "category")
         if name in complete and None in values[first:]:
             row = values.index(None, first)
             message = f"value {row + 1}: null is not allowed: future covariates must be complete"
-            raise _RefusedError((role, name, row), message, "incomplete")
+            raise RefusedError((role, name, row), message, "incomplete")
         if words:
             values = [[None if each is None else each == word for word in words] for each in values]
         parts = reading.read_as([name])
@@ -331,7 +331,7 @@ def _history(
     target: Any = series.target  # an array, or lists
     names = [name for name in schema.columns if name not in before]
     given = names if series.columns is None else series.columns
-    _check_names("columns", given, names)
+    check_names("columns", given, names)
     widths: Sequence[int] = [1]
     if in_rows(target):
         widths = target.shape[1:] if isinstance(target, np.ndarray) else list(map(len, target))
@@ -339,7 +339,7 @@ def _history(
         if width != len(names):
             message = f"expected {len(names)} columns in every row ({_listed(names)}), got {width} "
             message += f"in row {row + 1}. {EXAMPLE}"
-            raise _RefusedError(("target", row), message, "column_count")
+            raise RefusedError(("target", row), message, "column_count")
     values = np.asarray(target[-past:], dtype=np.float64).reshape(-1, len(names))
     places = {name: place for place, name in enumerate(schema.columns)}
     history = np.full((past, len(places)), np.nan)
@@ -369,12 +369,12 @@ def _known(
 def _static(series: SeriesInput, schema: Schema) -> dict[str, float | str]:
     """The static attributes, by name."""
     given, attributes = series.static_covariates, schema.known.attributes
-    _check_names("static_covariates", list(given), [each.name for each in attributes])
+    check_names("static_covariates", list(given), [each.name for each in attributes])
     for each in attributes:
         value = given[each.name]
         if value not in each.words if each.words else isinstance(value, str):
             message = f"expected {_wanted(each.words)}"
-            raise _RefusedError(("static_covariates", each.name), message, "attribute")
+            raise RefusedError(("static_covariates", each.name), message, "attribute")
     return given
 
 
@@ -382,10 +382,10 @@ def _wanted(words: Sequence[str] | None) -> str:
     return f"one of {_listed(words)}" if words else "a number"
 
 
-def _check_names(
+def check_names(
     where: str, given: Sequence[str], needed: Sequence[str], optional: Sequence[str] = ()
 ) -> None:
-    """Raise _RefusedError unless each needed name is given once, and nothing unknown."""
+    """Raise RefusedError unless each needed name is given once, and nothing unknown."""
     if len(given) == len(needed) and set(given) == set(needed):
         return
     counts, problems = Counter(given), []
@@ -402,7 +402,7 @@ def _check_names(
         expected = [_listed(needed)] if needed else []
         expected += [f"{_listed(optional)} unless target has them"] if optional else []
         message = f"expected {' and '.join(expected) or 'none'}; {' '.join(problems)} {EXAMPLE}"
-        raise _RefusedError((where,), message, "names")
+        raise RefusedError((where,), message, "names")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -412,7 +412,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + more
 
 
-def _times(text: str | None, rows: int, forecaster: Predictor) -> tuple[pd.Timestamp, str]:
+def times(text: str | None, rows: int, forecaster: Predictor) -> tuple[pd.Timestamp, str]:
     """The times of the first row of the look-back and, in ISO 8601, of the first forecast step."""
     schema, past, horizon = forecaster.schema, forecaster.bundle.past, forecaster.bundle.horizon
     utc, offset = schema.timezone == "UTC", _offset(schema.freq)
@@ -431,4 +431,4 @@ def _times(text: str | None, rows: int, forecaster: Predictor) -> tuple[pd.Times
         f"expected the time of the first row in ISO 8601, such as 2018-06-26T00:00:00, {zone}, on "
         f"the grid of steps of {schema.freq}, and no forecast beyond the year 9999"
     )
-    raise _RefusedError(("start",), message, "start")
+    raise RefusedError(("start",), message, "start")

@@ -1,21 +1,37 @@
-"""The ledger of a service: what it forecasts, and the values that come with later requests."""
+"""The ledger of a service: what it forecasts, the values that came, and how good it was."""
 
+import json
+import subprocess
+import sys
 from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Event, Thread
-from typing import NamedTuple
+from time import time
+from typing import Any, NamedTuple
 
+import pandas as pd
+
+from forecaster.base.atomic import write
+from forecaster.base.errors import StorageError
 from forecaster.forecast import kept
 from forecaster.forecast.predictor import Predictor
 from forecaster.record.ledger import Ledger
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Inputs, Job, results, together
+from forecaster_service.logs import logger
 from forecaster_service.settings import Settings
 
 SECONDS = 10.0
 """Between two writes."""
 MOST = 1_000
 """The most answers that wait to be kept; further ones are lost."""
+ROWS = 300_000
+"""The most rows of forecasts that are looked at, the newest ones."""
+LONGEST = 300.0
+"""The most seconds for a look."""
 
 
 class _Answered(NamedTuple):
@@ -29,14 +45,19 @@ class _Answered(NamedTuple):
 
 class Keeper:
     """Keeps forecasts in the ledger of the settings, if there is one, in a thread of its own: an
-    answer waits for nothing and never fails. `lost` counts what could not be kept."""
+    answer waits for nothing and never fails. `lost` counts what could not be kept.
 
-    def __init__(self, settings: Settings) -> None:
-        self.ledger = None
+    Every few minutes another process looks at what came of the forecasts of the `models`; `found`
+    has that by their digests. Services that share a ledger share these looks, in `live/` there.
+    """
+
+    def __init__(self, settings: Settings, models: Callable[[], Sequence[Predictor]]) -> None:
+        self.ledger, self.models = None, models
         if settings.ledger is not None:
             days, most = settings.ledger_days, settings.ledger_bytes
             self.ledger = Ledger(settings.ledger, days=days, most_bytes=most)
-        self.believed = frozenset(settings.actuals_keys)
+        self.found: dict[str, dict[str, Any]] = {}
+        self._believed, self._every = frozenset(settings.actuals_keys), settings.ledger_seconds
         self._waiting: deque[_Answered] = deque()
         self._dropped = 0
         self._ending = Event()
@@ -46,6 +67,10 @@ class Keeper:
     def lost(self) -> int:
         """The rows, and series of too many at once, that could not be kept."""
         return self._dropped + (self.ledger.lost if self.ledger else 0)
+
+    def believes(self, key: str | None) -> bool:
+        """Whether an API key may say which values came."""
+        return key in self._believed
 
     def open(self) -> None:
         if self.ledger is not None:
@@ -65,8 +90,13 @@ class Keeper:
             self._dropped += len(job.inputs)
             return
         forecasts = list(done.results)
-        believed, now = key in self.believed, datetime.now(UTC)
+        believed, now = self.believes(key), datetime.now(UTC)
         self._waiting.append(_Answered(model, job.inputs, forecasts, job.steps, believed, now))
+
+    def came(self, rows: pd.DataFrame) -> None:
+        """Keep actual values."""
+        assert self.ledger is not None
+        self.ledger.add("actuals", rows)
 
     def write(self) -> None:
         """Keep what waits now. Never raises."""
@@ -86,7 +116,38 @@ class Keeper:
                 self._dropped += len(told.inputs)
         self.ledger.flush()
 
+    def look(self) -> None:
+        """Find out how good the forecasts of each model were, where that may have changed."""
+        assert self.ledger is not None
+        for model in self.models():
+            place = self.ledger.folder / "live" / f"{model.digest.removeprefix('sha256:')}.json"
+            try:
+                if not place.exists() or (
+                    time() - place.stat().st_mtime >= self._every
+                    and self.ledger.changed > place.stat().st_mtime
+                ):
+                    write(place, _ask(self.ledger.folder, model))
+                self.found[model.digest] = json.loads(place.read_bytes())
+            except Exception as error:  # there is nothing to look at, or no room for it
+                logger().warning("the ledger was not looked at", reason=str(error))
+
     def _watch(self) -> None:
         while not self._ending.wait(SECONDS):
             self.write()
+            self.look()
         self.write()
+
+
+def _ask(folder: Path, model: Predictor) -> bytes:
+    """What another process finds in the ledger of a model, as JSON."""
+    promise = json.dumps(asdict(kept.promise(model.bundle))).encode()
+    command = [sys.executable, "-m", "forecaster.record", str(folder), str(ROWS)]
+    (folder / "live").mkdir(exist_ok=True)
+    done = subprocess.run(
+        command, input=promise, capture_output=True, timeout=LONGEST, check=False,
+        start_new_session=True,
+    )  # fmt: skip
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [b"no word"])[-1]
+        raise StorageError(f"{' '.join(command)}: {last.decode(errors='replace')}")
+    return done.stdout

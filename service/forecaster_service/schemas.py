@@ -137,6 +137,20 @@ Levels: TypeAlias = Annotated[
 ]
 
 
+class SeriesValues(Strict):
+    """Values of one series."""
+
+    item_id: Name | None = None
+    """Its name, as in the requests that forecast it."""
+    start: Annotated[str, Field(max_length=40)] | None = None
+    """The time of the first row, ISO 8601; required."""
+    target: Target
+    """The values in their units, oldest first: one list of columns per time step, or one number
+    per time step for a single column. null where one is missing."""
+    columns: Annotated[list[Name], Field(fail_fast=True, max_length=MOST_COLUMNS)] | None = None
+    """The names of the columns of `target`; by default the targets of the model."""
+
+
 class SeriesInput(Strict):
     """One series up to now."""
 

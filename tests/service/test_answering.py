@@ -29,7 +29,9 @@ PATHS = ("/predict", "/v1/predict", "/invocations", "/v1/timeseries/forecast")
 """All paths that forecast."""
 
 
-def test_every_path_that_takes_json_is_one_that_forecasts(client: TestClient) -> None:
+def test_every_path_that_takes_json_is_one_that_forecasts_or_takes_what_came(
+    client: TestClient,
+) -> None:
     paths = client.get("/openapi.json").json()["paths"]
     bodies = {
         path: [*item["post"]["requestBody"]["content"]]
@@ -37,7 +39,7 @@ def test_every_path_that_takes_json_is_one_that_forecasts(client: TestClient) ->
         if "post" in item
     }
     texts = {path: ["text/csv"] for path in ("/read", "/read/future", "/future")}
-    assert bodies == {**{path: ["application/json"] for path in PATHS}, **texts}
+    assert bodies == {**{path: ["application/json"] for path in (*PATHS, "/actuals")}, **texts}
 
 
 @contextmanager

@@ -1,4 +1,5 @@
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.record.ledger import read
 from forecaster_service import keeping
 from tests.service.test_access import KEY, KEYS, OTHER, bearer
-from tests.service.toy import start
+from tests.service.toy import COLUMNS, NAME, start
 
 
 def ask(folder: Path, ledger: Path, **settings: Any) -> list[dict[str, Any]]:
@@ -45,6 +46,76 @@ def test_forecasts_are_kept_and_the_histories_of_those_who_may(
 def test_without_such_a_key_nobody_says_what_came(folder: Path, tmp_path: Path) -> None:
     ask(folder, tmp_path / "l")
     assert read(tmp_path / "l", "actuals").empty
+    with start(model=str(folder), ledger=tmp_path / "l", api_keys=KEYS) as client:
+        refused = client.post("/actuals", json={"inputs": []}, headers=bearer(KEY))
+        assert refused.status_code == 403
+        assert "FORECASTER_ACTUALS_KEYS" in refused.json()["detail"]
+    assert read(tmp_path / "l", "actuals").empty
+
+
+def test_without_a_ledger_there_is_nothing_to_look_at(folder: Path) -> None:
+    with start(model=str(folder)) as client:
+        for answer in (client.get(f"/models/{NAME}/live"), client.post("/actuals", json={})):
+            assert answer.status_code == 404
+            assert "FORECASTER_LEDGER" in answer.json()["detail"]
+        assert "forecaster_live" not in client.get("/metrics").text
+
+
+def test_what_came_is_scored_and_shown(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "SECONDS", 0.1)
+    settings: Any = {"api_keys": KEYS, "actuals_keys": ("anna",), "ledger_seconds": 0.1}
+    with start(model=str(folder), ledger=tmp_path / "l", **settings) as client:
+        client.headers = bearer(KEY)
+        assert client.get(f"/models/{NAME}/live").json()["looked"] is None
+        example = client.get(f"/models/{NAME}/example").json()
+        told = client.post("/predict", json=example).json()["predictions"][0]
+        values = [[None if step == 5 else each + 2 for each in row]
+                  for step, row in enumerate(told["mean"])]  # fmt: skip
+        came = {
+            "item_id": told["item_id"],
+            "start": told["start"],
+            "columns": [*COLUMNS],
+            "target": values,
+        }
+        said = client.post("/actuals", json={"inputs": [came], "model": NAME})
+        assert (said.status_code, said.json()) == (202, {"values": 15})
+        found: dict[str, Any] = {"scored": 0}
+        for _ in range(200):
+            found = client.get(f"/models/{NAME}/live").json()
+            if found["scored"] == 15:
+                break
+            sleep(0.1)
+        assert (found["scored"], found["waiting"], found["test_scaled"]) == (15, 3, 0.4)
+        assert found["periods"][-1]["mae"] == pytest.approx(2)
+        assert found["periods"][-1]["bias"] == pytest.approx(-2)
+        assert [each["target"] for each in found["by"]["target"]][-3:] == sorted(COLUMNS)
+        assert len(list((tmp_path / "l/live").iterdir())) == 1
+        lines = client.get("/metrics").text.splitlines()
+        (line,) = (e for e in lines if e.startswith("forecaster_live_mae{") and '"all"' in e)
+        assert float(line.split()[-1]) == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("series", "where"),
+    [
+        ({"start": "2026-01-01T00:00Z", "target": [[1, 2, 3]]}, ["inputs", 0, "start"]),
+        ({"start": "2026-01-01", "target": [[1, 2]]}, ["inputs", 0, "target"]),
+        ({"start": "2026-01-01", "target": [[1, 2, 3], [1, 2]]}, ["inputs", 0, "target"]),
+        ({"start": "2026-01-01", "target": [1], "columns": ["wnd"]}, ["inputs", 0, "columns"]),
+        ({"start": "2026-01-01", "target": [1], "future": 2}, ["inputs", 0, "future"]),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(
+    folder: Path, tmp_path: Path, series: dict[str, Any], where: list[Any]
+) -> None:
+    with start(model=str(folder), ledger=tmp_path / "l", api_keys=KEYS,
+               actuals_keys=("anna",)) as client:  # fmt: skip
+        said = client.post("/actuals", json={"inputs": [series]}, headers=bearer(KEY))
+    assert said.status_code == 422
+    assert said.json()["errors"][0]["loc"] == where
+    assert not (tmp_path / "l/actuals").exists()
 
 
 def test_no_request_fails_where_nothing_can_be_kept(

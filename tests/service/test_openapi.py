@@ -24,6 +24,8 @@ OPERATIONS = {
     "POST /read": 50,
     "POST /read/future": 20,
     "POST /future": 20,
+    "POST /actuals": 50,
+    "GET /models/{name}/live": 20,
     "GET /readyz": 100,
     "GET /models/{name}": 100,
     "GET /models/{name}/example": 100,

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forecaster.evaluate.live import bands
+from forecaster.record.live import bands
 
 LEVEL = 0.025
 """The share of models that each of the two may call wrongly within a year."""

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.evaluate import live
+from forecaster.record import live
 
 DAYS = pd.date_range("2026-03-01", periods=40, freq="D")
 
@@ -10,7 +10,7 @@ DAYS = pd.date_range("2026-03-01", periods=40, freq="D")
 def forecasts(**changes) -> pd.DataFrame:
     """A forecast of each of 40 days, made at the day before, one too high."""
     return pd.DataFrame({
-        "digest": "sha256:a", "series": "s", "target": "y", "made": DAYS, "origin": DAYS[0],
+        "model": "sha256:a", "series": "s", "target": "y", "made": DAYS, "origin": DAYS[0],
         "step": np.arange(1, 41), "time": DAYS, "forecast": 11.0, "naive": 14.0, "scale": 2.0,
         "q0.1": 9.5, "q0.9": 12.5,
     } | changes)  # fmt: skip
@@ -56,7 +56,7 @@ def test_a_clock_that_jumps_back_counts_nothing_twice():
 
 
 def test_other_models_and_origins_are_other_forecasts():
-    several = [forecasts(), forecasts(digest="sha256:b"), forecasts(origin=DAYS[3])]
+    several = [forecasts(), forecasts(model="sha256:b"), forecasts(origin=DAYS[3])]
     assert len(live.match(pd.concat(several), actuals()).rows) == 120
 
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEP = ["series", "target", "time"]
-FORECAST = ["digest", "series", "target", "origin", "step"]
+FORECAST = ["model", "series", "target", "origin", "step"]
 PERIODS = {"day": 1, "week": 7, "month": 30}
 """Days before the newest step that was scored."""
 

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.evaluate import alarms
+from forecaster.record import alarms
 
 START = pd.Timestamp("2026-01-01")
 

@@ -1,0 +1,77 @@
+"""What a ledger says of one model: its errors by period, beside what its test split promised."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+from forecaster.base.progress import Say
+from forecaster.record import Record, alarms, ledger, live
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a model is held to: the scaled mean absolute `error` of its test split, and its `ratio`
+    to that of the seasonal naive forecast, where they are known. `model` is its digest as it was
+    trained."""
+
+    model: str
+    horizon: int
+    error: float | None = None
+    ratio: float | None = None
+
+    @classmethod
+    def of(cls, record: Record, model: str, horizon: int, season: int) -> Self:
+        if record.test is None:
+            return cls(model, horizon)
+        ratio = alarms.usual_ratio(record.test.to_dict(), season)
+        return cls(model, horizon, record.test["mae"], ratio)
+
+
+@dataclass(frozen=True)
+class Look:
+    """The steps that are scored, how many wait for their values, and the alarms."""
+
+    promise: Promise
+    rows: pd.DataFrame
+    waiting: int
+    alarms: list[alarms.Alarm]
+
+    @property
+    def alarmed(self) -> bool:
+        return any(each.since is not None for each in self.alarms)
+
+    def to_dict(self, by: str | None = None) -> dict[str, Any]:
+        """For JSON: errors by period and, if given, by the values of the column `by`."""
+        return {
+            "scored": len(self.rows),
+            "waiting": self.waiting,
+            "test_scaled": self.promise.error,
+            "periods": live.plain(live.summary(self.rows, by)),
+            "alarms": [each.to_dict() for each in self.alarms],
+        }
+
+
+def look(
+    folder: Path, promise: Promise, say: Say = lambda _: None, most: int | None = None
+) -> Look:
+    """Score the forecasts of a model in a ledger, the newest `most` rows if given. Raises DataError
+    as `ledger.read` does."""
+    forecasts = ledger.read(folder, "forecasts", say, model=promise.model, most=most)
+    actuals = ledger.read(folder, "actuals", say, most=most)
+    found = live.match(forecasts, actuals)
+    first = live.match(forecasts, actuals, first=True).rows
+    told: list[alarms.Alarm] = []
+    if len(first):
+        origins = alarms.origins(first, promise.horizon)
+        told = alarms.alarms(origins, promise.ratio, alarms.in_a_year(first))
+    return Look(promise, found.rows, found.waiting, told)
+
+
+def whole(folder: Path, promise: dict[str, Any], most: int) -> dict[str, Any]:
+    """What GET /models/NAME/live answers: all of `look`, by series, target and step, too."""
+    found = look(folder, Promise(**promise), most=most)
+    by = {name: live.plain(live.summary(found.rows, name)) for name in ("series", "target", "step")}
+    return {"looked": datetime.now(UTC).isoformat(), **found.to_dict(), "by": by}

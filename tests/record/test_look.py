@@ -1,0 +1,66 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from forecaster.base.errors import DataError
+from forecaster.record import Record
+from forecaster.record.ledger import Ledger
+from forecaster.record.look import Promise, look, whole
+from tests.bundles import judged
+from tests.record.test_live import actuals, forecasts
+
+PROMISE = Promise("sha256:a", 40, 0.4, 0.5)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A forecast of 40 days, made twice and by two models, with the values of 37 days."""
+    ledger = Ledger(tmp_path / "l")
+    for rows in (forecasts(), forecasts(), forecasts(model="sha256:b", forecast=99.0)):
+        ledger.add("forecasts", rows)
+        ledger.flush()
+    ledger.add("actuals", actuals()[:-3])
+    ledger.flush()
+    return tmp_path / "l"
+
+
+def test_a_look_is_at_one_model(folder: Path) -> None:
+    found = look(folder, PROMISE)
+    assert (len(found.rows), found.waiting, found.alarmed) == (37, 3, False)
+    told = found.to_dict("step")
+    assert told["test_scaled"] == 0.4
+    assert {row["mae"] for row in told["periods"]} == {1.0}
+    assert look(folder, Promise("sha256:c", 40)).waiting == 0
+    with pytest.raises(DataError, match="is not there"):
+        look(folder / "other", PROMISE)
+
+
+def test_a_look_at_the_newest_rows_reads_no_older_files(folder: Path) -> None:
+    ledger = Ledger(folder)
+    later = forecasts(origin=pd.Timestamp("2026-02-01"))
+    ledger.add("forecasts", later)
+    ledger.flush()
+    assert len(look(folder, PROMISE).rows) == 74
+    assert len(look(folder, PROMISE, most=40).rows) == 37
+
+
+def test_another_process_finds_the_same(folder: Path) -> None:
+    told = json.dumps({"model": "sha256:a", "horizon": 40, "error": 0.4, "ratio": 0.5})
+    command = [sys.executable, "-m", "forecaster.record", folder, "1000"]
+    done = subprocess.run(command, input=told, capture_output=True, text=True, check=True)
+    found, here = json.loads(done.stdout), whole(folder, json.loads(told), 1000)
+    for each in (found, here):
+        assert each.pop("looked")
+    assert found == here
+    assert set(found["by"]) == {"series", "target", "step"}
+
+
+def test_a_model_is_held_to_its_test_split() -> None:
+    assert Promise.of(Record(), "sha256:a", 6, 24) == Promise("sha256:a", 6)
+    floors = {"last value": {"mse": 0.9, "mae": 0.8, "skill": 0.4}}
+    test = judged(mse=0.5, mae=0.4, windows=9, floors=floors, best_floor="last value", verdict="")
+    assert Promise.of(Record(test=test), "sha256:a", 6, 1) == Promise("sha256:a", 6, 0.4, 0.5)
