@@ -19,6 +19,7 @@ from forecaster.cli import (
     export,
     predict,
     promote,
+    renew,
     reports,
     score,
     serve,
@@ -93,7 +94,7 @@ GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Forecast": (train.train, predict.future, predict.predict, predict.effects, serve.serve),
     "Judge": (train.evaluate, score.score, reports.report, reports.compare, train.reproduce),
     "Choose": (attentions.advise, train.tune, attentions.attentions, train.config),
-    "Keep": (promote.promote, sync.sync, export.export, doctor.doctor),
+    "Keep": (promote.promote, renew.renew, sync.sync, export.export, doctor.doctor),
 }
 """The commands by what they are for, as --help lists them."""
 for group, members in GROUPS.items():

@@ -73,7 +73,7 @@ def train(
     from forecaster.run import experiment
     from forecaster.train import ranks
 
-    show = partial(_show, whole=False)
+    shown = partial(show, whole=False)
     with (
         ranks.joined(machine.device(loaded.config.device))
         if launch.started()
@@ -83,13 +83,13 @@ def train(
             experiment.assist(loaded, team)
             return
         result = experiment.run(
-            loaded, say, nothing if as_json else show, cutoffs, resume, force, team
+            loaded, say, nothing if as_json else shown, cutoffs, resume, force, team
         )
     if as_json:
         print_json(result.to_dict())
         return
     if result.record.cutoffs:
-        _show(result.record.cutoffs)
+        show(result.record.cutoffs)
     print(f"\nrun      {result.name}, {result.run_id}")
     print(f"bundle   {result.folder}")
     if result.registered:
@@ -136,7 +136,7 @@ def evaluate(
     if as_json:
         print_json(found.to_dict())
     else:
-        _show(found)
+        show(found)
 
 
 SEARCHED = tuple(name for name in FLAGS if name not in ("time_limit", "refit", "register", "blend"))
@@ -241,7 +241,7 @@ def config(asked: Asked, as_json: AsJson = False) -> None:
         print(f"{line:<38}  # {origin}" if origin else line)
 
 
-def _show(found: "Backtest | Cutoffs", whole: bool = True) -> None:
+def show(found: "Backtest | Cutoffs", whole: bool = True) -> None:
     from forecaster import record
     from forecaster.evaluate import cutoffs
     from forecaster.report import tables

@@ -83,6 +83,24 @@ class Series:
         places = [self.columns.index(column) for column in columns]
         return replace(self, values=self.values[:, places], columns=tuple(columns))
 
+    def before(self, step: int) -> "Series":
+        """The rows before a step of the grid, and the items that have any."""
+        if self.items is None:
+            known = None if self.known is None else self.known[:step]
+            return replace(self, values=self.values[:step], times=self.times[:step], known=known)
+        counts, items = self.items.rows_before(step), self.items
+        own = np.concatenate([b + np.arange(n) for b, n in zip(items.bounds, counts, strict=False)])
+        kept = np.flatnonzero(counts)
+        bounds = np.concatenate([[0], np.cumsum(counts[kept])])
+        return replace(
+            self,
+            values=self.values[own],
+            times=self.times[:step],
+            known=None if self.known is None else self.known[own],
+            items=Items([items.names[int(place)] for place in kept], bounds, items.places[kept]),
+            static={name: each[kept] for name, each in self.static.items()},
+        )
+
 
 def _update(sha: "hashlib._Hash", rows: NDArray[np.floating[Any]]) -> None:
     """Hash a table of numbers, some rows at a time."""

@@ -55,6 +55,8 @@ class Problem:
     series: Series
     borders: Borders
     effects: Effects | None = None
+    called: str | None = None
+    """The registered name of its models, by default made of data, target and horizon."""
 
     @cached_property
     def _scaled(self) -> Schema:
@@ -349,6 +351,8 @@ class Problem:
     @property
     def name(self) -> str:
         """The registered name of models for this problem."""
+        if self.called:
+            return self.called
         data, window = self.config.data, self.config.window
         target = "all" if data.features == "M" else "-".join(self.dataset.targets)
         name = f"forecaster-{data.label}-{data.features}-{target}-{window.horizon}"

@@ -1,7 +1,8 @@
 """What a model would have forecast at past origins of a history, beside what came."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,34 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.questions import TOGETHER, History, following
 
 
-def historical(
+@dataclass(frozen=True)
+class Replay:
+    """Forecasts (N, steps, targets, 1 + levels) of the series `which` (N,) of a history, each from
+    `drop` (N,) rows before its end, the earliest first."""
+
+    history: History
+    which: np.ndarray
+    drop: np.ndarray
+    forecasts: np.ndarray
+    targets: list[int]
+
+    @cached_property
+    def came(self) -> np.ndarray:
+        """The values that came, (N, steps, targets)."""
+        ends = self.history.items.bounds[self.which + 1] - self.drop
+        rows = ends[:, None] + np.arange(self.history.steps)
+        came: np.ndarray = self.history.series.values[rows][..., self.targets]
+        return came
+
+    @cached_property
+    def origins(self) -> np.ndarray:
+        """The step of the grid of the last row that each forecast was made from, (N,)."""
+        items = self.history.items
+        found: np.ndarray = (items.places + items.lengths)[self.which] - self.drop - 1
+        return found
+
+
+def replay(
     model: Predictor,
     table: pd.DataFrame | str | Path,
     steps: int,
@@ -23,14 +51,13 @@ def historical(
     start: int = 0,
     levels: Sequence[float] = (),
     say: Callable[[str], None] = lambda _: None,
-) -> pd.DataFrame:
+    newest: int | None = None,
+) -> Replay:
     """Forecast `steps` from origins `stride` rows apart, the last one as late as is possible.
 
-    An origin has at least `start` rows before it, and at least those that the model needs. Returns
-    the table of `Predictor.predict` for all origins, the earliest first: after the ids stands
-    `origin`, the time of the last row that was read, and after each target and its quantiles what
-    came, in columns such as "load actual". Covariates known ahead are those of the history. Raises
-    DataError for a history too short for one origin, and for one that cannot be read.
+    An origin has at least `start` rows before it, and at least those that the model needs; it has
+    at most `newest` rows after it, if given. Covariates known ahead are those of the history.
+    Raises DataError for a history too short for one origin, and for one that cannot be read.
     """
     form, where = model.form, "the history"
     found = reader.history(table, form.reading, where=where)
@@ -45,16 +72,14 @@ def historical(
             f"{where} has {longest} rows, but an origin needs {wanted} rows before it and {after} "
             "after it"
         )
-    labels: Any = [*levels, "actual"]
-
     whole = History(
-        form, steps, labels, series, items, np.arange(len(items)), following(series, form.horizon),
-        after, where, "refuse", say,
+        form, steps, [*levels], series, items, np.arange(len(items)),
+        following(series, form.horizon), after, where, "refuse", say,
     )  # fmt: skip
-    drops = range(after, longest - wanted + 1, stride)[::-1]
+    most = longest - wanted if newest is None else min(longest - wanted, newest)
+    drops = range(after, most + 1, stride)[::-1]
     chosen = [np.flatnonzero(items.lengths - drop >= wanted) for drop in drops]
-    ends = np.cumsum([len(which) for which in chosen])
-    which, drop = np.concatenate(chosen), np.repeat(drops, np.diff(ends, prepend=0))
+    which, drop = np.concatenate(chosen), np.repeat(drops, [len(each) for each in chosen])
     parts = []
     for first in range(0, len(which), TOGETHER):
         those = slice(first, first + TOGETHER)
@@ -62,24 +87,40 @@ def historical(
             whole.question(which[those], drop[those]), levels
         )
         parts.append(np.concatenate([values[..., None], quantiles], axis=-1)[:, :steps])
-    targets = list(model.schema.target_positions)
+    return Replay(whole, which, drop, np.concatenate(parts), list(model.schema.target_positions))
+
+
+def historical(
+    model: Predictor,
+    table: pd.DataFrame | str | Path,
+    steps: int,
+    stride: int,
+    start: int = 0,
+    levels: Sequence[float] = (),
+    say: Callable[[str], None] = lambda _: None,
+) -> pd.DataFrame:
+    """The table of `Predictor.predict` for all origins of `replay`, the earliest first.
+
+    After the ids stands `origin`, the time of the last row that was read, and after each target and
+    its quantiles what came, in columns such as "load actual".
+    """
+    found = replay(model, table, steps, stride, start, levels, say)
+    values = np.concatenate([found.forecasts, found.came[..., None]], axis=-1)
+    labels: Any = [*levels, "actual"]
+    whole = replace(found.history, levels=labels)
+    starts = np.flatnonzero(np.diff(found.drop, prepend=-1))
+    pieces = zip(*(np.split(each, starts[1:]) for each in (found.which, found.drop, values)),
+                 strict=True)  # fmt: skip
     tables = [
-        _table(replace(whole, chosen=which, drop=drop), own, targets)
-        for which, drop, own in zip(
-            chosen, drops, np.split(np.concatenate(parts), ends[:-1]), strict=True
-        )
+        _table(replace(whole, chosen=which, drop=int(drop[0])), own) for which, drop, own in pieces
     ]
     return pd.concat(tables, ignore_index=True)
 
 
-def _table(history: History, values: np.ndarray, targets: list[int]) -> pd.DataFrame:
-    """The table of the forecasts from one origin, with `origin` and what came."""
-    series, items, chosen = history.series, history.items, history.chosen
-    ends = items.bounds[chosen + 1] - history.drop
-    rows = ends[:, None] + np.arange(history.steps)
-    came = series.values[rows][..., targets, None]
-    table = history.table(np.concatenate([values, came], axis=-1))
-    last = series.times[(items.places + items.lengths)[chosen] - history.drop - 1]
+def _table(history: History, values: np.ndarray) -> pd.DataFrame:
+    """The table of the forecasts from one origin, and of what came, with `origin`."""
+    table, items, chosen = history.table(values), history.items, history.chosen
+    last = history.series.times[(items.places + items.lengths)[chosen] - history.drop - 1]
     if history.form.reading.timezone == "UTC":
         last = last.tz_localize("UTC")
     origins = last[:1] if history.form.reading.panel else last

@@ -77,10 +77,10 @@ class Decision:
     reason: str
 
 
-def decide(own: Entry, champion: Entry | None) -> Decision:
-    """Decide about a model, given the champion that is served."""
+def decide(own: Entry, champion: Entry | None, rows: str = "the calibrating half") -> Decision:
+    """Decide about a model, given the champion that is served; `rows` are those of the errors."""
     if not math.isfinite(own.mse):
-        return Decision(False, False, f"its MSE on the calibrating half is {own.mse}")
+        return Decision(False, False, f"its MSE on {rows} is {own.mse}")
     if champion is None:
         return Decision(True, True, "there was none")
     other = f"version {champion.version}"
@@ -91,7 +91,7 @@ def decide(own: Entry, champion: Entry | None) -> Decision:
         return Decision(
             False, True, f"{other} was judged on other data ({words}), so errors do not compare"
         )
-    figures = f"MSE on the calibrating half {own.mse:.4g}, {other} has {champion.mse:.4g}"
+    figures = f"MSE on {rows} {own.mse:.4g}, {other} has {champion.mse:.4g}"
     apart = np.subtract(own.errors, champion.errors)
     if apart.mean() >= 0:
         return Decision(False, False, figures)

@@ -91,6 +91,7 @@ def run(
     force: bool = True,
     team: Team = ALONE,
     data: tuple[RunConfig, Dataset] | None = None,
+    called: str | None = None,
 ) -> Result:
     """Train, judge, keep and track one configuration; `show` gets the metrics of the test split.
 
@@ -98,9 +99,11 @@ def run(
     an unfinished run to continue, or "auto" for the newest one of this configuration and these
     data, if there is any. Without `force`, a finished run with the same configuration, data and
     code is shown again instead. Rank 0 of a `team` calls this function, while the others call
-    `assist`. The configuration names the data unless they are given as `data`.
+    `assist`. The configuration names the data unless they are given as `data`. The model has the
+    name `called`, if given.
     """
     problem = make_problem(*(data or find_data(loaded, say)), say)
+    problem = replace(problem, called=called)
     begun = None if resume is None else _begun(resume, problem.config, problem.digest, say)
     if begun is not None:
         cutoffs = cutoffs or begun.facts["cutoffs"]
@@ -233,6 +236,8 @@ def make(
     figures = draw(problem, served, intervals, judged, device)
     later = checkpoints("refit")
     final, served, intervals = settle(problem, served, intervals, fitted, device, say, later, team)
+    last = -1 if config.train.refit or final.borders.each else problem.borders.validation - 1
+    about["seen_until"] = problem.series.times[last].isoformat()
     about["ranges"] = Ranges.fit(final.training("cpu").whole).to_dict()
     network = served.network
     weights = {} if network is None else dict(network.state_dict())

@@ -109,7 +109,7 @@ def tell(run: "Run", bundle: "Bundle", folder: Path, figures: Mapping[str, "Figu
 
     Returns a sentence on which version it became; empty if it is not to be registered.
     """
-    record, about = bundle.record, bundle.about
+    record = bundle.record
     for title, figure in figures.items():
         run.figure(title, figure)
     run.describe(*describe(bundle), figures["forecast"])
@@ -120,14 +120,18 @@ def tell(run: "Run", bundle: "Bundle", folder: Path, figures: Mapping[str, "Figu
     run.metrics(headline(record))
     run.tables(tables_of(bundle))
     run.text("metrics.json", json.dumps(record.to_dict(), indent=1))
-    contest = record.contest
-    if not bundle.config.track.register_model or contest is None:
+    if not bundle.config.track.register_model or record.contest is None:
         return ""
-    task = {
+    return run.register(bundle.name, record.contest.errors, task(bundle), describe_model(bundle))
+
+
+def task(bundle: "Bundle") -> dict[str, str]:
+    """The tags of a version that must agree for its errors to be compared."""
+    contest, about = bundle.record.contest, bundle.about
+    return {
         "data.digest": about["data_digest"], "borders": str(about["borders"]),
-        "windows": contest.windows,
+        "windows": contest.windows if contest else "",
     }  # fmt: skip
-    return run.register(bundle.name, contest.errors, task, describe_model(bundle))
 
 
 def describe(bundle: "Bundle") -> tuple[str, str]:

@@ -28,8 +28,9 @@ KEY = "forecaster.run"
 PREFIX = "forecaster-"
 """The prefix of forecaster's registered names."""
 CHAMPION, CHALLENGER = "champion", "challenger"
-DECISION, PROMOTED = "decision", "promoted"
-"""Tags of a version: the outcome of its challenge to the champion, and who promoted it when."""
+DECISION, PROMOTED, CONTEST = "decision", "promoted", "contest"
+"""Tags of a version: the outcome of its challenge to the champion, who promoted it when, and the
+contest by which it was renewed."""
 LOOKS = 9
 """How often the champion is checked again at most, when runs of a server end at the same time."""
 PAGE = 1000
@@ -112,6 +113,30 @@ def _challenge(client: MlflowClient, name: str, own: str) -> str:
         f"{name} version {own} is a challenger, not the champion: {reason}. To serve it all the "
         f"same: forecaster promote {name}/{own}"
     )
+
+
+def renew(name: str, champion: str, run: str, own: NewVersion, decision: challenge.Decision) -> str:
+    """Make the model of a run a version of `name`, and the champion if it wins against the version
+    `champion`; returns a sentence on the outcome.
+
+    Raises UsageError for a run without a model, UnavailableError when the store cannot be used.
+    """
+    with store.asked() as client, store.locked(client.tracking_uri):
+        found = find_run(client, run)
+        if found is None:
+            raise UsageError(f"there is no run {run} in {without_password(client.tracking_uri)}")
+        source = _location_in_run(client, found, None)
+        made = client.create_model_version(name, source, found, own.tags, description=own.about)
+        number, now = str(made.version), _aliases(client, name).get(CHAMPION)
+        wins, reason = decision.wins, decision.reason
+        if wins and now not in (None, champion):
+            wins, reason = False, f"version {now} became the champion meanwhile; {reason}"
+        if wins or decision.open:
+            client.set_registered_model_alias(name, CHAMPION if wins else CHALLENGER, number)
+        what = "the champion" if wins else "registered, but not the champion"
+        sentence = f"{name} version {number} is {what}: {reason}"
+        client.set_model_version_tag(name, number, DECISION, sentence)
+    return sentence
 
 
 def _aliases(client: MlflowClient, name: str) -> dict[str, str]:

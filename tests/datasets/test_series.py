@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from forecaster.base.errors import DataError
+from forecaster.datasets.items import Items
 from forecaster.datasets.series import Series
 
 VALUES = np.array([[row, row + 0.5] for row in range(6)])
@@ -46,3 +47,24 @@ def test_a_covariate_known_ahead_is_complete():
     series.values[2, 1] = np.nan
     with pytest.raises(DataError, match="the history, row 3, column 'b': no value, but what is"):
         series.with_known(["a"], ["b"])
+
+
+def test_the_rows_before_a_step_and_the_items_that_have_any():
+    times = pd.date_range("2026-01-01", periods=6, freq="D")
+    items = Items(("a", "b", "c"), np.array([0, 4, 6, 8]), np.array([0, 2, 4]))
+    values = np.arange(8.0)[:, None]
+    static = {"size": np.array([1, 2, 3])}
+    panel = Series(values, times, ("y",), "D", "x", items, values, ("k",), static)
+    found = panel.before(4)
+    assert found.values[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert found.known is not None
+    assert found.known.tolist() == found.values.tolist()
+    assert found.items is not None
+    assert [*found.items.names] == ["a", "b"]
+    assert found.items.bounds.tolist() == [0, 4, 6]
+    assert found.items.places.tolist() == [0, 2]
+    assert found.static["size"].tolist() == [1, 2]
+    assert len(found.times) == 4
+    assert panel.before(3).values[:, 0].tolist() == [0, 1, 2, 4]
+    single = Series(values, times, ("y",), "D", "x").before(2)
+    assert (len(single.values), len(single.times)) == (2, 2)

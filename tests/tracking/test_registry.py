@@ -9,7 +9,7 @@ import pytest
 
 from forecaster.base.errors import UsageError
 from forecaster.config.run_config import RunConfig
-from forecaster.record.challenge import tags_of
+from forecaster.record.challenge import Decision, tags_of
 from forecaster.tracking import registry, store
 from forecaster.tracking.notes import NewVersion
 from forecaster.tracking.registry import champions, download, promote, register, resolve
@@ -142,6 +142,36 @@ def test_runs_of_a_server_that_end_together(moment, second, contest, client, mon
     assert aliases(client, name)["champion"] == ("3" if better else "2")
     assert first.champion is not better
     assert ("version 3" in first.sentence) is better
+
+
+class TestRenew:
+    """The second kind of contest, whose outcome the registry records."""
+
+    @pytest.mark.parametrize(
+        ("decision", "before", "becomes"),
+        [
+            (Decision(True, True, "better"), "1", "champion"),
+            (Decision(True, True, "better"), "7", "challenger"),  # another one won meanwhile
+            (Decision(False, True, "not measurable"), "1", "challenger"),
+            (Decision(False, False, "worse"), "1", None),
+        ],
+    )
+    def test_what_becomes_of_a_version(self, decision, before, becomes, contest, client, logged):
+        name = f"forecaster-renew-{decision.reason.replace(' ', '-')}-{before}"
+        contest(name, 0.5)
+        own = NewVersion(name=name, tags={**tags_of(errors(0.9), TASK), "contest": "{}"})
+        sentence = registry.renew(name, before, logged[0], own, decision)
+        expected = {"champion": "2"} if becomes == "champion" else {"champion": "1"}
+        expected |= {"challenger": "2"} if becomes == "challenger" else {}
+        assert aliases(client, name) == expected
+        tags = client.get_model_version(name, "2").tags
+        assert (tags["decision"], tags["contest"]) == (sentence, "{}")
+        assert sentence.endswith(decision.reason)
+
+    def test_without_a_run(self, logged):
+        own = NewVersion(name=NAME, tags={})
+        with pytest.raises(UsageError, match="there is no run nope"):
+            registry.renew(NAME, "1", "nope", own, Decision(True, True, ""))
 
 
 class TestPromote:

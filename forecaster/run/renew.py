@@ -1,0 +1,193 @@
+"""Renew a model: train it anew on newer rows, and compare both on rows that neither has seen.
+
+A second kind of contest beside that of `challenge`, by the same arithmetic: the squared errors of
+the last horizons of a file, one stretch after another. Both models answer there as they would have
+been served.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from forecaster.base.errors import UsageError
+from forecaster.base.progress import Say
+from forecaster.config.flags import Device
+from forecaster.config.run_config import Loaded, RunConfig
+from forecaster.datasets.dataset import Dataset
+from forecaster.evaluate.problem import open_data
+from forecaster.forecast.bundle import Bundle
+from forecaster.forecast.historical import replay
+from forecaster.forecast.predictor import Predictor, keep
+from forecaster.record import Backtest
+from forecaster.record.challenge import Decision, Entry, decide, stretches, tags_of
+from forecaster.run import experiment
+from forecaster.run.experiment import Result
+
+HORIZONS = 8
+"""On how many horizons both models are compared by default."""
+ORIGINS = 24
+"""From how many origins for each horizon they forecast."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Squared errors of both on the same rows, from `first` to `last`, by stretches, in standard
+    deviations of the champion's training rows, and what follows from them."""
+
+    first: str
+    last: str
+    horizons: int
+    champion: tuple[float, ...]
+    challenger: tuple[float, ...]
+    decision: Decision
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """The challenger, the contest, what `became` of it in a sentence, and its `folder`."""
+
+    challenger: Result
+    contest: Judgement
+    became: str
+    folder: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "outcome": "renewed" if self.contest.decision.wins else "kept",
+            "became": self.became,
+            "folder": str(self.folder),
+            "contest": self.contest.to_dict(),
+            "challenger": self.challenger.to_dict(),
+        }
+
+
+def renew(
+    champion: Bundle,
+    file: str,
+    say: Say,
+    show: Callable[[Backtest], None],
+    *,
+    horizons: int = HORIZONS,
+    whole: bool = False,
+    to: Path | None = None,
+    device: Device = "auto",
+) -> Renewal:
+    """Train the champion's configuration on all rows of a file before its last horizons, and let
+    the better one be served from there on.
+
+    The challenger is refitted to those rows, as it would be served. A winner is trained once more
+    on the whole file if asked for as `whole`, which is not judged. In the
+    registry it becomes the champion if the champion came from there; it is written `to` a folder,
+    such as that of a service, if one is given. Raises UsageError if the file has no horizon that
+    the champion has not seen.
+    """
+    config, data = _data(champion, file, device)
+    for sentence in data.said:
+        say(sentence)
+    series, horizon = data.series, champion.horizon
+    steps = len(series.times)
+    seen = champion.about.get("seen_until")
+    new = steps if seen is None else int((series.times > pd.Timestamp(seen)).sum())
+    if new < horizon:
+        raise UsageError(
+            f"{file} has {new} rows after those that the model has seen, until {seen}: expected "
+            f"at least one horizon of {horizon}"
+        )
+    if new // horizon < horizons:
+        say(f"only {new // horizon} of the last {horizons} horizons are new to the champion")
+        horizons = new // horizon
+    cut = steps - horizons * horizon
+    if series.items is not None and not series.items.rows_before(cut).any():
+        raise UsageError(f"{file} has no rows before its last {horizons} horizons")
+    say(f"the challenger trains on the rows before {series.times[cut]}")
+    before = replace(data, series=series.before(cut), whole=None)
+    trained = _train(config, before, champion, say, show)
+    contest = _contest(champion, trained.bundle, file, horizons, cut, device, say)
+    say(contest.decision.reason)
+    served = trained
+    if contest.decision.wins and whole:
+        say("the winner trains on all rows; that is not judged")
+        served = _train(config, data, champion, say, lambda _: None)
+    return Renewal(trained, contest, *_serve(champion, served, contest, whole, to))
+
+
+def _data(champion: Bundle, file: str, device: str) -> tuple[RunConfig, Dataset]:
+    own = champion.config
+    named = own.data.model_copy(update={"name": str(Path(file).absolute()), "path": None})
+    track = own.track.model_copy(update={"register_model": False})
+    train = own.train.model_copy(update={"refit": True})
+    config = own.model_copy(
+        update={"data": named, "track": track, "train": train, "device": device}
+    )
+    return config, open_data(named, champion.schema.reading)
+
+
+def _train(
+    config: RunConfig, data: Dataset, champion: Bundle, say: Say, show: Callable[[Backtest], None]
+) -> Result:
+    loaded = Loaded(config, {})
+    return experiment.run(loaded, say, show, data=(config, data), called=champion.name)
+
+
+def _contest(
+    champion: Bundle,
+    challenger: Bundle,
+    file: str,
+    horizons: int,
+    cut: int,
+    device: Device,
+    say: Say,
+) -> Judgement:
+    """Compare both from the step `cut` of the grid on."""
+    say(f"both forecast the last {horizons} horizons, which neither has seen")
+    task, horizon = (file, str(cut), str(horizons)), champion.horizon
+    entries, grid = [], pd.DatetimeIndex([])
+    for bundle in (champion, challenger):
+        found = replay(
+            Predictor(bundle, device), file, horizon, max(1, horizon // ORIGINS),
+            newest=horizons * horizon,
+        )  # fmt: skip
+        late, grid = found.origins >= cut - 1, found.history.series.times
+        scale = Predictor(champion, "cpu").scales(found.history.question(found.which, found.drop))
+        off = (found.forecasts[..., 0] - found.came) / scale.reshape(-1, 1, scale.shape[-1])
+        known = np.isfinite(off)
+        with np.errstate(invalid="ignore"):  # a window without any value
+            errors = np.where(known, off**2, 0).sum(axis=(1, 2)) / known.sum(axis=(1, 2))
+        each = stretches(errors[late], horizon, found.origins[late])
+        name = bundle.origin.get("version", bundle.digest[:15])
+        entries.append(Entry(name, tuple(each), task))
+    other, own = entries
+    decision = decide(own, other, f"the last {horizons} horizons")
+    first, last = grid[cut].isoformat(), grid[-1].isoformat()
+    return Judgement(first, last, horizons, other.errors, own.errors, decision)
+
+
+def _serve(
+    champion: Bundle, served: Result, contest: Judgement, whole: bool, to: Path | None
+) -> tuple[str, Path]:
+    """Let a winner be served; returns a sentence on what became of it, and its folder."""
+    why = {**contest.to_dict(), "judged": not whole, "before": champion.digest}
+    became, folder = contest.decision.reason, served.folder
+    if champion.origin.get("name"):
+        from forecaster.tracking import pages, registry
+        from forecaster.tracking.notes import NewVersion
+
+        record = served.bundle.record
+        tags = tags_of(record.contest.errors if record.contest else (), pages.task(served.bundle))
+        tags[registry.CONTEST] = json.dumps(why)
+        own = NewVersion(name=champion.name, tags=tags)
+        before = champion.origin["version"]
+        became = registry.renew(champion.name, before, served.run_id, own, contest.decision)
+    if contest.decision.wins and to is not None:
+        about = {**served.bundle.about, "renewed": why}
+        keep(replace(served.bundle, about=about), to)
+        became, folder = f"{became}; written to {to}", to
+    return became, folder
