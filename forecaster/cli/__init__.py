@@ -19,6 +19,7 @@ from forecaster.cli import (
     export,
     predict,
     promote,
+    recalibrate,
     renew,
     reports,
     score,
@@ -92,9 +93,10 @@ def overall(
 
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Forecast": (train.train, predict.future, predict.predict, predict.effects, serve.serve),
-    "Judge": (train.evaluate, score.score, reports.report, reports.compare, train.reproduce),
+    "Judge": (train.evaluate, reports.report, reports.compare, train.reproduce),
+    "After": (score.score, recalibrate.recalibrate, renew.renew),
     "Choose": (attentions.advise, train.tune, attentions.attentions, train.config),
-    "Keep": (promote.promote, renew.renew, sync.sync, export.export, doctor.doctor),
+    "Keep": (promote.promote, sync.sync, export.export, doctor.doctor),
 }
 """The commands by what they are for, as --help lists them."""
 for group, members in GROUPS.items():

@@ -37,7 +37,7 @@ def score(
     from forecaster.forecast.predictor import load_bundle
     from forecaster.record import live
     from forecaster.record.ledger import Ledger
-    from forecaster.record.look import look
+    from forecaster.record.look import Promise, look
 
     check_ending("picture", picture, *PICTURES)
     bundle = load_bundle(model)
@@ -63,10 +63,14 @@ def score(
         table = live.summary(found.rows, by)
         print(table.to_string(index=False, float_format="{:.4g}".format, na_rep="-"))
         say(f"{len(found.rows):,} steps scored, {found.waiting:,} wait for their values")
+        if found.strange:
+            say(f"{found.strange:,} steps do not count: they were made from other values than came")
         if expected is not None:
             say(f"on the test split the scaled error was {expected:.4g}")
         for each in found.alarms:
             say(str(each))
     if picture:
-        draw(live.figure(found.rows, expected), picture)
+        renewed = bundle.about.get("renewed")
+        before = look(ledger, Promise(renewed["before"], bundle.horizon)).rows if renewed else None
+        draw(live.figure(found.rows, expected, before=before), picture)
         say(f"drew error and coverage by day to {picture}")

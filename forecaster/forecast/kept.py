@@ -32,9 +32,14 @@ def forecasts(
     own = question.values[..., list(model.schema.target_positions)]
     season = season if season <= past else 1
     naive = own[:, past - season + np.arange(steps) % season]
+    newest = past - 1 - np.isfinite(own[:, ::-1]).argmax(axis=1)
     std = np.broadcast_to(model.scales(question), (count, targets))
     times = _times(model, question, past + steps)
-    shape = values.shape
+
+    def each(found: np.ndarray) -> np.ndarray:
+        """What each history has of each target, for each step."""
+        return np.repeat(found[:, None], steps, axis=1).reshape(-1)
+
     table = {
         "model": trained(model.bundle),
         "digest": model.digest,
@@ -45,8 +50,10 @@ def forecasts(
         "step": np.tile(np.repeat(np.arange(1, steps + 1, dtype=np.int32), targets), count),
         "time": np.repeat(times[:, past:], targets, axis=1).reshape(-1),
         "forecast": values.reshape(-1),
+        "known": each(times[np.arange(count)[:, None], newest]),
+        "last": each(np.take_along_axis(own, newest[:, None], axis=1)[:, 0]),
         "naive": naive.reshape(-1),
-        "scale": np.broadcast_to(std[:, None], shape).reshape(-1),
+        "scale": each(std),
     }
     for place, level in enumerate(levels):
         table[f"q{level:g}"] = quantiles[..., place].reshape(-1)

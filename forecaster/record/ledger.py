@@ -1,16 +1,18 @@
 """A ledger: what models forecast and what came, as Parquet files in a folder.
 
-`forecasts/` and `actuals/` hold files that one writer wrote whole at one time, so several processes
-and machines may write into one folder. pandas and DuckDB read them (`SELECT * FROM
-read_parquet('ledger/forecasts/*.parquet', union_by_name=true)`). A file states the VERSION of its
-columns; those of another version are named and left out.
+`forecasts/`, `actuals/` and `calibrations/` hold files that one writer wrote whole at one time, so
+several processes and machines may write into one folder. pandas and DuckDB read them (`SELECT *
+FROM read_parquet('ledger/forecasts/*.parquet', union_by_name=true)`). A file states the VERSION of
+its columns; those of another version are named and left out.
 
 A forecast has a row for each step and target: `model`, the digest of its model as it was trained,
 and `digest`, as it answered, which differs once its intervals are calibrated anew; `series`, "" for
 a single one; `target`; `made`, the time in UTC at which it was made; `origin`, the time of the last
 row of the history; `step` from 1 and its `time`; `forecast`, and its quantiles as `q0.1`; `naive`,
-the value a season before in the history; and `scale`, the standard deviation of the series. An
-actual value has `series`, `target`, `time`, `value`, and the time `seen` in UTC.
+the value a season before in the history; `last`, the newest value of the history, and `known`, its
+time; and `scale`, the standard deviation of the series. An actual value has `series`, `target`,
+`time`, `value`, and the time `seen` in UTC. A calibration has the `width` of a `band` of a `target`
+with which a `digest` answers (`forecaster.record.adapting`).
 """
 
 import itertools
@@ -29,7 +31,7 @@ import pandas as pd
 from forecaster.base import atomic
 from forecaster.base.errors import DataError, StorageError
 
-Kind = Literal["forecasts", "actuals"]
+Kind = Literal["forecasts", "actuals", "calibrations"]
 VERSION = "1"
 MOST_WAITING = 1_000_000
 """The most rows that wait to be written; further ones are lost."""
@@ -45,7 +47,7 @@ class Ledger:
     def __init__(self, folder: Path, *, days: float = 400, most_bytes: int = 2**30) -> None:
         self.folder, self.days, self.most_bytes = folder, days, most_bytes
         self.lost = 0
-        self._waiting: dict[Kind, list[pd.DataFrame]] = {"forecasts": [], "actuals": []}
+        self._waiting: dict[Kind, list[pd.DataFrame]] = {}
         self._rows, self._lock = 0, Lock()
         self._numbers = itertools.count()
 
@@ -55,7 +57,7 @@ class Ledger:
             if self._rows + len(rows) > MOST_WAITING:
                 self.lost += len(rows)
                 return
-            self._waiting[kind].append(rows)
+            self._waiting.setdefault(kind, []).append(rows)
             self._rows += len(rows)
 
     def flush(self) -> int:
@@ -64,12 +66,10 @@ class Ledger:
         A full disk, or a folder that cannot be written, costs these rows and raises nothing.
         """
         with self._lock:
-            waiting, self._waiting = self._waiting, {"forecasts": [], "actuals": []}
+            waiting, self._waiting = self._waiting, {}
             self._rows = 0
         written = 0
         for kind, parts in waiting.items():
-            if not parts:
-                continue
             rows = pd.concat(parts, ignore_index=True)
             try:
                 self._write(kind, rows)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
@@ -14,29 +15,46 @@ PERIODS = {"day": 1, "week": 7, "month": 30}
 
 
 class Matched(NamedTuple):
-    """Each forecast step with its actual value, once, and how many steps still wait for theirs."""
+    """Each forecast step with its actual value, once; how many steps still wait for theirs, and how
+    many do not count because they were made from other values than came."""
 
     rows: pd.DataFrame
     waiting: int
+    strange: int = 0
 
 
 def match(forecasts: pd.DataFrame, actuals: pd.DataFrame, *, first: bool = False) -> Matched:
     """Join forecasts and actual values of a ledger.
 
-    A forecast that was made again from the same origin counts once, as it was made first. Of
-    several values of a step, the latest seen counts, or with `first` the first. Rows gain `value`,
-    `error`, forecast minus value, and `naive_error`.
+    A forecast that was made again from the same origin counts once, as it was made first. It does
+    not count if the newest value of its history is none that was seen for that step: whoever asks
+    about another series under its name changes nothing. Of several values of a step, the latest
+    seen counts, or with `first` the first. Rows gain `value`, `error`, forecast minus value, and
+    `naive_error`.
     """
     if forecasts.empty or actuals.empty:
         return Matched(pd.DataFrame(), len(forecasts))
-    once = forecasts.sort_values("made", kind="stable").drop_duplicates(FORECAST)
+    own = forecasts[_honest(forecasts, actuals)]
+    once = own.sort_values("made", kind="stable").drop_duplicates(FORECAST)
     known = actuals.sort_values("seen", kind="stable")
     known = known.drop_duplicates(STEP, keep="first" if first else "last")
     known = known[[*STEP, "value", "seen"]]
     rows = once.merge(known, "inner", STEP)
     rows["error"] = rows["forecast"] - rows["value"]
     rows["naive_error"] = rows["naive"] - rows["value"]
-    return Matched(rows, len(once) - len(rows))
+    return Matched(rows, len(once) - len(rows), len(forecasts) - len(own))
+
+
+def _honest(forecasts: pd.DataFrame, actuals: pd.DataFrame) -> np.ndarray:
+    """Whether the newest value of each forecast's history is one that was seen, if any was."""
+    names = ["series", "target", "time", "last"]
+    told = forecasts[["series", "target", "known", "last"]].set_axis(names, axis=1)
+    asked = told.drop_duplicates(ignore_index=True)
+    both = asked.reset_index(names="row").merge(actuals[[*STEP, "value"]], "left", STEP)
+    same = np.isclose(both["last"], both["value"], rtol=1e-6) | both["value"].isna().to_numpy()
+    honest = pd.Series(same).groupby(both["row"]).any()
+    found: np.ndarray = told.merge(asked.assign(honest=honest), "left", names)["honest"].to_numpy()
+    return found
 
 
 def bands(rows: pd.DataFrame) -> dict[float, tuple[str, str]]:
@@ -90,24 +108,33 @@ def _figures(rows: pd.DataFrame) -> dict[str, float]:
     return found
 
 
-def figure(rows: pd.DataFrame, expected: float | None, share: float = 0.8) -> "Figure":
+def figure(
+    rows: pd.DataFrame,
+    expected: float | None,
+    share: float = 0.8,
+    before: pd.DataFrame | None = None,
+) -> "Figure":
     """A picture of the scaled error by day, beside that of the test split, and of the coverage of a
-    band beside its promise."""
+    band beside its promise; `before` are the rows of the model that this one has replaced."""
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(8, 5), layout="constrained")
     above, below = made.subplots(2, 1, sharex=True)
-    day = rows["time"].dt.floor("D")
-    scaled = (rows["error"].abs() / rows["scale"]).groupby(day).mean()
-    above.plot(scaled.index, scaled, marker=".", label="live")
+    for own, label, colour in ((before, "the model before", "0.6"), (rows, "live", "C0")):
+        if own is None or own.empty:
+            continue
+        day = own["time"].dt.floor("D")
+        scaled = (own["error"].abs() / own["scale"]).groupby(day).mean()
+        above.plot(scaled.index, scaled, marker=".", label=label, color=colour)
+        if pair := bands(own).get(share):
+            inside = own["value"].between(own[pair[0]], own[pair[1]]).groupby(day).mean()
+            below.plot(inside.index, 100 * inside, marker=".", label=label, color=colour)
     if expected is not None:
         above.axhline(expected, color="0.5", linestyle="--", label="test split")
     above.set_ylabel("absolute error, in\nstandard deviations")
     above.set_ylim(bottom=0)
     above.legend()
-    if pair := bands(rows).get(share):
-        inside = rows["value"].between(rows[pair[0]], rows[pair[1]]).groupby(day).mean()
-        below.plot(inside.index, 100 * inside, marker=".", label="live")
+    if below.lines:
         below.axhline(100 * share, color="0.5", linestyle="--", label="promised")
         below.legend()
     below.set_ylim(0, 105)

@@ -32,11 +32,13 @@ class Promise:
 
 @dataclass(frozen=True)
 class Look:
-    """The steps that are scored, how many wait for their values, and the alarms."""
+    """The steps that are scored, how many wait for their values, how many do not count, and the
+    alarms."""
 
     promise: Promise
     rows: pd.DataFrame
     waiting: int
+    strange: int
     alarms: list[alarms.Alarm]
 
     @property
@@ -48,6 +50,7 @@ class Look:
         return {
             "scored": len(self.rows),
             "waiting": self.waiting,
+            "strange": self.strange,
             "test_scaled": self.promise.error,
             "periods": live.plain(live.summary(self.rows, by)),
             "alarms": [each.to_dict() for each in self.alarms],
@@ -67,7 +70,7 @@ def look(
     if len(first):
         origins = alarms.origins(first, promise.horizon)
         told = alarms.alarms(origins, promise.ratio, alarms.in_a_year(first))
-    return Look(promise, found.rows, found.waiting, told)
+    return Look(promise, *found, told)
 
 
 def whole(folder: Path, promise: dict[str, Any], most: int) -> dict[str, Any]:

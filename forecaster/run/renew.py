@@ -20,6 +20,7 @@ from forecaster.config.flags import Device
 from forecaster.config.run_config import Loaded, RunConfig
 from forecaster.datasets.dataset import Dataset
 from forecaster.evaluate.problem import open_data
+from forecaster.forecast import kept
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.historical import replay
 from forecaster.forecast.predictor import Predictor, keep
@@ -174,7 +175,7 @@ def _serve(
     champion: Bundle, served: Result, contest: Judgement, whole: bool, to: Path | None
 ) -> tuple[str, Path]:
     """Let a winner be served; returns a sentence on what became of it, and its folder."""
-    why = {**contest.to_dict(), "judged": not whole, "before": champion.digest}
+    why = {**contest.to_dict(), "judged": not whole, "before": kept.trained(champion)}
     became, folder = contest.decision.reason, served.folder
     if champion.origin.get("name"):
         from forecaster.tracking import pages, registry

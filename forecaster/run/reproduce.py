@@ -103,7 +103,8 @@ def _others(bundle: Bundle, device: str) -> list[str]:
     now: dict[str, Any] = {**versions(), "commit": installation.commit(), "processes": 1}
     now["hardware"] = machine.hardware(device)
     then = {**bundle.about["versions"], **bundle.about}
-    return [
+    others = ["the intervals were calibrated anew since"] * ("calibration" in bundle.about)
+    return others + [
         f"{name} was {then[name]} and is {now[name]}"
         for name in now
         if name in then and then[name] != now[name]

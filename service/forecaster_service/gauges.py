@@ -115,7 +115,7 @@ class Gauges:
     def _update_live(self, served: Served) -> None:
         """Set what the ledger says of a model; nan where it does not say."""
         model = labels(served.identity)
-        found = self.store.keeper.found.get(served.identity.digest, {"periods": [], "alarms": []})
+        found = self.store.keeper.found(served.forecaster) or {"periods": [], "alarms": []}
         for period in found["periods"]:
             values = {**period, "coverage": period.get("80 %")}
             for name in (name for name, (_, label) in LIVE.items() if label == "period"):

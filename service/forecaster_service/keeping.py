@@ -47,8 +47,8 @@ class Keeper:
     """Keeps forecasts in the ledger of the settings, if there is one, in a thread of its own: an
     answer waits for nothing and never fails. `lost` counts what could not be kept.
 
-    Every few minutes another process looks at what came of the forecasts of the `models`; `found`
-    has that by their digests. Services that share a ledger share these looks, in `live/` there.
+    Every few minutes another process looks at what came of the forecasts of the `models`. Services
+    that share a ledger share these looks, in `live/` there.
     """
 
     def __init__(self, settings: Settings, models: Callable[[], Sequence[Predictor]]) -> None:
@@ -56,7 +56,7 @@ class Keeper:
         if settings.ledger is not None:
             days, most = settings.ledger_days, settings.ledger_bytes
             self.ledger = Ledger(settings.ledger, days=days, most_bytes=most)
-        self.found: dict[str, dict[str, Any]] = {}
+        self._found: dict[str, dict[str, Any]] = {}
         self._believed, self._every = frozenset(settings.actuals_keys), settings.ledger_seconds
         self._waiting: deque[_Answered] = deque()
         self._dropped = 0
@@ -71,6 +71,10 @@ class Keeper:
     def believes(self, key: str | None) -> bool:
         """Whether an API key may say which values came."""
         return key in self._believed
+
+    def found(self, model: Predictor) -> dict[str, Any] | None:
+        """What the last look found of a model."""
+        return self._found.get(kept.trained(model.bundle))
 
     def open(self) -> None:
         if self.ledger is not None:
@@ -120,14 +124,15 @@ class Keeper:
         """Find out how good the forecasts of each model were, where that may have changed."""
         assert self.ledger is not None
         for model in self.models():
-            place = self.ledger.folder / "live" / f"{model.digest.removeprefix('sha256:')}.json"
+            own = kept.trained(model.bundle)
+            place = self.ledger.folder / "live" / f"{own.removeprefix('sha256:')}.json"
             try:
                 if not place.exists() or (
                     time() - place.stat().st_mtime >= self._every
                     and self.ledger.changed > place.stat().st_mtime
                 ):
                     write(place, _ask(self.ledger.folder, model))
-                self.found[model.digest] = json.loads(place.read_bytes())
+                self._found[own] = json.loads(place.read_bytes())
             except Exception as error:  # there is nothing to look at, or no room for it
                 logger().warning("the ledger was not looked at", reason=str(error))
 

@@ -22,7 +22,16 @@ from forecaster.run import experiment
 COMMANDS = [
     *("train", "evaluate", "reproduce", "tune", "sync", "promote", "predict", "export", "serve"),
     *("compare", "report", "advise", "attentions", "config", "doctor", "data list", "data show"),
-    *("data fetch", "data check", "bench attention", "future", "effects", "score", "renew"),
+    *(
+        "data fetch",
+        "data check",
+        "bench attention",
+        "future",
+        "effects",
+        "score",
+        "renew",
+        "recalibrate",
+    ),
 ]
 
 

@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -109,16 +109,20 @@ class Server:
     port: int
     process: Any = None
     log: Path = Path(os.devnull)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", headers=dict(self.headers)
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
 
     def post(self, path: str, body: Any) -> Any:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}",
             json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
+            {"Content-Type": "application/json", **self.headers},
         )
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)

@@ -44,6 +44,8 @@ class Live(Answer):
     """The forecast steps whose values came, of the newest that are looked at."""
     waiting: int
     """Those that wait for theirs."""
+    strange: int
+    """Those that do not count: their newest value is none that came."""
     test_scaled: float | None
     """The mean absolute error on the test split, in standard deviations of each series."""
     periods: list[dict[str, Any]]
@@ -81,8 +83,8 @@ async def live(request: Request, name: Name) -> Live:
     served = store.get(name)
     if store.keeper.ledger is None:
         raise HttpError(404, NO_LEDGER)
-    found = store.keeper.found.get(served.identity.digest)
-    nothing = {"looked": None, "scored": 0, "waiting": 0, "test_scaled": None}
+    found = store.keeper.found(served.forecaster)
+    nothing = {"looked": None, "scored": 0, "waiting": 0, "strange": 0, "test_scaled": None}
     return Live.model_validate(found or {**nothing, "periods": [], "by": {}, "alarms": []})
 
 
