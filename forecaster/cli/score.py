@@ -60,7 +60,7 @@ def score(
     if as_json:
         print_json(found.to_dict(by))
     else:
-        table = live.summary(found.rows, by)
+        table = found.frame(by)
         print(table.to_string(index=False, float_format="{:.4g}".format, na_rep="-"))
         say(f"{len(found.rows):,} steps scored, {found.waiting:,} wait for their values")
         if found.strange:

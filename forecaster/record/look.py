@@ -45,6 +45,10 @@ class Look:
     def alarmed(self) -> bool:
         return any(each.since is not None for each in self.alarms)
 
+    def frame(self, by: str | None = None) -> pd.DataFrame:
+        """Errors by period and, if given, by the values of the column `by` (`live.summary`)."""
+        return live.summary(self.rows, by)
+
     def to_dict(self, by: str | None = None) -> dict[str, Any]:
         """For JSON: errors by period and, if given, by the values of the column `by`."""
         return {
@@ -52,7 +56,7 @@ class Look:
             "waiting": self.waiting,
             "strange": self.strange,
             "test_scaled": self.promise.error,
-            "periods": live.plain(live.summary(self.rows, by)),
+            "periods": live.plain(self.frame(by)),
             "alarms": [each.to_dict() for each in self.alarms],
         }
 
@@ -76,5 +80,5 @@ def look(
 def whole(folder: Path, promise: dict[str, Any], most: int) -> dict[str, Any]:
     """What GET /models/NAME/live answers: all of `look`, by series, target and step, too."""
     found = look(folder, Promise(**promise), most=most)
-    by = {name: live.plain(live.summary(found.rows, name)) for name in ("series", "target", "step")}
+    by = {name: live.plain(found.frame(name)) for name in ("series", "target", "step")}
     return {"looked": datetime.now(UTC).isoformat(), **found.to_dict(), "by": by}

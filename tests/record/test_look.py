@@ -34,6 +34,7 @@ def test_a_look_is_at_one_model(folder: Path) -> None:
     told = found.to_dict("step")
     assert told["test_scaled"] == 0.4
     assert {row["mae"] for row in told["periods"]} == {1.0}
+    assert len(found.frame("step")) == len(told["periods"])
     assert look(folder, Promise("sha256:c", 40)).waiting == 0
     with pytest.raises(DataError, match="is not there"):
         look(folder / "other", PROMISE)
