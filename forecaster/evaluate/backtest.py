@@ -59,9 +59,14 @@ class Evaluation:
     """The score of the network alone, if there is one."""
     headline: str = ""
     """What was found in one sentence, in units and percent (`headline`)."""
-    rest: Score | None = None
-    """The score of the model without its network, with the other shares summing to one, if it has
-    both."""
+    without: Mapping[str, Score] = field(default_factory=dict)
+    """The score of the model without each kind of part, with the other shares summing to one, if it
+    has several."""
+
+    @property
+    def rest(self) -> Score | None:
+        """The score of the model without its network, if it has both."""
+        return self.without.get(NETWORK)
 
     def skill(self, floor: str) -> float:
         """1 - MSE / MSE of the floor: above 0 is better than the floor; nan for a floor of 0."""
@@ -126,6 +131,7 @@ class Evaluation:
             floors={name: self._floor(name) for name in self.floors},
             best_floor=self.best_floor,
             lost_to=tuple(self.lost_to()),
+            adds={kind: self._added(rest) for kind, rest in self.without.items()},
             headline=self.headline,
             verdict=self.verdict(),
             intervals=self.intervals,
@@ -147,20 +153,18 @@ class Evaluation:
         """The errors of the network alone, its weight, and what it adds to the model."""
         if self.network is None:
             return None
-        adds = None
-        if self.rest is not None:
-            low, high = self.model.against(self.rest)
-            adds = Difference(
-                mse=plain(self.model.mse - self.rest.mse),
-                paired_low=plain(low),
-                paired_high=plain(high),
-            )
         return NetworkScores(
             weight=self.weights.get(NETWORK, 0.0),
-            adds=adds,
+            adds=None if self.rest is None else self._added(self.rest),
             verdict=self.network_verdict(),
             **measure(self.errors(self.network), "all", "terminal"),
         )
+
+    def _added(self, rest: Score) -> Difference:
+        """What the model is better by than the rest of it."""
+        low, high = self.model.against(rest)
+        mse = plain(self.model.mse - rest.mse)
+        return Difference(mse=mse, paired_low=plain(low), paired_high=plain(high))
 
     def network_verdict(self) -> str:
         """A sentence on what the network adds to the model."""
@@ -216,7 +220,7 @@ def evaluate(
     *,
     weights: Mapping[str, float] | None = None,
     network: Forecast | None = None,
-    rest: Forecast | None = None,
+    without: Mapping[str, Forecast] | None = None,
 ) -> Evaluation:
     """Score `forecast` and every floor on the same test windows, all of them, in one pass.
 
@@ -224,7 +228,8 @@ def evaluate(
     Evaluation.
     """
     asked = [forecast, *(floor for floor, _ in floors.values())]
-    asked += [each for each in (network, rest) if each is not None]
+    rests = dict(without or {})
+    asked += [*([] if network is None else [network]), *rests.values()]
     model, *found = scores(asked, test)
     own = dict(zip(floors, found, strict=False))
     others = iter(found[len(floors) :])
@@ -240,5 +245,5 @@ def evaluate(
         items=None if test.items is None else test.items.names,
         weights=weights or {},
         network=None if network is None else next(others),
-        rest=None if rest is None else next(others),
+        without=dict(zip(rests, others, strict=True)),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +32,7 @@ from forecaster.evaluate.rehearsal import rehearse
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Intervals
 from forecaster.model import ForecastModel
-from forecaster.parts import NETWORK, Blend, Network, Once, Part, fit_parts
+from forecaster.parts import Blend, Network, Once, Part, fit_parts
 from forecaster.parts.blend import mixed
 from forecaster.record import Backtest, Contest
 from forecaster.record.challenge import stretches
@@ -131,6 +132,7 @@ def judge(
     coverage = None if intervals is None else Coverage(shared, intervals, scaler, online=online)
     floors = {p.name: (shared.of(p), p.chosen) for p in parts if not isinstance(p, Network)}
     networks = [part for part in parts if isinstance(part, Network)]
+    kinds = dict.fromkeys(part.kind for part in model.members)
     test = problem.test(device)
     evaluation = evaluate(
         coverage.forecast if coverage else shared.path,
@@ -141,7 +143,7 @@ def judge(
         naive_mae(problem.training(device), problem.dataset.seasons[0]),
         weights=model.shares,
         network=shared.of(networks[0]) if networks else None,
-        rest=shared.rest if NETWORK in model.names and len(model.names) > 1 else None,
+        without={kind: partial(shared.without, kind) for kind in kinds if len(kinds) > 1},
     )
     named = {part.name: part for part in parts}
     found = replace(evaluation, intervals=None if coverage is None else coverage.record(names))
@@ -174,9 +176,9 @@ class SharedForecasts:
         """The forecast of the model."""
         return self._mixed(*batch.asked)
 
-    def rest(self, batch: Batch) -> Tensor:
-        """The forecast of the model without its network; the other shares then sum to one."""
-        kept = [place for place, name in enumerate(self.model.names) if name != NETWORK]
+    def without(self, kind: str, batch: Batch) -> Tensor:
+        """The forecast of the model without a kind of part; the other shares then sum to one."""
+        kept = [place for place, part in enumerate(self.model.members) if part.kind != kind]
         shares = self.model.shares_of(batch.item)[..., kept, :]
         whole = shares.sum(dim=-2, keepdim=True)
         even = torch.full_like(shares, 1 / len(kept))

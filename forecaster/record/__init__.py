@@ -66,7 +66,7 @@ class FloorScores(Scores):
 
 
 class Difference(Document):
-    """What the network adds: the MSE of the model less that of the rest alone."""
+    """What a kind of part adds: the MSE of the model less that of the rest alone."""
 
     mse: Value
     paired_low: Value
@@ -151,6 +151,8 @@ class Backtest(Scores):
     best_floor: str
     lost_to: tuple[str, ...]
     """The floors with a smaller MSE than the model."""
+    adds: dict[str, Difference] = {}
+    """What each kind of part adds, if there are several."""
     headline: str = ""
     """What was found in one sentence, in units and percent."""
     verdict: str

@@ -116,7 +116,7 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
                 "parts",
                 "What the forecast is made of",
                 [f"{run.name}: {run.test.network.verdict}" for run in runs if run.test.network],
-                [_parts(run) for run in runs],
+                [table for run in runs for table in _parts(run)],
             ),
             *_intervals(runs),
             *_effects(runs),
@@ -190,10 +190,14 @@ def _table(runs: Sequence[Judged]) -> Table:
     return Table([*rows[0]], [[*row.values()] for row in rows], runs[0].task)
 
 
-def _parts(run: Judged) -> Table:
-    """The parts of the model and the floors, with the errors that were just measured."""
+def _parts(run: Judged) -> list[Table]:
+    """The parts of the model and the floors, with the errors that were just measured, and what each
+    kind of part adds."""
     record = run.bundle.record.model_copy(update={"test": run.test})
-    return Table(*tables.made_of(record, run.bundle.config.attn.name), run.name)
+    found = [Table(*tables.made_of(record, run.bundle.config.attn.name), run.name)]
+    if run.test.adds:
+        found.append(Table(*tables.added(run.test), f"{run.name}: the rest alone"))
+    return found
 
 
 def _columns(run: Judged) -> Table:

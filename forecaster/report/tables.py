@@ -55,10 +55,16 @@ def _number(form: str, zero: bool = True) -> Callable[[Cell], str]:
     return lambda value: form.format(value) if value or (zero and value is not None) else ""
 
 
-PART, CHOSEN, COLUMN, BAND, SERIES = WORDS = (
+PART, CHOSEN, COLUMN, BAND, SERIES, KIND = WORDS = (
     TableColumn("part", "part"), TableColumn("chosen", "chosen"), TableColumn("column", "column"),
     TableColumn("name", "intervals"), TableColumn("series", "series"),
+    TableColumn("kind", "without this kind"),
 )  # fmt: skip
+ADDS = (
+    TableColumn("mse", "MSE more", lambda value: f"{-float(value):+.4f}" if value else ""),
+    TableColumn("paired_high", "95 % from", lambda value: f"{-float(value):+.4f}" if value else ""),
+    TableColumn("paired_low", "to", lambda value: f"{-float(value):+.4f}" if value else ""),
+)
 WEIGHT = TableColumn("weight", "weight", _number("{:.1%}", zero=False))
 VALIDATION = TableColumn("validation_mse", "validation MSE", _number("{:.4f}"))
 SKILL = TableColumn("skill", "skill", _number("{:+.1%}"))
@@ -126,6 +132,19 @@ def parts(record: Record, attn: str = "") -> list[Row]:
             "chosen": f"attention {attn}" if attn and name == NETWORK else chosen,
         })  # fmt: skip
     return rows
+
+
+def kinds(test: Backtest) -> list[Row]:
+    """What each kind of part adds to the model: the MSE of the model less that without it, and the
+    ends of the paired interval."""
+    rows: list[Row] = [{"kind": kind, **own.to_dict()} for kind, own in test.adds.items()]
+    return sorted(rows, key=lambda row: float(row["mse"] or 0.0))
+
+
+def added(test: Backtest) -> tuple[list[str], list[tuple[str, ...]]]:
+    """The heads and the printed rows of `kinds`."""
+    found = [KIND, *ADDS]
+    return [column.head for column in found], cells(found, kinds(test))
 
 
 def made_of(record: Record, attn: str) -> tuple[list[str], list[tuple[str, ...]]]:
@@ -209,6 +228,7 @@ def text(test: Backtest, whole: bool = True) -> str:
         f"test split, {test.windows} windows ({which}), values scaled by training rows",
         *_lines([PART, *errors, SKILL, WEIGHT, CHOSEN], [model | {"weight": None}, *others]),
         *[line for line in (test.verdict, test.network.verdict if test.network else "") if line],
+        *(_lines([KIND, *ADDS], kinds(test)) if whole and test.adds else []),
         *_interval_lines(test),
         *_lines([COLUMN, *own], columns(test)),
         *([*_lines(by_series, worst), *[more] * bool(more)] if worst else []),

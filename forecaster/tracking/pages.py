@@ -92,6 +92,7 @@ def tables_of(bundle: "Bundle") -> dict[str, list[Row]]:
     test, cutoffs = record.judged, record.cutoffs
     found: dict[str, list[Row]] = {
         "parts": tables.parts(record, bundle.config.attn.name),
+        "kinds": tables.kinds(test),
         "columns": tables.columns(test),
         "steps": tables.steps(test),
         "intervals": tables.intervals(test),

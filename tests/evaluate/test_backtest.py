@@ -113,10 +113,14 @@ def test_the_verdict_says_what_was_measured(
 )  # fmt: skip
 def test_what_the_network_adds_is_said(model: Any, rest: Any, weight: float, words: str) -> None:
     weights = {"network": weight, "zero": 1 - weight}
-    found = judged(model, weights=weights, network=half, rest=rest).record.to_dict()["network"]
+    without = {} if rest is None else {"network": rest, "ridge": half}
+    record = judged(model, weights=weights, network=half, without=without).record.to_dict()
+    found = record["network"]
     assert re.fullmatch(words, found["verdict"])
     assert found["weight"] == weight
     assert (found["adds"] is None) == (rest is None)
+    assert [*record["adds"]] == [*without]
+    assert record["adds"].get("network") == found["adds"]
 
 
 def test_too_few_windows_are_told() -> None:

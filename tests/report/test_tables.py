@@ -116,3 +116,18 @@ def test_the_description_is_markdown() -> None:
         "| last value |  | 0.1250 | – | – |  |",
         "| a \\| b |  | 2.0000 | – | – |  |",
     ]
+
+
+def test_what_each_kind_adds_is_told_the_most_first() -> None:
+    adds = {"ridge": {"mse": -0.0123, "paired_low": -0.02, "paired_high": -0.005},
+            "network": {"mse": 0.002, "paired_low": None, "paired_high": None},
+            "smoothing": {"mse": -0.5, "paired_low": -0.6, "paired_high": -0.4}}  # fmt: skip
+    heads, rows = tables.added(judged(adds=adds))
+    assert heads == ["without this kind", "MSE more", "95 % from", "to"]
+    assert rows == [
+        ("smoothing", "+0.5000", "+0.4000", "+0.6000"),
+        ("ridge", "+0.0123", "+0.0050", "+0.0200"),
+        ("network", "-0.0020", "", ""),
+    ]
+    assert "without this kind" in tables.text(judged(adds=adds))
+    assert "without this kind" not in tables.text(judged(adds=adds), whole=False)
