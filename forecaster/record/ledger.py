@@ -32,7 +32,7 @@ from forecaster.base import atomic
 from forecaster.base.errors import DataError, StorageError
 
 Kind = Literal["forecasts", "actuals", "calibrations"]
-VERSION = "1"
+VERSION = "2"
 MOST_WAITING = 1_000_000
 """The most rows that wait to be written; further ones are lost."""
 
@@ -51,14 +51,15 @@ class Ledger:
         self._rows, self._lock = 0, Lock()
         self._numbers = itertools.count()
 
-    def add(self, kind: Kind, rows: pd.DataFrame) -> None:
-        """Keep rows for the next `flush`."""
+    def add(self, kind: Kind, rows: pd.DataFrame) -> bool:
+        """Keep rows for the next `flush`; False if there is no room for them."""
         with self._lock:
             if self._rows + len(rows) > MOST_WAITING:
                 self.lost += len(rows)
-                return
+                return False
             self._waiting.setdefault(kind, []).append(rows)
             self._rows += len(rows)
+            return True
 
     def flush(self) -> int:
         """Write what was added, and delete what is old; return the rows that were written.
@@ -143,15 +144,14 @@ def read(
         if most is not None and sum(map(len, parts)) >= most:
             break
         try:
-            table = pq.read_table(file, filters=wanted)
+            if (pq.read_schema(file).metadata or {}).get(b"ledger", b"").decode() != VERSION:
+                others += 1
+                continue
+            parts.append(pq.read_table(file, filters=wanted).to_pandas())
         except FileNotFoundError:  # it was the oldest, and is deleted
             continue
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(f"{file} cannot be read: {error}") from error
-        if (table.schema.metadata or {}).get(b"ledger", b"").decode() != VERSION:
-            others += 1
-            continue
-        parts.append(table.to_pandas())
     if others:
         say(f"{others} files of {folder / kind} are of another version and are left out")
     parts = [part for part in parts[::-1] if len(part)]

@@ -10,6 +10,9 @@ import pandas as pd
 from forecaster.base.progress import Say
 from forecaster.record import Record, alarms, ledger, live
 
+MOST_SERIES = 1000
+"""The most series that a service tells of."""
+
 
 @dataclass(frozen=True)
 class Promise:
@@ -78,7 +81,13 @@ def look(
 
 
 def whole(folder: Path, promise: dict[str, Any], most: int) -> dict[str, Any]:
-    """What GET /models/NAME/live answers: all of `look`, by series, target and step, too."""
+    """What GET /models/NAME/live answers: all of `look`, by series, target and step, too; of many
+    series, those with the largest errors."""
     found = look(folder, Promise(**promise), most=most)
-    by = {name: live.plain(found.frame(name)) for name in ("series", "target", "step")}
+    by = {name: live.plain(found.frame(name)) for name in ("target", "step")}
+    if len(found.rows):
+        error = (found.rows["error"].abs() / found.rows["scale"]).groupby(found.rows["series"])
+        worst = error.mean().nlargest(MOST_SERIES).index
+        own = found.rows[found.rows["series"].isin(worst)]
+        by["series"] = live.plain(live.summary(own, "series"))
     return {"looked": datetime.now(UTC).isoformat(), **found.to_dict(), "by": by}

@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from threading import Event, Thread
-from time import time
+from time import monotonic, time
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -57,6 +58,7 @@ class Keeper:
             days, most = settings.ledger_days, settings.ledger_bytes
             self.ledger = Ledger(settings.ledger, days=days, most_bytes=most)
         self._found: dict[str, dict[str, Any]] = {}
+        self._tried: dict[str, float] = {}
         self._believed, self._every = frozenset(settings.actuals_keys), settings.ledger_seconds
         self._waiting: deque[_Answered] = deque()
         self._dropped = 0
@@ -97,10 +99,10 @@ class Keeper:
         believed, now = self.believes(key), datetime.now(UTC)
         self._waiting.append(_Answered(model, job.inputs, forecasts, job.steps, believed, now))
 
-    def came(self, rows: pd.DataFrame) -> None:
-        """Keep actual values."""
+    def came(self, rows: pd.DataFrame) -> bool:
+        """Keep actual values; False if there is no room for them."""
         assert self.ledger is not None
-        self.ledger.add("actuals", rows)
+        return self.ledger.add("actuals", rows)
 
     def write(self) -> None:
         """Keep what waits now. Never raises."""
@@ -121,19 +123,22 @@ class Keeper:
         self.ledger.flush()
 
     def look(self) -> None:
-        """Find out how good the forecasts of each model were, where that may have changed."""
+        """Find out how good the forecasts of each model were, where that may have changed. Never
+        raises."""
         assert self.ledger is not None
         for model in self.models():
-            own = kept.trained(model.bundle)
+            own, now = kept.trained(model.bundle), monotonic()
             place = self.ledger.folder / "live" / f"{own.removeprefix('sha256:')}.json"
             try:
-                if not place.exists() or (
-                    time() - place.stat().st_mtime >= self._every
-                    and self.ledger.changed > place.stat().st_mtime
-                ):
+                known = place.stat().st_mtime if place.exists() else 0
+                # unless another process has just looked, or this one has tried to
+                since = min(time() - known, now - self._tried.get(own, -inf))
+                if self.ledger.changed > known and since >= self._every:
+                    self._tried[own] = now
                     write(place, _ask(self.ledger.folder, model))
-                self._found[own] = json.loads(place.read_bytes())
-            except Exception as error:  # there is nothing to look at, or no room for it
+                if place.exists():
+                    self._found[own] = json.loads(place.read_bytes())
+            except Exception as error:  # no room for it, or it takes too long
                 logger().warning("the ledger was not looked at", reason=str(error))
 
     def _watch(self) -> None:

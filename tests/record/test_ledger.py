@@ -82,10 +82,11 @@ def test_old_files_and_the_oldest_beyond_the_size_are_deleted(tmp_path: Path) ->
 
 def test_files_of_another_version_are_named_and_damaged_ones_an_error(tmp_path: Path) -> None:
     ledger, said = Ledger(tmp_path), list[str]()
-    ledger.add("actuals", rows(1.0))
+    ledger.add("actuals", rows(1.0).assign(model="a"))
     ledger.flush()
     pq.write_table(pa.Table.from_pandas(rows(9.0)), tmp_path / "actuals/0.parquet")
-    assert read(tmp_path, "actuals", said.append)["value"].tolist() == [1.0]
+    found = read(tmp_path, "actuals", said.append, model="a")  # which the other has no column for
+    assert found["value"].tolist() == [1.0]
     assert said == [f"1 files of {tmp_path / 'actuals'} are of another version and are left out"]
     (tmp_path / "actuals/1.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(DataError, match=r"1\.parquet cannot be read"):

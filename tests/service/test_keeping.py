@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from forecaster.base.errors import StorageError
 from forecaster.forecast.predictor import Predictor
 from forecaster.record.ledger import read
 from forecaster_service import keeping
+from tests.service.processes import until
 from tests.service.test_access import KEY, KEYS, OTHER, bearer
 from tests.service.toy import COLUMNS, NAME, start
 
@@ -128,8 +130,7 @@ def test_no_request_fails_where_nothing_can_be_kept(
         example = client.get(f"/models/{name}/example").json()
         assert client.post("/predict", json=example).status_code == 200
         keeper = client.app.state.store.keeper  # type: ignore[attr-defined]
-        keeper.write()
-        assert keeper.lost > 0
+        until(lambda: keeper.lost > 0)
         assert client.post("/predict", json=example).status_code == 200
         text = client.get("/metrics").text
     assert "forecaster_ledger_rows_lost_total 0.0" not in text
@@ -142,3 +143,37 @@ def test_too_many_answers_at_once_are_counted_as_lost(
     ask(folder, tmp_path / "l")
     kept = read(tmp_path / "l", "forecasts")
     assert kept["made"].nunique() == 1
+
+
+def test_values_without_room_are_refused_to_be_sent_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forecaster.record.ledger.MOST_WAITING", 2)
+    settings: Any = {"api_keys": KEYS, "actuals_keys": ("anna",)}
+    with start(model=str(folder), ledger=tmp_path / "l", **settings) as client:
+        came = {"inputs": [{"start": "2026-01-01", "target": [[1, 2, 3]]}]}
+        said = client.post("/actuals", json=came, headers=bearer(KEY))
+    assert said.status_code == 503
+    assert int(said.headers["retry-after"]) == 10
+
+
+def test_a_look_that_fails_is_tried_again_only_later(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = list[str]()
+
+    def fail(folder: Path, model: Predictor) -> bytes:
+        tried.append(model.digest)
+        raise StorageError("no room")
+
+    monkeypatch.setattr(keeping, "_ask", fail)
+    with start(model=str(folder), ledger=tmp_path / "l") as client:
+        keeper = client.app.state.store.keeper  # type: ignore[attr-defined]
+        keeper.look()
+        assert not tried, "there is nothing to look at"
+        example = client.get(f"/models/{NAME}/example").json()
+        client.post("/predict", json=example)
+        keeper.write()
+        for _ in range(3):
+            keeper.look()
+        assert len(tried) == 1

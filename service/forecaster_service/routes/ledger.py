@@ -11,7 +11,8 @@ from pydantic import Field
 from forecaster.forecast import kept
 from forecaster_service import forecasting
 from forecaster_service.answering import PROBLEMS, BodyRoute
-from forecaster_service.http_errors import HttpError, invalid, responses
+from forecaster_service.http_errors import HttpError, busy, invalid, responses
+from forecaster_service.keeping import SECONDS
 from forecaster_service.routes.models import Name
 from forecaster_service.schemas import Answer, ModelName, SeriesValues, Strict
 from forecaster_service.slots import Served
@@ -107,7 +108,8 @@ def actuals(body: Annotated[ActualsRequest, Body()], request: Request) -> Kept:
     if flaws:
         raise invalid(flaws)
     rows = pd.concat(parts, ignore_index=True)
-    store.keeper.came(rows)
+    if not store.keeper.came(rows):
+        raise busy("too many values wait to be written", "ledger", SECONDS)
     return Kept(values=len(rows))
 
 
