@@ -81,14 +81,14 @@ def main() -> None:
         for number in range(count + count // 4):
             shift = 0.0 if number < count else 2.0
             rows, usual = stream(random, remembers, seasonal, days, shift)
-            told = alarms(origins(rows, 24 * days), usual, YEAR // days)
+            told = alarms(origins(rows[rows["step"] <= 24], 24), usual, YEAR)
             since = [each.since for each in told if each.since is not None]
             if not shift:
                 false += bool(since)
                 continue
             begun = rows["origin"].iloc[0] + pd.Timedelta(days=SHIFTED)
             after = [time for time in since if time >= begun]
-            delays.append((min(after) - begun).days + days if after else np.inf)
+            delays.append((min(after) - begun).days + 1 if after else np.inf)
         seen = np.isfinite(delays)
         words = " and ".join(
             (["autocorrelated"] if remembers else []) + (["seasonal"] if seasonal else [])

@@ -71,6 +71,6 @@ def score(
             say(str(each))
     if picture:
         renewed = bundle.about.get("renewed")
-        before = look(ledger, Promise(renewed["before"], bundle.horizon)).rows if renewed else None
+        before = look(ledger, Promise(renewed["before"], 1)).rows if renewed else None
         draw(live.figure(found.rows, expected, before=before), picture)
         say(f"drew error and coverage by day to {picture}")

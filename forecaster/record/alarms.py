@@ -68,11 +68,11 @@ def evidence(observed: Sequence[float], most: float, year: int) -> np.ndarray:
     return found
 
 
-def origins(rows: pd.DataFrame, horizon: int) -> pd.DataFrame:
+def origins(rows: pd.DataFrame, steps: int) -> pd.DataFrame:
     """What was found at origins that do not overlap: the mean scaled `error`, that of the seasonal
     naive forecast, `naive`, and `missed`, the share of values outside the band of SHARE.
 
-    `rows` are those of `live.match`; an origin counts once all `horizon` steps have their values.
+    `rows` are those of `live.match`; an origin counts once all `steps` have their values.
     """
     outside = np.full(len(rows), np.nan)
     if ends := bands(rows).get(SHARE):
@@ -84,7 +84,7 @@ def origins(rows: pd.DataFrame, horizon: int) -> pd.DataFrame:
     })  # fmt: skip
     by = table.groupby("origin")
     whole = by[["error", "naive", "missed"]].mean()
-    ends_at = by["end"].max()[by["step"].nunique() == horizon]
+    ends_at = by["end"].max()[by["step"].nunique() == steps]
     kept: list[Any] = []
     last = None
     for origin, end in ends_at.items():

@@ -18,19 +18,21 @@ MOST_SERIES = 1000
 class Promise:
     """What a model is held to: the scaled mean absolute `error` of its test split, and its `ratio`
     to that of the seasonal naive forecast, where they are known. `model` is its digest as it was
-    trained."""
+    trained. Alarms watch the first `steps` of a forecast: a season, or the horizon if that is less
+    or nothing repeats."""
 
     model: str
-    horizon: int
+    steps: int
     error: float | None = None
     ratio: float | None = None
 
     @classmethod
     def of(cls, record: Record, model: str, horizon: int, season: int) -> Self:
+        steps = min(horizon, season) if season > 1 else horizon
         if record.test is None:
-            return cls(model, horizon)
+            return cls(model, steps)
         ratio = alarms.usual_ratio(record.test.to_dict(), season)
-        return cls(model, horizon, record.test["mae"], ratio)
+        return cls(model, steps, record.test["mae"], ratio)
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,10 @@ def look(
     actuals = ledger.read(folder, "actuals", say, most=most)
     found = live.match(forecasts, actuals)
     first = live.match(forecasts, actuals, first=True).rows
+    first = first[first["step"] <= promise.steps] if len(first) else first
     told: list[alarms.Alarm] = []
     if len(first):
-        origins = alarms.origins(first, promise.horizon)
+        origins = alarms.origins(first, promise.steps)
         told = alarms.alarms(origins, promise.ratio, alarms.in_a_year(first))
     return Look(promise, *found, told)
 

@@ -50,7 +50,7 @@ def test_a_look_at_the_newest_rows_reads_no_older_files(folder: Path) -> None:
 
 
 def test_another_process_finds_the_same(folder: Path) -> None:
-    told = json.dumps({"model": "sha256:a", "horizon": 40, "error": 0.4, "ratio": 0.5})
+    told = json.dumps({"model": "sha256:a", "steps": 40, "error": 0.4, "ratio": 0.5})
     command = [sys.executable, "-m", "forecaster.record", folder, "1000"]
     done = subprocess.run(command, input=told, capture_output=True, text=True, check=True)
     found, here = json.loads(done.stdout), whole(folder, json.loads(told), 1000)
@@ -62,6 +62,7 @@ def test_another_process_finds_the_same(folder: Path) -> None:
 
 def test_a_model_is_held_to_its_test_split() -> None:
     assert Promise.of(Record(), "sha256:a", 6, 24) == Promise("sha256:a", 6)
+    assert Promise.of(Record(), "sha256:a", 72, 24) == Promise("sha256:a", 24)
     floors = {"last value": {"mse": 0.9, "mae": 0.8, "skill": 0.4}}
     test = judged(mse=0.5, mae=0.4, windows=9, floors=floors, best_floor="last value", verdict="")
     assert Promise.of(Record(test=test), "sha256:a", 6, 1) == Promise("sha256:a", 6, 0.4, 0.5)
