@@ -78,6 +78,7 @@ def predict(folder: Path, bundle: str, files: str, *arguments: str) -> tuple[flo
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(7200)
 def test_ray_gives_the_bytes_of_one_process_whose_memory_is_that_of_one_file(home, capsys):
     folder, bundle = home

@@ -19,7 +19,12 @@ from forecaster.study.compare.grid import (
 from tests.study.compare.grids import small_grid, values
 
 DATA = os.environ.get("FORECASTER_DATA", "")
-PACKAGED = sorted((installation.configs() / "grids").glob("*.yaml"))
+LONG = ("usual", "known", "columns")
+"""The grids whose resolution tries the starts of many models."""
+PACKAGED = [
+    pytest.param(file, id=file.stem, marks=[pytest.mark.long] * (file.stem in LONG))
+    for file in sorted((installation.configs() / "grids").glob("*.yaml"))
+]
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +215,7 @@ def test_what_amounts_to_full(home):
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("file", PACKAGED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("file", PACKAGED)
 def test_the_packaged_grids(file, monkeypatch):
     """Each trains the types that it names within the budget, and no type amounts to full there."""
     cards = Path(installation.__file__).parents[2] / "data" / "cards"
