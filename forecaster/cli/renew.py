@@ -69,5 +69,5 @@ def renew(
     else:
         print(f"\noutcome  {done.became}")
         print(f"bundle   {done.folder}")
-    if not done.contest.decision.wins:
+    if not done.served:
         raise typer.Exit(KEPT)

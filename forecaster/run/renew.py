@@ -53,16 +53,18 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Renewal:
-    """The challenger, the contest, what `became` of it in a sentence, and its `folder`."""
+    """The challenger, the contest, what `became` of it in a sentence, its `folder`, and whether it
+    is served now."""
 
     challenger: Result
     contest: Judgement
     became: str
     folder: Path
+    served: bool
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "outcome": "renewed" if self.contest.decision.wins else "kept",
+            "outcome": "renewed" if self.served else "kept",
             "became": self.became,
             "folder": str(self.folder),
             "contest": self.contest.to_dict(),
@@ -85,10 +87,10 @@ def renew(
     the better one be served from there on.
 
     The challenger is refitted to those rows, as it would be served. A winner is trained once more
-    on the whole file if asked for as `whole`, which is not judged. In the
-    registry it becomes the champion if the champion came from there; it is written `to` a folder,
-    such as that of a service, if one is given. Raises UsageError if the file has no horizon that
-    the champion has not seen.
+    on the whole file if asked for as `whole`, which is not judged. In the registry it becomes the
+    champion if the champion came from there; it is written `to` a folder, such as that of a
+    service, if one is given. Raises UsageError if the file has no horizon that the champion has not
+    seen.
     """
     config, data = _data(champion, file, device)
     for sentence in data.said:
@@ -173,10 +175,11 @@ def _contest(
 
 def _serve(
     champion: Bundle, served: Result, contest: Judgement, whole: bool, to: Path | None
-) -> tuple[str, Path]:
-    """Let a winner be served; returns a sentence on what became of it, and its folder."""
+) -> tuple[str, Path, bool]:
+    """Let a winner be served; returns a sentence on what became of it, its folder, and whether it
+    is served."""
     why = {**contest.to_dict(), "judged": not whole, "before": kept.trained(champion)}
-    became, folder = contest.decision.reason, served.folder
+    became, folder, wins = contest.decision.reason, served.folder, contest.decision.wins
     if champion.origin.get("name"):
         from forecaster.tracking import pages, registry
         from forecaster.tracking.notes import NewVersion
@@ -186,9 +189,9 @@ def _serve(
         tags[registry.CONTEST] = json.dumps(why)
         own = NewVersion(name=champion.name, tags=tags)
         before = champion.origin["version"]
-        became = registry.renew(champion.name, before, served.run_id, own, contest.decision)
-    if contest.decision.wins and to is not None:
+        became, wins = registry.renew(champion.name, before, served.run_id, own, contest.decision)
+    if wins and to is not None:
         about = {**served.bundle.about, "renewed": why}
         keep(replace(served.bundle, about=about), to)
         became, folder = f"{became}; written to {to}", to
-    return became, folder
+    return became, folder, wins

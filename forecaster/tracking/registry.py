@@ -115,9 +115,12 @@ def _challenge(client: MlflowClient, name: str, own: str) -> str:
     )
 
 
-def renew(name: str, champion: str, run: str, own: NewVersion, decision: challenge.Decision) -> str:
+def renew(
+    name: str, champion: str, run: str, own: NewVersion, decision: challenge.Decision
+) -> tuple[str, bool]:
     """Make the model of a run a version of `name`, and the champion if it wins against the version
-    `champion`; returns a sentence on the outcome.
+    `champion`, which no other has replaced meanwhile; returns a sentence on the outcome, and
+    whether it is the champion.
 
     Raises UsageError for a run without a model, UnavailableError when the store cannot be used.
     """
@@ -136,7 +139,7 @@ def renew(name: str, champion: str, run: str, own: NewVersion, decision: challen
         what = "the champion" if wins else "registered, but not the champion"
         sentence = f"{name} version {number} is {what}: {reason}"
         client.set_model_version_tag(name, number, DECISION, sentence)
-    return sentence
+    return sentence, wins
 
 
 def _aliases(client: MlflowClient, name: str) -> dict[str, str]:

@@ -14,10 +14,7 @@ from tests.service.toy import make_bundle
 
 @pytest.mark.parametrize(("wins", "code"), [(True, 0), (False, 10)])
 def test_the_exit_code_says_whether_the_model_stays(run, tmp_path, monkeypatch, wins, code):
-    decision = SimpleNamespace(wins=wins)
-    done = SimpleNamespace(
-        became="why", folder=Path("there"), contest=SimpleNamespace(decision=decision)
-    )
+    done = SimpleNamespace(became="why", folder=Path("there"), served=wins)
     given = {}
     monkeypatch.setattr(renewing, "renew", lambda *them, **options: given.update(options) or done)
     make_bundle(tmp_path / "model")

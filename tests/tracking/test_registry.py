@@ -160,7 +160,8 @@ class TestRenew:
         name = f"forecaster-renew-{decision.reason.replace(' ', '-')}-{before}"
         contest(name, 0.5)
         own = NewVersion(name=name, tags={**tags_of(errors(0.9), TASK), "contest": "{}"})
-        sentence = registry.renew(name, before, logged[0], own, decision)
+        sentence, wins = registry.renew(name, before, logged[0], own, decision)
+        assert wins is (becomes == "champion")
         expected = {"champion": "2"} if becomes == "champion" else {"champion": "1"}
         expected |= {"challenger": "2"} if becomes == "challenger" else {}
         assert aliases(client, name) == expected
