@@ -1,5 +1,6 @@
 """Score the forecasts of a ledger against the values that came."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -37,7 +38,7 @@ def score(
     from forecaster.forecast.predictor import load_bundle
     from forecaster.record import live
     from forecaster.record.ledger import Ledger
-    from forecaster.record.look import Promise, look
+    from forecaster.record.look import look
 
     check_ending("picture", picture, *PICTURES)
     bundle = load_bundle(model)
@@ -71,6 +72,7 @@ def score(
             say(str(each))
     if picture:
         renewed = bundle.about.get("renewed")
-        before = look(ledger, Promise(renewed["before"], 1)).rows if renewed else None
+        older = replace(found.promise, model=renewed["before"]) if renewed else None
+        before = look(ledger, older).rows if older else None
         draw(live.figure(found.rows, expected, before=before), picture)
         say(f"drew error and coverage by day to {picture}")

@@ -30,14 +30,16 @@ def recalibrate(bundle: Bundle, folder: Path, to: Path, say: Say) -> Bundle:
     if first.empty:
         raise UsageError(f"{folder} has no value of a step that this model forecast")
     known = ledger.read(folder, "calibrations", say, model=model)
+    before = bundle.about.get("calibration", {"widths": {}})["widths"]
     said = {model: {target: dict[str, float]() for target in targets}}
+    if before:  # also where the ledger could not keep it
+        said[bundle.digest] = before
     for digest, target, band, width in zip(
         *(known[name] for name in ("digest", "target", "band", "width") if len(known)), strict=True
     ):
         said.setdefault(digest, {each: {} for each in targets})[target][band] = width
     paths = adapting.follow(first, said)
     widths = adapting.newest(paths)
-    before = bundle.about.get("calibration", {"widths": {}})["widths"]
     if widths == before:
         say("the intervals stay as they are")
         return bundle

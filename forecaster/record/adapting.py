@@ -17,6 +17,7 @@ import pandas as pd
 from forecaster.record.live import bands
 
 RATE = 0.25
+"""How far the logarithm of a width moves after a day on which everything was missed."""
 Widths = dict[str, dict[str, float]]
 """The logarithms of widths over those as trained, by target and by band, such as "0.8"."""
 

@@ -60,10 +60,9 @@ PART, CHOSEN, COLUMN, BAND, SERIES, KIND = WORDS = (
     TableColumn("name", "intervals"), TableColumn("series", "series"),
     TableColumn("kind", "without this kind"),
 )  # fmt: skip
-ADDS = (
-    TableColumn("mse", "MSE more", lambda value: f"{-float(value):+.4f}" if value else ""),
-    TableColumn("paired_high", "95 % from", lambda value: f"{-float(value):+.4f}" if value else ""),
-    TableColumn("paired_low", "to", lambda value: f"{-float(value):+.4f}" if value else ""),
+ADDS = tuple(
+    TableColumn(key, head, lambda value: f"{-float(value):+.4f}" if value else "")
+    for key, head in (("mse", "MSE more"), ("paired_high", "95 % from"), ("paired_low", "to"))
 )
 WEIGHT = TableColumn("weight", "weight", _number("{:.1%}", zero=False))
 VALIDATION = TableColumn("validation_mse", "validation MSE", _number("{:.4f}"))

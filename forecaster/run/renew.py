@@ -19,6 +19,7 @@ from forecaster.base.progress import Say
 from forecaster.config.flags import Device
 from forecaster.config.run_config import Loaded, RunConfig
 from forecaster.datasets.dataset import Dataset
+from forecaster.datasets.scaling import Scaler
 from forecaster.evaluate.problem import open_data
 from forecaster.forecast import kept
 from forecaster.forecast.bundle import Bundle
@@ -29,8 +30,6 @@ from forecaster.record.challenge import Decision, Entry, decide, stretches, tags
 from forecaster.run import experiment
 from forecaster.run.experiment import Result
 
-HORIZONS = 8
-"""On how many horizons both models are compared by default."""
 ORIGINS = 24
 """From how many origins for each horizon they forecast."""
 
@@ -38,7 +37,7 @@ ORIGINS = 24
 @dataclass(frozen=True)
 class Judgement:
     """Squared errors of both on the same rows, from `first` to `last`, by stretches, in standard
-    deviations of the champion's training rows, and what follows from them."""
+    deviations of each series before them, and what follows from them."""
 
     first: str
     last: str
@@ -78,7 +77,7 @@ def renew(
     say: Say,
     show: Callable[[Backtest], None],
     *,
-    horizons: int = HORIZONS,
+    horizons: int,
     whole: bool = False,
     to: Path | None = None,
     device: Device = "auto",
@@ -159,8 +158,13 @@ def _contest(
             newest=horizons * horizon,
         )  # fmt: skip
         late, grid = found.origins >= cut - 1, found.history.series.times
-        scale = Predictor(champion, "cpu").scales(found.history.question(found.which, found.drop))
-        off = (found.forecasts[..., 0] - found.came) / scale.reshape(-1, 1, scale.shape[-1])
+        series = found.history.series
+        if series.items is None:
+            scale = Scaler.fit(series.values[:cut], series.columns).std[None]
+        else:
+            scale = Scaler.fit_items(series.values, series.items, cut, champion.past).std
+        scale = scale[found.which][:, None, found.targets]
+        off = (found.forecasts[..., 0] - found.came) / scale
         known = np.isfinite(off)
         with np.errstate(invalid="ignore"):  # a window without any value
             errors = np.where(known, off**2, 0).sum(axis=(1, 2)) / known.sum(axis=(1, 2))

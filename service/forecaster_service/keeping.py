@@ -58,7 +58,7 @@ class Keeper:
             days, most = settings.ledger_days, settings.ledger_bytes
             self.ledger = Ledger(settings.ledger, days=days, most_bytes=most)
         self._found: dict[str, dict[str, Any]] = {}
-        self._tried: dict[str, float] = {}
+        self._tried, self._read = dict[str, float](), dict[str, float]()
         self._believed, self._every = frozenset(settings.actuals_keys), settings.ledger_seconds
         self._waiting: deque[_Answered] = deque()
         self._dropped = 0
@@ -136,8 +136,9 @@ class Keeper:
                 if self.ledger.changed > known and since >= self._every:
                     self._tried[own] = now
                     write(place, _ask(self.ledger.folder, model))
-                if place.exists():
+                if place.exists() and (found := place.stat().st_mtime) != self._read.get(own):
                     self._found[own] = json.loads(place.read_bytes())
+                    self._read[own] = found
             except Exception as error:  # no room for it, or it takes too long
                 logger().warning("the ledger was not looked at", reason=str(error))
 

@@ -2,7 +2,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.record import adapting
 from forecaster.record.adapting import RATE, by_day, follow, newest
 
 START = pd.Timestamp("2026-01-01")
@@ -74,4 +73,3 @@ def test_values_that_are_missing_or_forecast_exactly_change_nothing():
     assert np.isfinite(follow(table, {"a": {"y": {}}})["y"].to_numpy()).all()
     exact = table.assign(value=0.0)
     assert newest(follow(exact, {"a": {"y": {}}})) == {"y": {"0.8": round(-11 * RATE * 0.2, 4)}}
-    assert adapting.RATE < 1
