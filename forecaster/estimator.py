@@ -273,14 +273,14 @@ class Forecaster:
         fitted frame, which is the default, holds the rows that trained the model: its forecasts of
         those are too good. Raises DataError for a frame too short for one origin.
         """
-        from forecaster.forecast.historical import historical
+        from forecaster.forecast.historical import replay
 
         steps = questions.steps_of(horizon, self.bundle.horizon)
         wanted = sorted({*questions.numbers("levels", levels)})
         self.fitted.check_levels(wanted)
         stride = steps if stride is None else _whole("stride", stride)
         table, _ = self._asked(frame)
-        return historical(self.fitted, table, steps, stride, start, wanted, self._say)
+        return replay(self.fitted, table, steps, stride, start, wanted, self._say).table()
 
     @_in_python
     def residuals(self, frame: Frame | str | Path | None = None, *, step: int = 1) -> pd.DataFrame:

@@ -42,6 +42,24 @@ class Replay:
         found: np.ndarray = (items.places + items.lengths)[self.which] - self.drop - 1
         return found
 
+    def table(self) -> pd.DataFrame:
+        """The table of `Predictor.predict` for all origins, the earliest first.
+
+        After the ids stands `origin`, the time of the last row that was read, and after each target
+        and its quantiles what came, in columns such as "load actual".
+        """
+        values = np.concatenate([self.forecasts, self.came[..., None]], axis=-1)
+        labels: Any = [*self.history.levels, "actual"]
+        whole = replace(self.history, levels=labels)
+        starts = np.flatnonzero(np.diff(self.drop, prepend=-1))
+        pieces = zip(*(np.split(each, starts[1:]) for each in (self.which, self.drop, values)),
+                     strict=True)  # fmt: skip
+        tables = [
+            _table(replace(whole, chosen=which, drop=int(drop[0])), own)
+            for which, drop, own in pieces
+        ]
+        return pd.concat(tables, ignore_index=True)
+
 
 def replay(
     model: Predictor,
@@ -88,33 +106,6 @@ def replay(
         )
         parts.append(np.concatenate([values[..., None], quantiles], axis=-1)[:, :steps])
     return Replay(whole, which, drop, np.concatenate(parts), list(model.schema.target_positions))
-
-
-def historical(
-    model: Predictor,
-    table: pd.DataFrame | str | Path,
-    steps: int,
-    stride: int,
-    start: int = 0,
-    levels: Sequence[float] = (),
-    say: Callable[[str], None] = lambda _: None,
-) -> pd.DataFrame:
-    """The table of `Predictor.predict` for all origins of `replay`, the earliest first.
-
-    After the ids stands `origin`, the time of the last row that was read, and after each target and
-    its quantiles what came, in columns such as "load actual".
-    """
-    found = replay(model, table, steps, stride, start, levels, say)
-    values = np.concatenate([found.forecasts, found.came[..., None]], axis=-1)
-    labels: Any = [*levels, "actual"]
-    whole = replace(found.history, levels=labels)
-    starts = np.flatnonzero(np.diff(found.drop, prepend=-1))
-    pieces = zip(*(np.split(each, starts[1:]) for each in (found.which, found.drop, values)),
-                 strict=True)  # fmt: skip
-    tables = [
-        _table(replace(whole, chosen=which, drop=int(drop[0])), own) for which, drop, own in pieces
-    ]
-    return pd.concat(tables, ignore_index=True)
 
 
 def _table(history: History, values: np.ndarray) -> pd.DataFrame:
