@@ -82,12 +82,13 @@ class Ledger:
         return written
 
     @property
-    def changed(self) -> float:
-        """When a file was last written by anyone, as by time(); 0 if there is none."""
-        times = [0.0]
+    def changed(self) -> int:
+        """When a file was last written by anyone, in nanoseconds of the disk's clock; 0 if there is
+        none."""
+        times = [0]
         for kind in ("forecasts", "actuals"):
             with suppress(OSError):  # a folder changes with each file that is moved into it
-                times.append((self.folder / kind).stat().st_mtime)
+                times.append((self.folder / kind).stat().st_mtime_ns)
         return max(times)
 
     def _write(self, kind: Kind, rows: pd.DataFrame) -> None:

@@ -1,6 +1,7 @@
 """The ledger of a service: what it forecasts, the values that came, and how good it was."""
 
 import json
+import os
 import subprocess
 import sys
 from collections import deque
@@ -58,7 +59,7 @@ class Keeper:
             days, most = settings.ledger_days, settings.ledger_bytes
             self.ledger = Ledger(settings.ledger, days=days, most_bytes=most)
         self._found: dict[str, dict[str, Any]] = {}
-        self._tried, self._read = dict[str, float](), dict[str, float]()
+        self._tried, self._read = dict[str, float](), dict[str, int]()
         self._believed, self._every = frozenset(settings.actuals_keys), settings.ledger_seconds
         self._waiting: deque[_Answered] = deque()
         self._dropped = 0
@@ -130,13 +131,16 @@ class Keeper:
             own, now = kept.trained(model.bundle), monotonic()
             place = self.ledger.folder / "live" / f"{own.removeprefix('sha256:')}.json"
             try:
-                known = place.stat().st_mtime if place.exists() else 0
+                known = place.stat().st_mtime_ns if place.exists() else 0
+                changed = self.ledger.changed
                 # unless another process has just looked, or this one has tried to
-                since = min(time() - known, now - self._tried.get(own, -inf))
-                if self.ledger.changed > known and since >= self._every:
+                since = min(time() - known / 1e9, now - self._tried.get(own, -inf))
+                if changed > known and since >= self._every:
                     self._tried[own] = now
+                    place.parent.mkdir(exist_ok=True)
                     write(place, _ask(self.ledger.folder, model))
-                if place.exists() and (found := place.stat().st_mtime) != self._read.get(own):
+                    os.utime(place, ns=(changed, changed))  # what came meanwhile is not in it
+                if place.exists() and (found := place.stat().st_mtime_ns) != self._read.get(own):
                     self._found[own] = json.loads(place.read_bytes())
                     self._read[own] = found
             except Exception as error:  # no room for it, or it takes too long
@@ -153,7 +157,6 @@ def _ask(folder: Path, model: Predictor) -> bytes:
     """What another process finds in the ledger of a model, as JSON."""
     promise = json.dumps(asdict(kept.promise(model.bundle))).encode()
     command = [sys.executable, "-m", "forecaster.record", str(folder), str(ROWS)]
-    (folder / "live").mkdir(exist_ok=True)
     done = subprocess.run(
         command, input=promise, capture_output=True, timeout=LONGEST, check=False,
         start_new_session=True,

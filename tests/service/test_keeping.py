@@ -177,3 +177,26 @@ def test_a_look_that_fails_is_tried_again_only_later(
         for _ in range(3):
             keeper.look()
         assert len(tried) == 1
+
+
+def test_what_comes_during_a_look_is_looked_at_next(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with start(model=str(folder), ledger=tmp_path / "l", ledger_seconds=1e-9) as client:
+        keeper = client.app.state.store.keeper  # type: ignore[attr-defined]
+        example = client.get(f"/models/{NAME}/example").json()
+        looks = list[int]()
+
+        def meanwhile(ledger: Path, model: Predictor) -> bytes:
+            looks.append(len(read(ledger, "forecasts")))
+            if len(looks) == 1:
+                client.post("/predict", json=example)
+                keeper.write()  # as another process may
+            return b"{}"
+
+        monkeypatch.setattr(keeping, "_ask", meanwhile)
+        client.post("/predict", json=example)
+        keeper.write()
+        for _ in range(3):
+            keeper.look()
+        assert looks == [looks[0], 2 * looks[0]]
