@@ -24,9 +24,12 @@ from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from threading import Lock
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 from forecaster.base import atomic
 from forecaster.base.errors import DataError, StorageError
@@ -35,13 +38,16 @@ Kind = Literal["forecasts", "actuals", "calibrations"]
 VERSION = "2"
 MOST_WAITING = 1_000_000
 """The most rows that wait to be written; further ones are lost."""
+MERGED, MOST_MERGED = 64, 250_000
+"""So many files of one writer become one, unless that has more rows."""
 
 
 class Ledger:
     """Writes rows to a folder. `lost` counts those that could not be written.
 
-    Files older than `days`, and beyond `most_bytes` the oldest ones, are deleted. `add` costs no
-    input or output; `flush` writes what was added, from any thread.
+    Files older than `days`, and beyond `most_bytes` the oldest ones, are deleted; of many small
+    files it makes larger ones. `add` costs no input or output; `flush` writes what was added, from
+    any thread.
     """
 
     def __init__(self, folder: Path, *, days: float = 400, most_bytes: int = 2**30) -> None:
@@ -50,6 +56,8 @@ class Ledger:
         self._waiting: dict[Kind, list[pd.DataFrame]] = {}
         self._rows, self._lock = 0, Lock()
         self._numbers = itertools.count()
+        self._files: dict[tuple[Kind, int], list[Path]] = {}
+        """Those that this writer has not merged yet, by how often they were merged before."""
 
     def add(self, kind: Kind, rows: pd.DataFrame) -> bool:
         """Keep rows for the next `flush`; False if there is no room for them."""
@@ -93,16 +101,39 @@ class Ledger:
 
     def _write(self, kind: Kind, rows: pd.DataFrame) -> None:
         import pyarrow as pa
+
+        self._keep(kind, pa.Table.from_pandas(rows, preserve_index=False))
+
+    def _keep(self, kind: Kind, table: "pa.Table", merged: int = 0) -> None:
         import pyarrow.parquet as pq
 
-        table = pa.Table.from_pandas(rows, preserve_index=False)
-        table = table.replace_schema_metadata({**table.schema.metadata, b"ledger": VERSION})
         data = BytesIO()
-        pq.write_table(table, data)
+        pq.write_table(table.replace_schema_metadata({b"ledger": VERSION}), data)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
         name = f"{stamp}-{socket.gethostname()}-{os.getpid()}-{next(self._numbers)}.parquet"
         (self.folder / kind).mkdir(parents=True, exist_ok=True)
         atomic.write(self.folder / kind / name, data.getvalue())
+        self._merge(kind, merged, self.folder / kind / name)
+
+    def _merge(self, kind: Kind, merged: int, file: Path) -> None:
+        """Make one file of many, once there are enough. Until the old ones are deleted, a reader
+        sees rows twice, which counts nothing twice."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with self._lock:
+            files = self._files.setdefault((kind, merged), [])
+            files.append(file)
+            if len(files) < MERGED:
+                return
+            self._files[kind, merged] = []
+        with suppress(pa.ArrowInvalid, OSError, StorageError):  # they stay as they are
+            if sum(pq.read_metadata(each).num_rows for each in files) > MOST_MERGED:
+                return
+            tables = [pq.read_table(each) for each in files]
+            self._keep(kind, pa.concat_tables(tables, promote_options="default"), merged + 1)
+            for each in files:
+                each.unlink(missing_ok=True)
 
     def _forget(self) -> None:
         """Delete the oldest files; another process may be doing the same."""
@@ -141,18 +172,22 @@ def read(
     if not folder.is_dir():
         raise DataError(f"{folder} is not there: `forecaster predict --ledger {folder}` begins one")
     parts, others, wanted = list[pd.DataFrame](), 0, [("model", "=", model)] if model else None
-    for file in sorted((folder / kind).glob("*.parquet"), reverse=True):
-        if most is not None and sum(map(len, parts)) >= most:
-            break
-        try:
-            if (pq.read_schema(file).metadata or {}).get(b"ledger", b"").decode() != VERSION:
-                others += 1
-                continue
-            parts.append(pq.read_table(file, filters=wanted).to_pandas())
-        except FileNotFoundError:  # it was the oldest, and is deleted
-            continue
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(f"{file} cannot be read: {error}") from error
+    files, seen = {*(folder / kind).glob("*.parquet")}, set[Path]()
+    while new := sorted(files - seen, reverse=True):
+        files = set()
+        for file in new:
+            if most is not None and sum(map(len, parts)) >= most:
+                break
+            seen.add(file)
+            try:
+                if (pq.read_schema(file).metadata or {}).get(b"ledger", b"").decode() != VERSION:
+                    others += 1
+                    continue
+                parts.append(pq.read_table(file, filters=wanted).to_pandas())
+            except FileNotFoundError:  # it was the oldest, or its rows are in another one now
+                files = {*(folder / kind).glob("*.parquet")}
+            except (pa.ArrowInvalid, OSError) as error:
+                raise DataError(f"{file} cannot be read: {error}") from error
     if others:
         say(f"{others} files of {folder / kind} are of another version and are left out")
     parts = [part for part in parts[::-1] if len(part)]

@@ -34,7 +34,8 @@ def match(forecasts: pd.DataFrame, actuals: pd.DataFrame, *, first: bool = False
     """
     if forecasts.empty or actuals.empty:
         return Matched(pd.DataFrame(), len(forecasts))
-    own = forecasts[_honest(forecasts, actuals)]
+    honest = _honest(forecasts, actuals)
+    own, strange = forecasts[honest], forecasts[~honest].drop_duplicates([*FORECAST, "made"])
     once = own.sort_values("made", kind="stable").drop_duplicates(FORECAST)
     known = actuals.sort_values("seen", kind="stable")
     known = known.drop_duplicates(STEP, keep="first" if first else "last")
@@ -42,7 +43,7 @@ def match(forecasts: pd.DataFrame, actuals: pd.DataFrame, *, first: bool = False
     rows = once.merge(known, "inner", STEP)
     rows["error"] = rows["forecast"] - rows["value"]
     rows["naive_error"] = rows["naive"] - rows["value"]
-    return Matched(rows, len(once) - len(rows), len(forecasts) - len(own))
+    return Matched(rows, len(once) - len(rows), len(strange))
 
 
 def _honest(forecasts: pd.DataFrame, actuals: pd.DataFrame) -> np.ndarray:

@@ -48,6 +48,47 @@ def test_threads_may_write_at_once(tmp_path: Path) -> None:
     assert ledger.lost == 0
 
 
+def test_many_small_files_become_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MERGED", 3)
+    ledger = Ledger(tmp_path)
+    for number in range(19):
+        given = rows(float(number)).assign(made=pd.Timestamp(2026, 1, 1))
+        ledger.add("actuals", given.assign(**{f"q0.{1 + number % 2}": 1.0}))
+        ledger.flush()
+    found = read(tmp_path, "actuals")
+    assert found["value"].tolist() == [*map(float, range(19))]
+    assert found["made"].dtype == given["made"].dtype
+    assert found["q0.1"].notna().tolist() == [number % 2 == 0 for number in range(19)]
+    files = sorted((tmp_path / "actuals").iterdir())
+    assert [pq.read_metadata(file).num_rows for file in files] == [9, 9, 1]
+    monkeypatch.setattr(module, "MOST_MERGED", 18)
+    for number in range(19, 27):
+        ledger.add("actuals", rows(float(number)))
+        ledger.flush()
+    files = sorted((tmp_path / "actuals").iterdir())
+    assert [pq.read_metadata(file).num_rows for file in files] == [9, 9, 9], "27 are too many"
+
+
+def test_a_reader_finds_what_is_merged_while_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MERGED", 3)
+    ledger, whole = Ledger(tmp_path), pq.read_table
+    for number in range(2):
+        ledger.add("actuals", rows(float(number)))
+        ledger.flush()
+
+    def meanwhile(*asked: object, **named: object) -> pa.Table:
+        monkeypatch.setattr(pq, "read_table", whole)
+        table = whole(*asked, **named)
+        ledger.add("actuals", rows(2.0))
+        ledger.flush()
+        return table
+
+    monkeypatch.setattr(pq, "read_table", meanwhile)
+    assert set(read(tmp_path, "actuals")["value"]) == {0.0, 1.0, 2.0}
+
+
 def test_what_cannot_be_written_is_counted_and_raises_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
