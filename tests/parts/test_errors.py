@@ -1,11 +1,7 @@
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
 from forecaster.base.errors import DivergedError
-from forecaster.datasets.windows import Windows
 from forecaster.parts import LastValue, TrainingMean
 from forecaster.parts.errors import chosen, mse, products
 from tests.parts import folds
@@ -16,7 +12,7 @@ DATA = {"whole": folds.rest(folds.series()), "missing": folds.rest(folds.holed(f
 
 
 @pytest.mark.parametrize("data", DATA.values(), ids=DATA)
-def test_products_are_those_of_all_errors(data: Windows) -> None:
+def test_products_are_those_of_all_errors(data):
     task = folds.task_of(data)
     parts = [TrainingMean(task, "a", 1), LastValue(task, "b", data.past)]
     found = products(parts, data)
@@ -33,13 +29,13 @@ def test_products_are_those_of_all_errors(data: Windows) -> None:
     assert mse(parts, data).tolist() == pytest.approx([folds.error(part, data) for part in parts])
 
 
-def test_of_many_windows_some_stand_for_all() -> None:
+def test_of_many_windows_some_stand_for_all():
     data = folds.rest(folds.series())
     assert chosen(data, 3).tolist() == [0, (len(data) - 1) // 2, len(data) - 1]
     assert chosen(data, 10**6).tolist() == [*range(len(data))]
-    calls: list[Tensor] = []
+    calls = []
 
-    def zero(past: Tensor, *_: Tensor | None) -> Tensor:
+    def zero(past, *_):
         calls.append(past)
         return past.new_zeros(len(past), HORIZON, 2)
 
@@ -49,13 +45,13 @@ def test_of_many_windows_some_stand_for_all() -> None:
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("data", DATA.values(), ids=DATA)
-def test_a_part_whose_forecast_is_not_finite_is_named(data: Windows, value: float) -> None:
+def test_a_part_whose_forecast_is_not_finite_is_named(data, value):
     task = folds.task_of(data)
 
     class Broken(LastValue):
         """Right except for the last step of one window."""
 
-        def forward(self, *inputs: Any) -> Tensor:
+        def forward(self, *inputs):
             ahead = super().forward(*inputs).clone()
             ahead[-1, -1] = value
             return ahead

@@ -2,9 +2,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
-from forecaster.datasets.windows import Windows
 from forecaster.parts import Fold, moments
 from forecaster.parts.moments import Layout
 from tests.parts import folds
@@ -13,7 +11,7 @@ from tests.parts.folds import HORIZON, PAST, SEASON
 KNOWN = torch.sin(torch.arange(400.0))[:, None] * torch.tensor([1.0, -2.0])
 
 
-def slowly(fold: Fold, layout: Layout) -> list[Tensor]:
+def slowly(fold, layout):
     """The products of one window after the other, by target; only for complete series."""
     data, found = fold.train, []
     extras = [layout.extras(fold.task, *data.batch(torch.tensor([n])).inputs)[0]
@@ -37,7 +35,7 @@ FOLDS = {
 
 
 @pytest.mark.parametrize("fold", FOLDS.values(), ids=FOLDS)
-def test_sliding_products_are_those_of_each_window(fold: Fold) -> None:
+def test_sliding_products_are_those_of_each_window(fold):
     layout = Layout.of(fold)
     sliding = [*moments.moments(fold.train, fold.task, layout)]
     gathered = [*moments._gathered(fold.train, fold.task, layout)]
@@ -50,7 +48,7 @@ def test_sliding_products_are_those_of_each_window(fold: Fold) -> None:
     assert together.values == len(sliding) * len(fold.train) * HORIZON
 
 
-def test_long_series_are_correlated_by_fft() -> None:
+def test_long_series_are_correlated_by_fft():
     values = folds.series(30_000, seed=1)
     data = folds.windows(values, 0, 30_000, targets=(1,))
     fold = Fold(folds.task_of(data), data, data, (SEASON,), ((),))
@@ -61,7 +59,7 @@ def test_long_series_are_correlated_by_fft() -> None:
     torch.testing.assert_close(sliding.sums, gathered.sums, rtol=1e-4, atol=1e-2)
 
 
-def test_of_many_windows_some_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_windows_some_stand_for_all(monkeypatch):
     fold = folds.panel_fold(missing=False)
     layout = Layout.of(fold)
     whole = [*moments.moments(fold.train, fold.task, layout)]
@@ -75,8 +73,8 @@ def test_of_many_windows_some_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_wide_windows_with_gaps_are_summed_some_columns_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     fold = folds.fold(folds.holed(folds.series()))
     layout = Layout.of(fold)
     together = [*moments.moments(fold.train, fold.task, layout)]
@@ -88,7 +86,7 @@ def test_wide_windows_with_gaps_are_summed_some_columns_at_a_time(
 
 @pytest.mark.parametrize("past", [PAST, 6, 1])
 @pytest.mark.parametrize("reach", [1, SEASON])
-def test_centred_products_are_those_of_centred_windows(past: int, reach: int) -> None:
+def test_centred_products_are_those_of_centred_windows(past, reach):
     fold = FOLDS["with covariates"]
     data = replace(fold.train, targets=(0,))
     task = folds.task_of(data)
@@ -113,7 +111,7 @@ def test_centred_products_are_those_of_centred_windows(past: int, reach: int) ->
 
 
 class TestLayout:
-    def test_what_stands_beside_the_past(self) -> None:
+    def test_what_stands_beside_the_past(self):
         fold = folds.fold(folds.series(), moving=2, covariates=KNOWN)
         layout = Layout.of(fold)
         assert (layout.moving, layout.others, layout.before) == (2, (1,), SEASON)
@@ -135,13 +133,13 @@ class TestLayout:
          (2 * HORIZON - 1, 0, (1,), 6), (2, 0, (1,), 2), (0, 0, (), 0)],
     )  # fmt: skip
     def test_what_does_not_fit_is_left_out(
-        self, room: int, moving: int, others: tuple[int, ...], before: int,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:  # fmt: skip
+        self, room, moving, others, before,
+        monkeypatch,
+    ):  # fmt: skip
         monkeypatch.setattr(moments, "EXTRAS", room)
         fold = folds.fold(folds.series(), moving=2, covariates=KNOWN)
         layout = Layout.of(fold)
         assert (layout.moving, layout.others, layout.before) == (moving, others, before)
-        batch: Windows = fold.train
+        batch = fold.train
         found = layout.extras(fold.task, *batch.batch(torch.arange(5)).inputs)
         assert found.shape == (5, layout.width(HORIZON))

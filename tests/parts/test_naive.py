@@ -2,16 +2,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
-from forecaster.datasets.windows import Windows
 from forecaster.parts import CycleMean, LastValue, TrainingMean
 from forecaster.parts.naive import CYCLES
 from tests.parts import folds
 from tests.parts.folds import HORIZON, PAST, SEASON
 
 
-def slowly(kind: str, past: Tensor, seen: Tensor, season: int, cycles: int) -> Tensor:
+def slowly(kind, past, seen, season, cycles):
     """One column of one window, past (P,) -> (T,), step by step."""
     steps = []
     for t in range(HORIZON):
@@ -44,7 +42,7 @@ DATA = {
     [("training mean", 1, 1), ("last value", 1, 1), ("cycle mean", 6, 1), ("cycle mean", 6, 2),
      ("cycle mean", 3, 4), ("cycle mean", 11, 1)],
 )  # fmt: skip
-def test_parts_equal_the_loops(kind: str, season: int, cycles: int, data: Windows) -> None:
+def test_parts_equal_the_loops(kind, season, cycles, data):
     task = folds.task_of(data)
     part = {
         "training mean": lambda: TrainingMean(task, kind, 1),
@@ -60,7 +58,7 @@ def test_parts_equal_the_loops(kind: str, season: int, cycles: int, data: Window
             torch.testing.assert_close(got[window, :, k], wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_a_seasonal_naive_for_each_season_that_the_look_back_holds() -> None:
+def test_a_seasonal_naive_for_each_season_that_the_look_back_holds():
     fold = folds.fold(folds.series(), (SEASON, PAST, PAST + 1))
     names = [part.name for part in CycleMean.fit(fold)]
     assert names == ["seasonal naive, 6", "seasonal naive, 24", "cycle mean"]
@@ -68,7 +66,7 @@ def test_a_seasonal_naive_for_each_season_that_the_look_back_holds() -> None:
     assert CycleMean.fit(long) == [], "no cycle fits"
 
 
-def test_the_number_of_cycles_is_the_best_on_what_chooses() -> None:
+def test_the_number_of_cycles_is_the_best_on_what_chooses():
     fold = folds.fold(folds.series(), past=120)
     *_, part = CycleMean.fit(fold)
     errors = {
@@ -84,7 +82,7 @@ def test_the_number_of_cycles_is_the_best_on_what_chooses() -> None:
     assert same.settings == part.settings, "the training rows have no say"
 
 
-def test_what_a_part_needs_of_a_history() -> None:
+def test_what_a_part_needs_of_a_history():
     fold = folds.fold(folds.series())
     needs = {part.name: part.needs for kind in (TrainingMean, LastValue) for part in kind.fit(fold)}
     assert needs == {"training mean": 1, "last value": 1}
@@ -92,6 +90,6 @@ def test_what_a_part_needs_of_a_history() -> None:
 
 
 @pytest.mark.parametrize(("past", "season"), [(7, 6), (0, 6), (30, 6), (6, 0)])
-def test_what_is_no_whole_cycles_of_the_look_back_is_refused(past: int, season: int) -> None:
+def test_what_is_no_whole_cycles_of_the_look_back_is_refused(past, season):
     with pytest.raises(ValueError, match="x"):
         CycleMean(folds.fold(folds.series()).task, "x", past, season=season)

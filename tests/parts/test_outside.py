@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ MODULE = Path(__file__).parents[1] / "equality" / "theirs" / "repeated_part.py"
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def package(tmp_path, monkeypatch):
     place = tmp_path / "site"
     about = place / "theirs-1.0.dist-info"
     about.mkdir(parents=True)
@@ -39,7 +38,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Path]:
+def home(tmp_path):
     own = tmp_path / "home"
     own.mkdir()
     with small.at_home(own) as folder:
@@ -47,7 +46,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.usefixtures("package")
-def test_it_is_fitted_beside_ours_and_replaces_none() -> None:
+def test_it_is_fitted_beside_ours_and_replaces_none():
     fold = folds.fold(folds.series())
     found = parts.fit_parts(fold)
     names = [part.name for part in found]
@@ -61,7 +60,7 @@ def test_it_is_fitted_beside_ours_and_replaces_none() -> None:
 
 
 @pytest.mark.usefixtures("package")
-def test_a_service_imports_only_what_its_settings_name() -> None:
+def test_a_service_imports_only_what_its_settings_name():
     with allowing(["other"], parts.GROUP):
         with pytest.raises(BundleError, match="allow it with FORECASTER_PARTS=repeated"):
             parts.kind_of("repeated")
@@ -76,9 +75,7 @@ def test_a_service_imports_only_what_its_settings_name() -> None:
     assert parts.kind_of("repeated").kind == "repeated"
 
 
-def test_it_is_weighed_judged_saved_and_served(
-    home: Path, package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_weighed_judged_saved_and_served(home, package, monkeypatch):
     loaded = load("small.yaml", ["track.register_model=false"], {"refit": False}, {})
     result = experiment.run(loaded, lambda said: None, lambda metrics: None)
     own = result.record.parts["repeated"]

@@ -1,14 +1,10 @@
-from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from forecaster.datasets.windows import Windows
-from forecaster.parts import Fold, Ridge, ridge
+from forecaster.parts import Ridge, ridge
 from forecaster.parts.moments import Layout
 from tests.parts import folds
 from tests.parts.folds import HORIZON, PAST, SEASON, TARGETS
@@ -16,9 +12,9 @@ from tests.parts.folds import HORIZON, PAST, SEASON, TARGETS
 KNOWN = torch.sin(torch.arange(400.0) ** 1.3)[:, None] * torch.tensor([1.0, -2.0])
 
 
-def unfitted(fold: Fold, past: int = PAST, **settings: Any) -> Ridge:
+def unfitted(fold, past=PAST, **settings):
     layout = Layout.of(fold)
-    facts: dict[str, Any] = {
+    facts = {
         "season": SEASON, "centre": "last", "maps": 1, "inputs": "past", "penalties": (0.1,),
         "moving": layout.moving, "others": layout.others, "before": layout.before,
         "seasons": layout.seasons, "phases": layout.phases,
@@ -26,7 +22,7 @@ def unfitted(fold: Fold, past: int = PAST, **settings: Any) -> Ridge:
     return Ridge(fold.task, "x", past, **facts)
 
 
-def fill(values: Sequence[Tensor], season: int) -> list[float]:
+def fill(values, season):
     """Gaps are filled with the value before them, moved along the mean cycle."""
     known = [i for i, value in enumerate(values) if not value.isnan()]
     found = []
@@ -43,7 +39,7 @@ def fill(values: Sequence[Tensor], season: int) -> list[float]:
     return found
 
 
-def rows(fold: Fold, part: Ridge, target: int) -> tuple[np.ndarray, np.ndarray]:
+def rows(fold, part, target):
     """Inputs and outputs of every training window, collected one by one."""
     data, inputs, outputs = fold.train, [], []
     for number in range(len(data)):
@@ -65,13 +61,13 @@ def rows(fold: Fold, part: Ridge, target: int) -> tuple[np.ndarray, np.ndarray]:
     return np.stack(inputs), np.stack(outputs)
 
 
-def solved(x: np.ndarray, y: np.ndarray, part: Ridge, penalty: float) -> np.ndarray:
+def solved(x, y, part, penalty):
     """The same map by least squares, with the penalties as additional rows."""
     width = part.layout.moving * (part.layout.before + HORIZON)
     width += len(part.layout.others) * part.layout.before
     groups = [part.past, width, part.layout.waves, 1]
     groups = groups[: {"past": 1, "calendar": 3, "level": 4}[part.inputs]]
-    scale: list[float] = []
+    scale = []
     for count in groups:
         own = x[:, len(scale) : len(scale) + count]
         scale += [penalty * max(1e-9, float(np.square(own).sum(axis=0).mean()))] * count if count \
@@ -100,7 +96,7 @@ FOLDS = {
 @pytest.mark.parametrize("inputs", ridge.INPUTS)
 @pytest.mark.parametrize("centre", ["last", "cycle"])
 @pytest.mark.parametrize("name", ["covariates", "panel"])
-def test_it_is_penalised_least_squares(name: str, centre: str, inputs: str, shared: bool) -> None:
+def test_it_is_penalised_least_squares(name, centre, inputs, shared):
     fold = FOLDS[name]
     count = len(fold.task.targets)
     penalties = (0.3,) if shared else tuple(0.1 * (1 + k) for k in range(count))
@@ -116,7 +112,7 @@ def test_it_is_penalised_least_squares(name: str, centre: str, inputs: str, shar
         np.testing.assert_allclose(weights, solved(x, y, part, penalty), atol=2e-4)
 
 
-def by_column(part: Ridge, data: Windows) -> Tensor:
+def by_column(part, data):
     """The MSE of each target, (K,)."""
     batch = data.batch(torch.arange(len(data)))
     off = (folds.forecast(part, data) - batch.target).double().square()
@@ -127,9 +123,7 @@ def by_column(part: Ridge, data: Windows) -> Tensor:
 
 class TestFit:
     @pytest.mark.parametrize("targets", [TARGETS, (1,)])
-    def test_of_a_long_and_a_short_look_back_by_each_kind_of_inputs(
-        self, targets: tuple[int, ...]
-    ) -> None:
+    def test_of_a_long_and_a_short_look_back_by_each_kind_of_inputs(self, targets):
         parts = Ridge.fit(folds.fold(folds.series(), past=60, targets=targets))
         assert [(part.name, part.family, part.past, part.inputs) for part in parts] == [
             (f"{title}, {past}", "ridge" if inputs == "past" else "calendar ridge", past, inputs)
@@ -146,10 +140,10 @@ class TestFit:
         [(336, 24, [336, 48]), (96, 24, [96, 24]), (24, 24, [24]), (10, 1, [10, 2]), (1, 1, [1]),
          (11, 6, [11, 6])],
     )  # fmt: skip
-    def test_look_backs(self, longest: int, season: int, found: list[int]) -> None:
+    def test_look_backs(self, longest, season, found):
         assert ridge.look_backs(longest, season) == found
 
-    def test_a_long_look_back_is_read_in_part(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_long_look_back_is_read_in_part(self, monkeypatch):
         monkeypatch.setattr(ridge, "LONGEST", 3 * SEASON + 1)
         fold = folds.fold(folds.series())
         found = Ridge.fit(fold)
@@ -158,7 +152,7 @@ class TestFit:
         assert torch.allclose(again.weights, found[0].weights, atol=1e-5)
 
     @pytest.mark.parametrize("name", FOLDS)
-    def test_what_is_chosen_has_the_least_error_on_what_chooses(self, name: str) -> None:
+    def test_what_is_chosen_has_the_least_error_on_what_chooses(self, name):
         """The error from products is that of the forecasts, exactly if there are no gaps."""
         fold = FOLDS[name]
         count = len(fold.task.targets)
@@ -189,7 +183,7 @@ class TestFit:
             assert f"penalty {'–'.join(dict.fromkeys(ends))}, " in part.chosen
             assert part.chosen.endswith("one map for all columns") == (part.maps == 1)
 
-    def test_wide_windows_are_forecast_one_by_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_wide_windows_are_forecast_one_by_one(self, monkeypatch):
         fold = FOLDS["covariates"]
         monkeypatch.setattr(ridge, "WORK", 0)
         for part in Ridge.fit(fold):
@@ -199,20 +193,7 @@ class TestFit:
                 apart = folds.forecast(part, fold.choose)
             torch.testing.assert_close(apart, together, rtol=1e-5, atol=1e-5)
 
-    def test_the_future_of_a_covariate_is_used(self) -> None:
-        """A series that is a function of a future covariate is forecast from it."""
-        known = torch.randn(400, 2, generator=torch.Generator().manual_seed(1))
-        values = (known @ torch.tensor([[1.0, 0.0, 2.0], [0.5, 1.0, -1.0]])).float()
-        values = values + 0.01 * folds.series()
-        blind = Ridge.fit(folds.fold(values))[2]
-        seeing = Ridge.fit(folds.fold(values, moving=2, covariates=known))[2]
-        assert seeing.maps == 2
-        assert seeing.inputs == "level"
-        assert "covariates" in seeing.chosen
-        unknown = folds.error(blind, folds.rest(values))
-        assert folds.error(seeing, folds.rest(values, covariates=known)) < 0.1 * unknown
-
-    def test_what_would_be_too_large_is_shared(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_would_be_too_large_is_shared(self, monkeypatch):
         fold = FOLDS["all columns"]
         monkeypatch.setattr(ridge, "WORK", 0)
         assert {part.maps for part in Ridge.fit(FOLDS["all columns"])} == {1}
@@ -223,7 +204,7 @@ class TestFit:
                 assert ridge._Fitting(fold, Layout.of(fold), SEASON).own == []
 
 
-def test_no_map_that_makes_no_sense() -> None:
+def test_no_map_that_makes_no_sense():
     fold = FOLDS["all columns"]
     for wrong in (
         {"centre": "middle"}, {"inputs": "more"}, {"maps": 2}, {"season": PAST + 1}, {"season": 0}

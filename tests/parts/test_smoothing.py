@@ -9,7 +9,7 @@ from forecaster.parts import fit_parts
 from forecaster.parts.base import filled
 from forecaster.parts.smoothing import LONGEST, Smoothing, extended, reach
 from tests.parts import folds
-from tests.parts.folds import HORIZON, PAST, SEASON
+from tests.parts.folds import HORIZON
 
 
 def method(series, counted, season, rates, horizon):
@@ -76,27 +76,6 @@ def test_it_equals_the_loops(past, season, gaps):
             whole = extended(series, seen, season) if gaps else series
             wanted = smoothed(whole.numpy(), seen.numpy(), season, HORIZON)
             np.testing.assert_allclose(got[window, :, k], wanted, atol=2e-4)
-
-
-def test_a_line_with_a_cycle_goes_on():
-    steps = torch.arange(400.0)[:, None]
-    data = folds.rest((0.05 * steps + torch.sin(steps * torch.pi / 3)).expand(-1, 3))
-    part = Smoothing(folds.task_of(data), "x", PAST, season=SEASON)
-    truth = data.batch(torch.arange(len(data))).target
-    torch.testing.assert_close(folds.forecast(part, data), truth, atol=0.05, rtol=0)
-
-
-def test_each_window_chooses_for_itself():
-    """One column wanders, the other repeats a cycle: neither has the forecast of the other."""
-    walk = torch.randn(400, generator=torch.Generator().manual_seed(0)).cumsum(dim=0)
-    cycle = torch.sin(torch.arange(400.0) * torch.pi / 3)
-    data = folds.rest(torch.stack([walk, cycle, cycle], dim=1))
-    part = Smoothing(folds.task_of(data), "x", PAST, season=SEASON)
-    repeated, wandering = folds.forecast(part, data).unbind(dim=2)
-    truth = data.batch(torch.arange(len(data))).target[..., 0]
-    torch.testing.assert_close(repeated, truth, atol=0.02, rtol=0)
-    last = folds.own_pasts(data)[0][:, -1, 1]
-    assert float((wandering - last[:, None]).square().mean()) < 0.5 * float(walk.var())
 
 
 def test_before_a_series_its_slope_goes_on():
