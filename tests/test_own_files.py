@@ -10,7 +10,7 @@ import torch
 from forecaster.base.errors import DataError, UsageError
 from forecaster.config.run_config import load
 from forecaster.evaluate import judge
-from forecaster.evaluate.problem import Problem, find_data, make_problem
+from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast import bundle
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.predictor import Predictor
@@ -35,16 +35,16 @@ def home(tmp_path):
         yield folder
 
 
-def wave(seed: int, level: float = 50.0, rows: int = ROWS) -> np.ndarray:
+def wave(seed, level=50.0, rows=ROWS):
     noise = np.random.default_rng(seed).normal(0, 0.3, rows)
     return level * (1 + 0.2 * np.sin(np.arange(rows) * 2 * np.pi / 7)) + noise
 
 
-def wide() -> pd.DataFrame:
+def wide():
     return pd.DataFrame({"when": TIMES[:ROWS], "amount": wave(0), "visitors": wave(1, 900.0)})
 
 
-def long() -> pd.DataFrame:
+def long():
     """Three shops; one opens late and one closes early; promotions are known ahead."""
     parts = []
     for name, kind, first, last in (
@@ -58,7 +58,7 @@ def long() -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def trained(name: str, *sets: str, **flags) -> tuple[Problem, Predictor]:
+def trained(name, *sets, **flags):
     """The bundle that `forecaster train --data NAME` keeps, without tracking."""
     loaded = load(None, [*SMALL, *sets], {"data": name, "horizon": HORIZON, **flags}, {})
     problem = make_problem(*find_data(loaded, lambda text: None))
@@ -149,7 +149,7 @@ def test_what_comes_after_the_training_part_changes_nothing_of_it():
     table = long().dropna()
     own = {"target": "sold", "future_covariates": ["promo"], "static": ["kind"]}
 
-    def problem(rows: pd.DataFrame) -> Problem:
+    def problem(rows):
         rows.to_csv("shops.csv", index=False)
         loaded = load(None, list(SMALL), {"data": "shops.csv", "horizon": HORIZON, **own}, {})
         return make_problem(*find_data(loaded, lambda text: None))
@@ -202,7 +202,7 @@ def test_marks_of_missing_values_are_as_empty_cells(name):
 SKIES = np.array(["rain", "clear", "fog"])[np.random.default_rng(3).integers(0, 3, ROWS + HORIZON)]
 
 
-def weather() -> pd.DataFrame:
+def weather():
     """Sales depend on a sky that is known ahead and on a mood with missing values."""
     table = wide()[["when", "amount"]]
     table["amount"] += 20 * (SKIES[:ROWS] == "rain")
@@ -222,7 +222,6 @@ def test_words_and_flags_are_covariates(name):
     assert schema.known.columns == ("sky=clear", "sky=fog", "sky=rain", "open")
     assert bundle.load(Path("bundle")).schema == schema
     values, known = problem.series.values, problem.series.known
-    assert known is not None
     assert (known[:, 2] == (SKIES[:ROWS] == "rain")).all()
     assert (known[:, 3] == (np.arange(ROWS) % 7 != 6)).all()
     assert np.isnan(values[2::3, 1:]).all()
@@ -284,7 +283,7 @@ def test_columns_as_series_are_forecast_as_those_of_the_long_form():
         np.testing.assert_allclose(wide_ahead[name], own["y"], rtol=1e-9)
 
 
-def years() -> pd.DataFrame:
+def years():
     """Four series of different years."""
     parts = [
         pd.DataFrame(
@@ -405,7 +404,7 @@ def test_the_next_file_of_a_model_is_written_as_its_first():
     """A German text, a few rows of which do not show whether 1.500 has decimals."""
     table = wide().assign(visitors=wide()["visitors"].round() + 600)
 
-    def german(table: pd.DataFrame, file: str) -> str:
+    def german(table, file):
         rows = table.assign(
             when=table["when"].dt.strftime("%d.%m.%Y"),
             visitors=table["visitors"].map("{:,.0f}".format).str.replace(",", "."),
@@ -416,7 +415,6 @@ def test_the_next_file_of_a_model_is_written_as_its_first():
 
     problem, forecaster = trained(german(table, "sales.csv"))
     text = forecaster.bundle.schema.reading.text
-    assert text is not None
     assert (text.encoding, text.separator, text.decimal) == ("cp1252", ";", ",")
     np.testing.assert_array_equal(problem.series.values, table[["amount", "visitors"]])
     few = table[-20:].assign(amount=table["amount"][-20:].round())

@@ -136,7 +136,7 @@ def test_a_season_that_the_features_do_not_know_has_no_phase(freq, season):
     assert phase_weights(freq, season) == ()
 
 
-def test_holidays_are_those_of_the_region() -> None:
+def test_holidays_are_those_of_the_region():
     times = pd.date_range("2013-01-25", periods=8, freq="12h", unit="us")
     off = calendar.holiday_feature(times, "AU-VIC")
     # Australia Day fell on a Saturday, so Monday the 28th was off
@@ -145,6 +145,6 @@ def test_holidays_are_those_of_the_region() -> None:
 
 
 @pytest.mark.parametrize(("region", "told"), [("XX", "'XX'"), ("AU-XYZ", "'AU-XYZ'.*VIC")])
-def test_unknown_regions_are_told(region: str, told: str) -> None:
+def test_unknown_regions_are_told(region, told):
     with pytest.raises(DataError, match=told):
         calendar.check_region(region)

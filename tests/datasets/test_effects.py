@@ -11,7 +11,7 @@ from forecaster.datasets.items import Items
 DAY = 24
 
 
-def weather(rows: int, seed: int = 0) -> np.ndarray:
+def weather(rows, seed=0):
     """A daily wave with weather that lasts for hours, standardised."""
     random = np.random.default_rng(seed)
     found = np.zeros(rows)
@@ -21,19 +21,19 @@ def weather(rows: int, seed: int = 0) -> np.ndarray:
     return (found - found.mean()) / found.std()
 
 
-def load(rows: int, seed: int = 0) -> np.ndarray:
+def load(rows, seed=0):
     return np.sin(np.arange(rows) * 2 * np.pi / DAY) + np.random.default_rng(seed + 1).normal(
         0, 0.1, rows
     )
 
 
-def fit(target: np.ndarray, *covariates: np.ndarray, items: Items | None = None) -> Effects:
+def fit(target, *covariates, items=None):
     items = items or Items.single(len(target))
     table, known = target.reshape(len(target), -1), np.stack(covariates, axis=1)
     return Effects.fit(table, known, items, items.lengths, (DAY, 7 * DAY), 96)
 
 
-def moved(effects: Effects, known: np.ndarray, by: float, column: int = 0) -> np.ndarray:
+def moved(effects, known, by, column=0):
     """The mean change of the targets when a covariate is `by` more in the last day."""
     other = known.copy()
     other[-DAY:, column] += by
@@ -42,7 +42,7 @@ def moved(effects: Effects, known: np.ndarray, by: float, column: int = 0) -> np
     return np.asarray(change[-DAY:].mean(axis=0))
 
 
-def test_recent_mean_is_the_weighted_mean_of_what_there_is() -> None:
+def test_recent_mean_is_the_weighted_mean_of_what_there_is():
     values, half, memory = weather(60), 4.0, 20
     slow = []
     for step in range(60):
@@ -53,7 +53,7 @@ def test_recent_mean_is_the_weighted_mean_of_what_there_is() -> None:
 
 
 @pytest.mark.parametrize(("shape", "truth"), [("line", -0.8), ("bend", None), ("delay", None)])
-def test_known_effects_are_found(shape: str, truth: float | None) -> None:
+def test_known_effects_are_found(shape, truth):
     rows = 120 * DAY
     known = weather(rows)
     if shape == "line":
@@ -81,7 +81,7 @@ def test_known_effects_are_found(shape: str, truth: float | None) -> None:
         assert 4 <= told.lasts <= 8
 
 
-def test_what_moves_with_the_calendar_alone_is_not_determined() -> None:
+def test_what_moves_with_the_calendar_alone_is_not_determined():
     rows = 60 * DAY
     clock = np.sin(np.arange(rows) * 2 * np.pi / DAY)
     found = fit(load(rows) - 2 * clock, clock, np.zeros(rows), weather(rows))
@@ -89,7 +89,7 @@ def test_what_moves_with_the_calendar_alone_is_not_determined() -> None:
     assert {term.covariate for term in found.terms} <= {2}
 
 
-def test_an_input_without_effect_is_not_used() -> None:
+def test_an_input_without_effect_is_not_used():
     found = fit(load(60 * DAY), weather(60 * DAY))
     assert found.terms == ()
     (told,) = found.found
@@ -97,7 +97,7 @@ def test_an_input_without_effect_is_not_used() -> None:
     assert abs(told.slope[0]) < 3 * told.slope_error[0]
 
 
-def test_each_target_has_its_own_effect_and_missing_values_are_left_out() -> None:
+def test_each_target_has_its_own_effect_and_missing_values_are_left_out():
     rows = 60 * DAY
     known = weather(rows)
     target = np.stack([load(rows) + known, load(rows, 5) - 2 * known], axis=1)
@@ -106,7 +106,7 @@ def test_each_target_has_its_own_effect_and_missing_values_are_left_out() -> Non
     assert moved(found, known[:, None], 1.0) == pytest.approx([1.0, -2.0], rel=0.1)
 
 
-def test_a_panel_shares_its_effects_and_no_change_crosses_its_series() -> None:
+def test_a_panel_shares_its_effects_and_no_change_crosses_its_series():
     lengths = np.array([30 * DAY, 40 * DAY])
     items = Items(["a", "b"], np.array([0, *lengths.cumsum()]), np.zeros(2, dtype=np.int64))
     known = np.concatenate([weather(lengths[0]), 50 + weather(lengths[1], 3)])
@@ -119,13 +119,13 @@ def test_a_panel_shares_its_effects_and_no_change_crosses_its_series() -> None:
     assert np.array_equal(found.shift_table(known[:, None], items), np.concatenate(apart))
 
 
-def test_only_the_counted_rows_are_read() -> None:
+def test_only_the_counted_rows_are_read():
     rows = 60 * DAY
     known, target = weather(rows), load(rows)
     target = target + known
     items = Items.single(rows)
 
-    def until(table: np.ndarray) -> Effects:
+    def until(table):
         return Effects.fit(table[:, None], known[:, None], items, [40 * DAY], (DAY,), 96)
 
     other = target.copy()
@@ -133,18 +133,18 @@ def test_only_the_counted_rows_are_read() -> None:
     assert until(other) == until(target)
 
 
-def test_beyond_the_training_range_the_slope_is_damped() -> None:
+def test_beyond_the_training_range_the_slope_is_damped():
     effects = Effects((Term(0),), ((2.0,),), (-1.0,), (1.0,), ())
     assert effects.shift(np.array([[0.5], [3.0]]))[:, 0].tolist() == [1.0, 2 + 4 * BEYOND]
 
 
-def test_few_rows_determine_nothing() -> None:
+def test_few_rows_determine_nothing():
     found = fit(load(20), weather(20))
     assert found.terms == ()
     assert not found.found[0].determined
 
 
-def test_json_keeps_all() -> None:
+def test_json_keeps_all():
     rows = 60 * DAY
     known = weather(rows)
     found = fit(load(rows) - recent_mean(known, 6.0, int(6 * LASTING)), known)

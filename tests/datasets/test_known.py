@@ -9,7 +9,7 @@ from forecaster.datasets.known import MOST_WORDS, Attribute, KnownInputs
 from forecaster.datasets.series import Series
 
 
-def series(**more) -> Series:
+def series(**more):
     times = pd.date_range("2026-01-01", periods=4, freq="h")
     return Series(np.zeros((4, 1)), times, ("y",), "h", "made up", **more)
 

@@ -57,9 +57,7 @@ def test_the_rows_before_a_step_and_the_items_that_have_any():
     panel = Series(values, times, ("y",), "D", "x", items, values, ("k",), static)
     found = panel.before(4)
     assert found.values[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
-    assert found.known is not None
     assert found.known.tolist() == found.values.tolist()
-    assert found.items is not None
     assert [*found.items.names] == ["a", "b"]
     assert found.items.bounds.tolist() == [0, 4, 6]
     assert found.items.places.tolist() == [0, 2]

@@ -109,7 +109,7 @@ def test_what_a_column_tells():
 
 
 def found(cells):
-    met: dict[str, set[str]] = {"sky": set()}
+    met = {"sky": set()}
     add_words(met, pa.record_batch({"sky": pa.array(cells)}), ("gone",), "here")
     return tuple(sorted(met["sky"]))
 

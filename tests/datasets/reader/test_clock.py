@@ -84,7 +84,7 @@ class TestForms:
 
 class TestOrder:
     def order(self, stamps, told=None):
-        said: list[str] = []
+        said = []
         table = frame_table(pd.DataFrame({"t": stamps}), "t", "here")
         return find_clock(table, Reading(time="t", stamps=told), said=said).stamps.form, said
 

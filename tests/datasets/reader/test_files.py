@@ -119,5 +119,4 @@ class TestFolder:
             to(tmp_path / name, index=False)
         place = tmp_path / "*" / "*.csv" if "/" in names[0] else tmp_path
         items = read(str(place), Reading(id=(FILE,))).series.items
-        assert items is not None
         assert items.names == names

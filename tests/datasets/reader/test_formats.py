@@ -115,7 +115,6 @@ def test_a_workbook_as_people_write_them(tmp_path, plain):
     )
     ids = [["shop", "t", "y"], *([i, *row[:2]] for i in (7, 8) for row in rows())]
     items = read(workbook(tmp_path / "a.xlsx", ids), Reading(id=("shop",))).series.items
-    assert items is not None
     assert items.names == ("7", "8")
     sheet[6][1] = "x"
     with pytest.raises(DataError, match=r"sales.xlsx, row 3 .*column 'a': expected a number"):

@@ -18,7 +18,7 @@ Y = Reading(targets=("y",))
 read_frame = partial(reader.read_frame, where="it")
 
 
-def berlin(freq: str, days: int = 400) -> pd.DataFrame:
+def berlin(freq, days=400):
     """A table on the clock of Berlin, from January 2025 on, with its two changes."""
     steps = days * DAY // (pd.Timedelta(freq) // pd.Timedelta("1us"))
     times = pd.date_range("2025-01-01", periods=steps, freq=freq, tz="UTC")
@@ -28,7 +28,7 @@ def berlin(freq: str, days: int = 400) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("freq", ["1h", "30min", "15min"])
-def test_summer_time_is_no_irregularity(freq: str) -> None:
+def test_summer_time_is_no_irregularity(freq):
     table = berlin(freq)
     found = read_frame(table, replace(Y, future_covariates=("heat",)))
     hour = pd.Timedelta("1h") // pd.Timedelta(freq)
@@ -38,7 +38,6 @@ def test_summer_time_is_no_irregularity(freq: str) -> None:
     series = found.series
     spring = series.times.get_indexer([pd.Timestamp("2025-03-30 02:00")])[0]
     assert np.isnan(series.values[spring]).all()
-    assert series.known is not None
     assert series.known[spring] == series.known[spring - 1]
     autumn = pd.Timestamp("2025-10-26 02:00")
     place = series.times.get_indexer([autumn])[0]
@@ -53,31 +52,31 @@ def test_summer_time_is_no_irregularity(freq: str) -> None:
         *("2025-03-30 01:00", "2025-03-23 02:00", "2025-10-05 02:00"),
     ],
 )
-def test_another_gap_is_still_an_error(drop: str) -> None:
+def test_another_gap_is_still_an_error(drop):
     table = berlin("1h")
     with pytest.raises(DataError, match="missing steps of h"):
         read_frame(table[table["time"] != drop], Y)
 
 
-def test_rows_that_repeat_other_hours_are_still_an_error() -> None:
+def test_rows_that_repeat_other_hours_are_still_an_error():
     table = berlin("1h", 60)
     with pytest.raises(DataError, match="repeated stamps"):
         read_frame(pd.concat([table, table.tail(3)]).sort_values("time"), Y)
 
 
-def is_open(times: pd.DatetimeIndex) -> np.ndarray:
+def is_open(times):
     minutes = times.hour * 60 + times.minute
     return np.asarray((times.day_of_week < 6) & (minutes >= 480) & (minutes <= 1080))
 
 
-def shop(days: int = 60) -> pd.DataFrame:
+def shop(days=60):
     """A shop that opens Monday to Saturday, 8:00 to 18:00, in steps of half an hour."""
     times = pd.date_range("2026-01-01", periods=days * 48, freq="30min")
     times = times[is_open(times)]
     return pd.DataFrame({"time": times, "y": np.arange(len(times)) % 21 + 1.0})
 
 
-def test_open_hours_are_found_and_serve_shorter_files() -> None:
+def test_open_hours_are_found_and_serve_shorter_files():
     found = read_frame(shop(), Y)
     (text,) = [text for text in found.said if "Open hours" in text]
     assert "Mon to Sat, 08:00 to 18:00" in text
@@ -91,9 +90,9 @@ def test_open_hours_are_found_and_serve_shorter_files() -> None:
         read_frame(shop().tail(50).drop(index=shop().index[-10]), again)
 
 
-def test_a_forecast_leaves_closed_steps_out() -> None:
+def test_a_forecast_leaves_closed_steps_out():
     model = made(target="y", horizon=96, lookback=96).fit(shop())
-    said: list[str] = []
+    said = []
     ahead = model.predict(say=said.append)
     assert is_open(pd.DatetimeIndex(ahead["time"])).all()
     assert f"{96 - len(ahead)} of 96 steps are closed: left out" in said
@@ -102,21 +101,21 @@ def test_a_forecast_leaves_closed_steps_out() -> None:
     assert model.plot()
 
 
-def test_a_shop_that_is_closed_on_sundays() -> None:
+def test_a_shop_that_is_closed_on_sundays():
     days = pd.date_range("2026-01-01", periods=100)
     table = pd.DataFrame({"time": days, "y": np.arange(100.0)})[days.day_of_week < 6]
     found = read_frame(table, Y)
     assert any("Mon to Sat; the other" in text for text in found.said)
 
 
-def test_rows_that_are_missing_in_open_hours_are_still_an_error() -> None:
+def test_rows_that_are_missing_in_open_hours_are_still_an_error():
     with pytest.raises(DataError, match="missing steps of 30min: 1 "):
         read_frame(shop().drop(index=100), Y)
     with pytest.raises(DataError, match="missing steps of 30min"):
         read_frame(shop(20), Y)
 
 
-def test_other_hours_in_words() -> None:
+def test_other_hours_in_words():
     assert hours_in_words(((0, 24),), DAY // 24) == "Tue to Sun, 00:00 to 23:00"
     assert hours_in_words(((0, 1), (30, 31)), DAY // 24).startswith(
         "166 of the 168 steps of a week"
@@ -124,7 +123,7 @@ def test_other_hours_in_words() -> None:
 
 
 @pytest.mark.parametrize("freq", ["MS", "QS", "B", "2W-MON", "14D"])
-def test_a_gap_in_steps_of_the_calendar_is_an_error(freq: str) -> None:
+def test_a_gap_in_steps_of_the_calendar_is_an_error(freq):
     times = pd.date_range("2010-01-04", periods=80, freq=freq).delete(40)
     with pytest.raises(DataError, match=r"missing steps of .*: 1 "):
         read_frame(pd.DataFrame({"time": times, "y": np.arange(79.0)}), Y)

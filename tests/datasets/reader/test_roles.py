@@ -18,7 +18,7 @@ FRAME = pd.DataFrame(
 
 
 def find(reading, told=False):
-    said: list[str] = []
+    said = []
     return Roles(frame_table(FRAME, "day", "here"), None, said).find(reading, told), said
 
 

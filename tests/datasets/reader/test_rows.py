@@ -60,11 +60,6 @@ def told(source, reading, timezone="naive"):
     return history(source, replace(reading, timezone=timezone))
 
 
-def items_of(dataset):
-    assert dataset.series.items is not None
-    return dataset.series.items
-
-
 class TestWide:
     def test_everything_is_inferred_and_said(self, tmp_path):
         own = read(put(tmp_path, wide().assign(note="fine", c=5)))
@@ -108,7 +103,6 @@ class TestWide:
     def test_flags_are_numbers_where_they_have_a_role(self, tmp_path, name):
         file = put(tmp_path, wide().assign(holiday=np.arange(ROWS) % 7 == 0), name)
         own = read(file, Reading(future_covariates=("holiday",)))
-        assert own.series.known is not None
         assert own.series.known[:, 0].tolist() == (np.arange(ROWS) % 7 == 0).tolist()
         assert read(file).targets == ("a", "b")
 
@@ -118,13 +112,12 @@ class TestLong:
 
     def test_a_panel_of_series_of_different_lengths(self, tmp_path):
         own = read(put(tmp_path, long()), self.READING)
-        items = items_of(own)
+        items = own.series.items
         assert (own.id, own.time, own.columns) == (("unique_id",), "ds", ("y",))
         assert list(items.names) == ["s0", "s1", "s2"]
         assert (items.bounds.tolist(), items.places.tolist()) == ([0, 20, 50, 75], [0, 5, 3])
         assert len(own.series.times) == 35
         assert (own.series.values[:, 0] == long()["y"]).all()
-        assert own.series.known is not None
         assert (own.series.known[:, 0] == long()["promo"]).all()
         assert own.series.static["shop"].tolist() == ["north", "south", "north"]
 
@@ -146,7 +139,7 @@ class TestLong:
         assert (own.time, own.id) == ("when", ("code",))
         numbered = long()[["unique_id", "ds", "y"]].replace({"s0": 10, "s1": 9, "s2": 100})
         own = read(put(tmp_path, numbered, "x.parquet"), Reading(id=("unique_id",)))
-        assert list(items_of(own).names) == ["9", "10", "100"]
+        assert list(own.series.items.names) == ["9", "10", "100"]
 
     def test_words_may_be_kept_as_categories(self, tmp_path):
         reading = Reading(static=("shop",))
@@ -155,13 +148,13 @@ class TestLong:
         same(read(put(tmp_path, coded, "coded.parquet"), reading), plain)
         facts = Reading(time="ds", id=("unique_id",), targets=("y",), static=("shop",), freq="h")
         some = told(coded[coded["unique_id"] != "s1"], facts)
-        assert list(items_of(some).names) == ["s0", "s2"]
+        assert list(some.series.items.names) == ["s0", "s2"]
         assert some.series.static["shop"].tolist() == ["north", "north"]
 
     def test_the_parts_of_an_id_of_several_columns_make_its_name(self, tmp_path):
         table = long().assign(state=long()["unique_id"].map({"s0": "N", "s1": "N", "s2": "S"}))
         own = read(put(tmp_path, table), Reading(id=("state", "shop"), targets=("y",)))
-        assert items_of(own).names == ("N / north", "N / south", "S / north")
+        assert own.series.items.names == ("N / north", "N / south", "S / north")
         for word in ("fun / games", "/ fun"):
             marked = table.replace({"shop": {"north": word}, "state": {"N": "N /"}})
             with pytest.raises(DataError, match=r"'state', 'shop': 'N / .* split again"):
@@ -170,12 +163,11 @@ class TestLong:
     def test_the_series_of_a_wide_panel_begin_and_end_with_their_values(self, tmp_path):
         table = wide()
         table.loc[:2, "a"] = table.loc[50:, "a"] = table.loc[30, "b"] = np.nan
-        items = items_of(read(put(tmp_path, table), Reading(panel=True)))
+        items = read(put(tmp_path, table), Reading(panel=True)).series.items
         assert (items.bounds.tolist(), items.places.tolist()) == ([0, 47, 107], [3, 0])
         ahead = Reading(panel=True, targets=("a", "b"), future_covariates=("c",))
         own = read(put(tmp_path, table.assign(c=wide()["a"] + 1)), ahead)
-        assert items_of(own).bounds.tolist() == [0, 57, 117], "to the end of what is known ahead"
-        assert own.series.known is not None
+        assert own.series.items.bounds.tolist() == [0, 57, 117], "to the end of what is known ahead"
         assert (own.series.known[57:, 0] == wide()["a"] + 1).all()
 
     @pytest.mark.parametrize(
@@ -201,12 +193,12 @@ class TestFiles:
         for name, shift in (("tokyo", 0), ("oslo", 10)):
             put(tmp_path, wide().assign(a=shift), f"{name}.csv")
         own = read(str(tmp_path))
-        assert list(items_of(own).names) == ["oslo", "tokyo"]
+        assert list(own.series.items.names) == ["oslo", "tokyo"]
         assert own.series.values[:, 0].tolist() == [10] * ROWS + [0] * ROWS
         assert (own.name, own.id) == (tmp_path.name, ("file",))
         facts = Reading(time="when", id=("file",), targets=("a", "b"), freq="h")
         assert told(tmp_path, facts).series.digest == own.series.digest
-        assert list(items_of(told(tmp_path / "tokyo.csv", facts)).names) == ["tokyo"]
+        assert list(told(tmp_path / "tokyo.csv", facts).series.items.names) == ["tokyo"]
         frame = pd.concat([wide().assign(a=i, file=n) for i, n in ((0, "tokyo"), (10, "oslo"))])
         assert told(frame, facts).series.digest == own.series.digest
         with pytest.raises(DataError, match="column 'file' not found"):
@@ -497,7 +489,7 @@ def test_resampling_is_that_of_pandas(tmp_path_factory, seed, series, kept, repe
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("forecaster.datasets.reader.formats.ROWS", batch)
         own = read(file, Reading(id=("unique_id",), freq="h", policy="resample"))
-    items = items_of(own)
+    items = own.series.items
     for item, (name, rows) in enumerate(table.groupby("unique_id")):
         assert items.names[item] == name
         expected = rows.set_index("ds")["y"].resample("h").mean()
