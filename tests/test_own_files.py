@@ -174,16 +174,6 @@ def test_what_comes_after_the_training_part_changes_nothing_of_it():
     assert max(ends) < border
 
 
-def test_an_item_does_not_change_the_forecast_of_another():
-    long().drop(columns=["promo", "kind"]).to_csv("shops.csv", index=False)
-    _, forecaster = trained("shops.csv", target="sold")
-    table = pd.read_csv("shops.csv")
-    together = forecaster.predict(table)
-    for name, own in together.groupby("shop"):
-        alone = forecaster.predict(table[table["shop"] == name])
-        np.testing.assert_allclose(alone["sold"], own["sold"], rtol=1e-5)
-
-
 @pytest.mark.parametrize("name", ["sales.csv", "sales.parquet"])
 def test_marks_of_missing_values_are_as_empty_cells(name):
     table = wide()
@@ -257,9 +247,13 @@ def test_an_id_of_several_columns_comes_back_in_them():
     assert len(forecaster.predict(forecaster.example)) == HORIZON
 
 
-def test_an_unknown_item_is_scaled_by_its_history():
+def test_an_item_does_not_change_another_and_an_unknown_one_is_scaled_by_its_history():
     long().drop(columns=["promo", "kind"]).to_csv("shops.csv", index=False)
     _, forecaster = trained("shops.csv", target="sold")
+    known = pd.read_csv("shops.csv")
+    for name, own in forecaster.predict(known).groupby("shop"):
+        alone = forecaster.predict(known[known["shop"] == name])
+        np.testing.assert_allclose(alone["sold"], own["sold"], rtol=1e-5)
     table = pd.DataFrame({"shop": "new", "day": TIMES[:20], "sold": wave(5, 3e6, 20)})
     said = []
     assert forecaster.predict(table, say=said.append)["sold"].between(1e6, 6e6).all()
@@ -267,20 +261,6 @@ def test_an_unknown_item_is_scaled_by_its_history():
     both = pd.concat([table, table.assign(shop="empty", sold=np.nan)])
     with pytest.raises(DataError, match="series 'empty' has no value at all in column 'sold'"):
         forecaster.predict(both)
-
-
-def test_columns_as_series_are_forecast_as_those_of_the_long_form():
-    values = {name: wave(i, 10.0**i) for i, name in enumerate(["u", "v", "w"])}
-    table = pd.DataFrame({"ds": TIMES[:ROWS], **values})
-    table.to_csv("wide.csv", index=False)
-    table.melt("ds", var_name="unique_id", value_name="y").to_csv("long.csv", index=False)
-    wide_ahead = trained("wide.csv", "data.panel=true")[1].predict("wide.csv")
-    long_ahead = trained("long.csv")[1].predict("long.csv")
-    assert list(wide_ahead.columns) == ["ds", "u", "v", "w"]
-    assert list(wide_ahead["ds"]) == NEXT
-    for name in values:
-        own = long_ahead[long_ahead["unique_id"] == name]
-        np.testing.assert_allclose(wide_ahead[name], own["y"], rtol=1e-9)
 
 
 def years():

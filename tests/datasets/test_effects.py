@@ -110,7 +110,6 @@ def test_a_panel_shares_its_effects_and_no_change_crosses_its_series():
     lengths = np.array([30 * DAY, 40 * DAY])
     items = Items(["a", "b"], np.array([0, *lengths.cumsum()]), np.zeros(2, dtype=np.int64))
     known = np.concatenate([weather(lengths[0]), 50 + weather(lengths[1], 3)])
-    target = np.concatenate([load(lengths[0]), load(lengths[1])]) + 0.5 * (known % 50)
     target = np.concatenate([load(lengths[0]), 30 + load(lengths[1])])
     target += 0.5 * np.concatenate([known[: lengths[0]], known[lengths[0] :] - 50])
     found = fit(target, known, items=items)

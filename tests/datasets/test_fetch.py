@@ -192,11 +192,6 @@ def test_a_wrong_variable_is_not_passed_over(card, cache, monkeypatch):
         locate(card)
 
 
-def test_the_sample_comes_with_its_package():
-    file = locate(load_card("vic_elec"))
-    assert file.parts[-3:] == ("tsdata", "fpp3", "vic_elec.csv")
-
-
 def test_a_sample_that_is_not_installed_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "tsdata", None)
     with pytest.raises(UnavailableError) as caught:

@@ -17,13 +17,6 @@ TABLE = pd.DataFrame(
 )
 
 
-@pytest.fixture
-def plain(tmp_path_factory):
-    file = tmp_path_factory.mktemp("plain") / "sales.csv"
-    TABLE.to_csv(file, index=False)
-    return read(str(file))
-
-
 def test_a_table_is_read_again_and_again_and_numbers_its_rows(tmp_path, monkeypatch):
     for name, rows in (("a.csv", 5), ("b.csv", 3)):
         pd.DataFrame({"x": range(rows), "y": "w"}).to_csv(tmp_path / name, index=False)
@@ -70,16 +63,18 @@ class TestColumns:
 
 class TestFolder:
     @pytest.mark.parametrize(
-        ("names", "read"),
+        ("pattern", "names", "read"),
         [
-            (["a.csv", "b.txt", "c.xlsx", ".d.csv", "_e.csv"], ["a.csv"]),
-            (["a.md", "b.TXT", "c.xlsx"], ["b.TXT", "c.xlsx"]),
+            ("", ["a.csv", "b.txt", "c.xlsx", ".d.csv", "_e.csv"], ["a.csv"]),
+            ("", ["a.md", "b.TXT", "c.xlsx"], ["b.TXT", "c.xlsx"]),
+            ("", ["10.csv", "1b.csv", "1.csv", "01.csv"], ["01.csv", "1.csv", "1b.csv", "10.csv"]),
+            ("p*.csv", ["p10.csv", "p2.csv", "p01.csv", "x.csv"], ["p01.csv", "p2.csv", "p10.csv"]),
         ],
     )
-    def test_files_that_may_be_no_tables_do_not_count_beside_tables(self, tmp_path, names, read):
+    def test_which_files_are_read_and_in_which_order(self, tmp_path, pattern, names, read):
         for name in names:
             (tmp_path / name).write_text("t,a\n2020-01-01,1\n")
-        parts = open_table(str(tmp_path)).parts
+        parts = open_table(str(tmp_path / pattern)).parts
         assert [part.name for part in parts] == [str(tmp_path / name) for name in read]
 
     def test_names_of_files(self, tmp_path, monkeypatch):
@@ -90,14 +85,6 @@ class TestFolder:
         assert not names_a_file("sales.dat")
         (tmp_path / "sales.dat").touch()
         assert names_a_file("sales.dat")
-
-    @pytest.mark.parametrize("pattern", ["", "part*.csv"])
-    def test_the_tenth_comes_after_the_ninth(self, tmp_path, pattern):
-        numbers = ("01", "1", "1b", "2", "10")
-        for number in reversed(numbers):
-            TABLE.to_csv(tmp_path / f"part{number}.csv", index=False)
-        names = [part.name for part in open_table(str(tmp_path / pattern)).parts]
-        assert names == [str(tmp_path / f"part{number}.csv") for number in numbers]
 
     def test_the_files_of_folders_are_read_by_a_pattern(self, tmp_path, plain):
         for number, rows in TABLE.groupby(np.arange(len(TABLE)) // 6):

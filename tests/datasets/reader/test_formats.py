@@ -4,21 +4,12 @@ import zipfile
 from datetime import datetime, timedelta
 from xml.sax.saxutils import escape
 
-import numpy as np
-import pandas as pd
 import pytest
 
 from forecaster.base.errors import DataError, UnavailableError
 from forecaster.datasets.reader import history, read
 from forecaster.datasets.reading import Reading
-
-TABLE = pd.DataFrame(
-    {
-        "t": pd.date_range("2020-01-01", periods=40, freq="h"),
-        "a": np.arange(40) / 7,
-        "b": np.arange(40) * 3,
-    }
-)
+from tests.datasets.reader.test_files import TABLE
 
 
 def workbook(file, *sheets):
@@ -67,21 +58,6 @@ def workbook(file, *sheets):
 
 def rows(table=TABLE):
     return [[row.t.to_pydatetime(), row.a, row.b] for row in table.itertuples()]
-
-
-@pytest.fixture
-def plain(tmp_path):
-    (tmp_path / "plain").mkdir()
-    file = tmp_path / "plain" / "sales.csv"
-    TABLE.to_csv(file, index=False)
-    return read(str(file))
-
-
-@pytest.mark.parametrize("data", [b"ARROW1\0\0", b"\xd0\xcf\x11\xe0\0", b"\0\1\2"])
-def test_bytes_of_other_formats_are_refused(tmp_path, data):
-    (tmp_path / "sales.csv").write_bytes(data * 99)
-    with pytest.raises(DataError, match="the bytes are not a text"):
-        read(str(tmp_path / "sales.csv"))
 
 
 def test_the_first_bytes_tell_the_format(tmp_path, plain):
