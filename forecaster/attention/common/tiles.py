@@ -33,7 +33,7 @@ def softmax_part(
     v: Tensor,
     *,
     scale: float,
-    bias: Tensor | None = None,
+    bias: Tensor,
     causal: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """(o, z) of q (N, G, L, E), k (N, G, S, E), v (N, G, S, Ev): o (N, G, L, Ev), z (N, G, L).
@@ -62,7 +62,7 @@ def softmax_part_backward(
     z: Tensor,
     *,
     scale: float,
-    bias: Tensor | None = None,
+    bias: Tensor,
     causal: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(∂q, ∂k, ∂v) through this part, given the output `o` and the log-sum-exp `z` after merging.
@@ -104,11 +104,9 @@ def _is_fused(q: Tensor, v: Tensor) -> bool:
     )
 
 
-def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, causal: bool) -> Tensor:
+def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor, causal: bool) -> Tensor:
     kind = torch.promote_types(q.dtype, torch.float32)
-    scores = (q @ k.mT).to(kind) * scale
-    if bias is not None:
-        scores = scores + bias
+    scores = (q @ k.mT).to(kind) * scale + bias
     if causal:
         future = torch.ones(scores.shape[2:], dtype=torch.bool, device=q.device).triu(1)
         scores = scores.masked_fill(future, -math.inf)
