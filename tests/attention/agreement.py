@@ -4,10 +4,13 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from forecaster.attention import Attention
 
 Core = Callable[..., Tensor]
 
@@ -75,6 +78,36 @@ def assert_agree(fast: Core, slow: Core, tensors: Sequence[Tensor], tolerance: f
         assert x.shape == y.shape
         error = (x.double() - y).abs().max()
         assert error <= tolerance * y.abs().max().clamp(min=1.0), f"error {error:.1e}"
+
+
+def assert_defined(
+    function: Core, definition: Core, tensors: Sequence[Tensor], tolerance: float, **options: Any
+) -> None:
+    """A function equals its definition, of these tensors and with these options."""
+    slow = partial(defined(definition), **options)
+    assert_agree(partial(function, **options), slow, tensors, tolerance)
+
+
+def assert_is(module: Attention, formula: Core) -> None:
+    """A module in float64 equals a formula of its query and context, at its place, masked."""
+    place = module.place
+    seen = {"causal": place.causal, "key_mask": torch.rand(2, place.key_length) > 0.3}
+    lengths = (place.query_length, place.key_length)
+    x, y = (torch.randn(2, length, place.width).double() for length in lengths)
+    own = partial(module, **seen)
+    if place.role == "cross":
+        assert_agree(own, partial(formula, **seen), [x, y], 1e-9)
+    else:
+        assert_agree(own, lambda x: formula(x, x, **seen), [x], 1e-9)
+
+
+def projected(
+    module: Any, x: Tensor, y: Tensor, heads: int = 1, value: Core | None = None
+) -> list[Tensor]:
+    """q of x, and k and v of y, (B, H, L, E), from the projections of a module."""
+    value = value or module.value_projection
+    made = module.query_projection(x), module.key_projection(y), value(y)
+    return [each.unflatten(2, (heads, -1)).transpose(1, 2) for each in made]
 
 
 def run(program: str, *arguments: str) -> list[str]:

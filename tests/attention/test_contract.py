@@ -25,11 +25,11 @@ from forecaster.attention import (
 )
 from forecaster.attention.base import About, SelfAttention
 from forecaster.base.errors import UsageError
+from forecaster.base.machine import memory_rise
 from forecaster.base.names import option_model
 from forecaster.study.bench.cores import CORES
 
 from .agreement import run
-from .memory import peak_mib
 
 BATCH, HEADS, WIDTH, QUERIES, KEYS = 3, 2, 12, 7, 11
 
@@ -249,8 +249,8 @@ def test_long_series_take_far_less_than_the_matrix_of_scores(name: str, causal: 
         function(**leaves, causal=causal).sum().backward()
 
     call(64)
-    matrix = 8192 * 8192 * 4 / 2**20
-    assert peak_mib(lambda: call(8192)) < matrix / (2 if name == "aft-full" else 4)
+    matrix = 8192 * 8192 * 4
+    assert memory_rise(lambda: call(8192), "cpu")[1] < matrix / (2 if name == "aft-full" else 4)
 
 
 AMOUNTS = """

@@ -1,42 +1,34 @@
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor
 
-from forecaster.attention import FastformerAttention, Place, additive_attention
+from forecaster.attention import FastformerAttention, Place
 from forecaster.attention.fastformer import definition
 
-from .agreement import defined, inputs
+from .agreement import assert_is, defined, projected
 
 
-def module(**options: object) -> FastformerAttention:
+def module(role: Any = "encoder", **options: Any) -> FastformerAttention:
     torch.manual_seed(0)
-    return FastformerAttention(Place(6, 2, 11, 11), **options)  # type: ignore[arg-type]
-
-
-def test_a_causal_row_knows_only_its_prefix() -> None:
-    """Unlike others, a row of a longer series without causal mixes all of it."""
-    tensors, weights = inputs(queries=40, keys=40), (torch.randn(2, 6).double(),) * 2
-    rows = additive_attention(*tensors, *weights, causal=True)
-    for n in (1, 35):
-        prefix = additive_attention(*(x[:, :, :n] for x in tensors), *weights, causal=n > 1)
-        torch.testing.assert_close(rows[:, :, :n], prefix, atol=1e-12, rtol=0)
+    return FastformerAttention(Place(6, 2, 11, 11, role=role), **options)
 
 
 @pytest.mark.parametrize("share_value", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
-def test_the_module_is_its_formula(causal: bool, share_value: bool) -> None:
-    attention, x = module(share_value=share_value), torch.randn(2, 11, 6)
+@pytest.mark.parametrize("role", ["encoder", "decoder"])
+def test_the_module_is_its_formula(role: Any, share_value: bool) -> None:
+    attention = module(role, share_value=share_value).double()
     assert (attention.value_projection is None) is share_value
-    value = attention.query_projection if share_value else attention.value_projection
-    assert isinstance(value, nn.Linear)
-    q, k, v = (
-        layer(x).view(2, 11, 2, 3).transpose(1, 2)
-        for layer in (attention.query_projection, attention.key_projection, value)
-    )
-    weights = attention.query_score.weight, attention.key_score.weight
-    u = defined(definition)(q, k, v, *weights, causal=causal)
-    want = attention.out_projection(u.transpose(1, 2).flatten(2)) + attention.query_projection(x)
-    torch.testing.assert_close(attention(x, causal=causal), want)
+    values = attention.query_projection if share_value else attention.value_projection
+
+    def formula(x: Tensor, y: Tensor, **seen: Any) -> Tensor:
+        q, k, v = projected(attention, x, y, heads=2, value=values)
+        weights = attention.query_score.weight, attention.key_score.weight
+        u = defined(definition)(q, k, v, *weights, **seen).transpose(1, 2).flatten(2)
+        return attention.out_projection(u) + attention.query_projection(x)
+
+    assert_is(attention, formula)
 
 
 def test_starts_as_the_authors_do() -> None:

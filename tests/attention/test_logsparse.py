@@ -1,6 +1,5 @@
 import math
 from itertools import product
-from typing import Any
 
 import pytest
 import torch
@@ -14,18 +13,9 @@ from forecaster.attention.logsparse import (
     log_sparse_pattern,
 )
 
-from .agreement import assert_agree, defined, inputs
+from .agreement import assert_defined, defined, inputs
 
 both_directions = pytest.mark.parametrize("causal", [True, False])
-
-
-def series(length: int = 23, batch: int = 3) -> Tensor:
-    return torch.randn(batch, length, 6, generator=torch.Generator().manual_seed(1))
-
-
-def module(length: int = 23, **options: Any) -> LogSparseAttention:
-    torch.manual_seed(0)
-    return LogSparseAttention(Place(6, 2, length, length), **options).eval()
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 16, 17, 257])
@@ -39,29 +29,25 @@ def test_offsets_follow_the_formula_and_keep_their_bound(length: int) -> None:
         assert len(got) <= math.ceil(length / period) * (window + math.ceil(math.log2(period)))
 
 
-@pytest.mark.parametrize("causal", [True, False])
+@both_directions
 def test_tiles_of_full_size_equal_the_definition(causal: bool) -> None:
     mask = torch.rand(2, 389, generator=torch.Generator().manual_seed(2)) > 0.3
     for options in ({}, {"sub_len": 40, "dense_prefix": 70}):
         options = {**options, "causal": causal, "key_mask": mask}
-        assert_agree(
-            lambda *x, options=options: log_sparse_attention(*x, **options),
-            lambda *x, options=options: defined(logsparse.definition)(*x, **options),
-            inputs(2, 2, 389, 389),
-            1e-9,
-        )
+        tensors = inputs(2, 2, 389, 389)
+        assert_defined(log_sparse_attention, logsparse.definition, tensors, 1e-9, **options)
 
 
 @both_directions
 @pytest.mark.parametrize("kernel_size", [1, 2, 3, 6])
 def test_queries_and_keys_are_convolutions_over_time(causal: bool, kernel_size: int) -> None:
-    attention, x = module(11, kernel_size=kernel_size), series(11)
+    torch.manual_seed(0)
+    attention = LogSparseAttention(Place(6, 2, 11, 11), kernel_size=kernel_size).eval()
+    x = torch.randn(3, 11, 6)
     before = kernel_size - 1 if causal else kernel_size // 2
 
     def convolved(convolution: torch.nn.Module) -> Tensor:
         weight, bias = convolution.weight, convolution.bias
-        assert isinstance(weight, Tensor)
-        assert isinstance(bias, Tensor)
         steps = []
         for t in range(11):
             step = bias.expand(3, 6)

@@ -9,8 +9,6 @@ from forecaster.attention.lsh import bucket_counts, draw_rotations
 
 from .agreement import inputs
 
-MODULE: dict[str, Any] = {"bucket_size": 4, "n_hashes": 2}
-
 
 @pytest.fixture(params=["dense", "tiles"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -103,17 +101,12 @@ def test_zero_vectors_are_harmless() -> None:
     assert lsh_attention(q, v, bucket_size=2).isfinite().all()
 
 
-def module(length: int = 23, at: dict[str, Any] = {}, **options: Any) -> LSHAttention:
-    torch.manual_seed(0)
-    return LSHAttention(Place(6, 2, length, length, **at), **{**MODULE, **options}).eval()
-
-
-def series(length: int = 23) -> Tensor:
-    return torch.randn(3, length, 6, generator=torch.Generator().manual_seed(1))
-
-
 def test_evaluates_with_its_own_number_of_rounds() -> None:
-    attention = module(n_hashes=1, eval_hashes=3)
+    def module(**rounds: int) -> LSHAttention:
+        torch.manual_seed(0)
+        return LSHAttention(Place(6, 2, 23, 23), bucket_size=4, **rounds).eval()
+
+    attention, x = module(n_hashes=1, eval_hashes=3), torch.randn(3, 23, 6)
     assert attention.state_dict()["rotations"].shape == (2, 3, 3, 6)
-    assert torch.equal(attention(series()), module(n_hashes=3)(series()))
-    assert not torch.equal(attention.train()(series()), module(n_hashes=3).train()(series()))
+    assert torch.equal(attention(x), module(n_hashes=3)(x))
+    assert not torch.equal(attention.train()(x), module(n_hashes=3).train()(x))

@@ -6,7 +6,7 @@ import torch
 from forecaster.attention import topk
 from forecaster.attention.topk import topk_attention
 
-from .agreement import assert_agree, defined, inputs
+from .agreement import assert_defined, inputs
 from .test_definition import CASES, take
 
 
@@ -25,12 +25,8 @@ def test_all_that_tie_are_kept(levels: int, causal: bool) -> None:
     q, k, v = torch.randint(-levels, levels + 1, shape, generator=generator).float()
     mask = torch.stack([torch.arange(13) % 4 > 0, torch.arange(13) > 10])
     options: dict[str, Any] = {"topk": 3, "causal": causal, "key_mask": mask}
-    assert_agree(
-        lambda *x: topk_attention(*x, **options),
-        lambda *x: defined(topk.definition)(*x, **options),
-        (q, k, v + torch.randn(v.shape)),
-        1e-5,
-    )
+    tensors = (q, k, v + torch.randn(v.shape))
+    assert_defined(topk_attention, topk.definition, tensors, 1e-5, **options)
 
 
 @pytest.mark.usefixtures("way")
@@ -40,12 +36,7 @@ def test_a_tie_hidden_among_random_scores_is_kept(ties: int) -> None:
     with torch.no_grad():
         k[0, 1, 10 : 10 + ties] = k[0, 1].sort(0, descending=True).values[2]
         q[0, 1, 3] = 1.0
-    assert_agree(
-        lambda *x: topk_attention(*x, topk=3),
-        lambda *x: defined(topk.definition)(*x, topk=3),
-        (q, k, v),
-        1e-5,
-    )
+    assert_defined(topk_attention, topk.definition, (q, k, v), 1e-5, topk=3)
 
 
 @pytest.mark.parametrize("keys", [1, 2, 63, 64, 65, 200, 1000])
