@@ -3,16 +3,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from forecaster.attention import AttentionChoice, AttentionPlan
 from forecaster.model import SKELETONS, Task
 from forecaster.model.covariates import KnownEffect
+
+from .small import FULL, draw, scrambled
 
 TASK = Task(
     columns=2, targets=(1, 0), past=24, start=6, horizon=12, calendar=1, season=6, covariates=2
 )
-FULL = AttentionPlan(AttentionChoice("full"), AttentionChoice("full"))
 SMALL: dict[str, dict[str, Any]] = {
     "informer": {"width": 8, "heads": 2, "feed_forward": 8, "dropout": 0.0},
     "tokens": {"width": 4, "heads": 2, "feed_forward": 4, "dropout": 0.0, "shrink": False},
@@ -24,22 +24,10 @@ def build(skeleton: str, task: Task = TASK, **options: Any) -> nn.Module:
     return SKELETONS[skeleton](task, FULL, **{**SMALL[skeleton], **options})
 
 
-def draw(task: Task = TASK, batch: int = 4) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    features = task.calendar + task.covariates
-    return (
-        torch.randn(batch, task.past, task.columns, generator=generator),
-        torch.randn(batch, task.past, features, generator=generator),
-        torch.randn(batch, task.horizon, features, generator=generator),
-    )
-
-
 def test_an_effect_starts_at_zero_and_follows_step_and_last_cycle() -> None:
     effect, known = KnownEffect(1, 2, season=3, targets=2), torch.randn(4, 9, 3)
     assert not torch.cat(effect(known[:, :7], known[:, 7:]), dim=1).any()
-    for parameter in effect.parameters():
-        nn.init.normal_(parameter)
-    past, ahead = effect(known[:, :7], known[:, 7:])
+    past, ahead = scrambled(effect)(known[:, :7], known[:, 7:])
     assert (past.shape, ahead.shape) == ((4, 7, 2), (4, 2, 2))
     for step in range(9):
         lately = known[:, max(0, step - 2) : step + 1, 1:].mean(dim=1)
@@ -48,13 +36,10 @@ def test_an_effect_starts_at_zero_and_follows_step_and_last_cycle() -> None:
 
 
 def test_what_is_known_is_taken_away_and_given_back() -> None:
-    model, (past, *known) = build("tokens"), draw()
+    model, (past, *known) = build("tokens"), draw(TASK)
     without = build("tokens", replace(TASK, covariates=0))
     assert torch.equal(model(past, *known), without(past, *(x[..., :1] for x in known)))
-    assert isinstance(model.effect, KnownEffect)
-    for parameter in model.effect.parameters():
-        nn.init.normal_(parameter)
-    effects = [x.detach() for x in model.effect(*known)]
+    effects = [x.detach() for x in scrambled(model.effect)(*known)]
     freed = past - effects[0].flip(2)  # the targets are the columns 1 and 0
     wanted = without(freed, *(x[..., :1] for x in known)) + effects[1]
     torch.testing.assert_close(model(past, *known), wanted)
@@ -63,9 +48,7 @@ def test_what_is_known_is_taken_away_and_given_back() -> None:
 @pytest.mark.parametrize("skeleton", SMALL)
 @pytest.mark.parametrize("feature", [0, 1, 2])
 def test_each_known_feature_is_read_before_and_ahead(skeleton: str, feature: int) -> None:
-    model, (past, *known) = build(skeleton).eval(), draw()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.5)
+    model, (past, *known) = scrambled(build(skeleton)).eval(), draw(TASK)
     before = model(past, *known)
     for changed in known:
         changed[..., feature] += 1

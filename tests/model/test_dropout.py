@@ -76,10 +76,7 @@ def test_leaves_all_as_it_is(p: float, training: bool) -> None:
     assert torch.equal(layer.add(x, y), x + y)
 
 
-def test_may_drop_everything() -> None:
-    assert not drop(1.0, torch.ones(9)).any()
-
-
 def test_a_probability_is_one() -> None:
+    assert not drop(1.0, torch.ones(9)).any()
     with pytest.raises(ValueError, match="between 0 and 1"):
         Dropout(1.5)

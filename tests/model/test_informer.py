@@ -3,14 +3,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from forecaster.attention import AttentionChoice, AttentionPlan
 from forecaster.model import Informer, Task
 
 from . import naive
+from .small import FULL, draw, scrambled
 
-FULL = AttentionPlan(AttentionChoice("full"), AttentionChoice("full"))
 TASK = Task(columns=3, targets=(0, 1, 2), past=11, start=4, horizon=5, calendar=2, season=4)
 SMALL: dict[str, Any] = {"width": 6, "heads": 2, "feed_forward": 7, "dropout": 0.1}
 
@@ -18,22 +18,12 @@ SMALL: dict[str, Any] = {"width": 6, "heads": 2, "feed_forward": 7, "dropout": 0
 def build(task: Task = TASK, plan: AttentionPlan = FULL, **options: Any) -> Informer:
     """With every weight and statistic changed from its initial value."""
     torch.manual_seed(0)
-    model = Informer(task, plan, **{**SMALL, **options})
-    for name, value in [*model.named_parameters(), *model.named_buffers()]:
-        if name.endswith("running_var"):
-            nn.init.uniform_(value, 0.5, 2)
-        elif value.is_floating_point() and "positions" not in name:
-            nn.init.normal_(value, std=0.5)
+    model = scrambled(Informer(task, plan, **{**SMALL, **options}))
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d):
+            nn.init.normal_(module.running_mean)
+            nn.init.uniform_(module.running_var, 0.5, 2)
     return model.eval()
-
-
-def draw(task: Task = TASK, batch: int = 2) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    return (
-        torch.randn(batch, task.past, task.columns, generator=generator),
-        torch.rand(batch, task.past, task.calendar, generator=generator) - 0.5,
-        torch.rand(batch, task.horizon, task.calendar, generator=generator) - 0.5,
-    )
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from forecaster.attention import ATTENTIONS, AttentionChoice, AttentionPlan
 from forecaster.model import Task, TokenInformer
 
 from . import naive
+from .small import draw, scrambled
 
 TASK = Task(columns=3, targets=(0, 1, 2), past=26, start=1, horizon=14, calendar=2, season=6)
 SMALL: dict[str, Any] = {"parts": 2, "width": 6, "heads": 2, "feed_forward": 5}
@@ -19,20 +20,6 @@ def build(task: Task = TASK, attention: str = "full", **options: Any) -> TokenIn
     torch.manual_seed(0)
     choice = AttentionChoice(attention)
     return TokenInformer(task, AttentionPlan(choice, choice), **{**SMALL, **options}).eval()
-
-
-def scrambled(model: TokenInformer) -> TokenInformer:
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return model
-
-
-def draw(task: Task = TASK, batch: int = 2, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    features = task.calendar + task.covariates
-    lengths = ((task.past, task.columns), (task.past, features), (task.horizon, features))
-    past, *known = (torch.randn(batch, *shape, generator=generator) for shape in lengths)
-    return 3 * past + 2, known[0], known[1]
 
 
 def cycle_mean(past: Tensor, season: int, horizon: int) -> Tensor:
@@ -85,7 +72,7 @@ def test_growth_goes_on_where_changes_are_averaged(options: dict[str, Any], cent
     rows = torch.stack([season + slope * steps for slope in (0.5, -3.0, 0.0)], dim=1)[None]
     past, ahead = rows[:, : TASK.past], rows[:, TASK.past :]
     model = build(centre=centre, changes=True, shrink=False, **options)
-    _, *calendar = draw(batch=1)
+    _, *calendar = draw(TASK, 1)
     for observed in (None, torch.ones_like(past, dtype=torch.bool)):
         got = model(past, *calendar, observed)[:, : TASK.season]
         torch.testing.assert_close(got, ahead, atol=1e-12, rtol=1e-12)
@@ -96,7 +83,7 @@ def test_growth_goes_on_where_changes_are_averaged(options: dict[str, Any], cent
 @pytest.mark.parametrize("missing", ["nothing", "some", "the last cycle", "a phase", "all"])
 @pytest.mark.usefixtures("float64")
 def test_equals_the_loops(options: dict[str, Any], centre: str, missing: str) -> None:
-    model, (past, *known) = scrambled(build(shrink=False, centre=centre, **options)), draw()
+    model, (past, *known) = scrambled(build(shrink=False, centre=centre, **options)), draw(TASK)
     observed = torch.rand(past.shape) < (0.7 if missing == "some" else 1)
     observed[:, 8:14] &= missing != "some"
     gone = {"the last cycle": slice(20, 26), "a phase": slice(4, 26, 6), "all": slice(None)}
@@ -141,25 +128,22 @@ def test_the_linear_path_alone_is_what_tokens_are_added_to(
     assert learned == {"linear.weight", "window.shrink"}
     assert not alone.effective()
     if starts == "nothing":
-        assert whole.write is not None
         nn.init.zeros_(whole.write.weight)
         nn.init.zeros_(whole.write.bias)
     for model in (alone, whole):
-        assert model.linear is not None
         generator = torch.Generator().manual_seed(3)
         nn.init.normal_(model.linear.weight, std=0.1, generator=generator)
     seen = torch.rand(2, 26, 3, generator=torch.Generator().manual_seed(4)) > 0.2
     observed = seen if missing else None
-    torch.testing.assert_close(alone(*draw(), observed), whole(*draw(), observed))
-    alone(*draw(), observed).square().sum().backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(alone(*draw(TASK), observed), whole(*draw(TASK), observed))
+    alone(*draw(TASK), observed).square().sum().backward()  # type: ignore[no-untyped-call]
     assert all(p.grad is not None and p.grad.any() for p in alone.parameters() if p.requires_grad)
 
 
 def test_the_level_falls_back_by_its_share_in_each_column() -> None:
     still, shrunk = build(shrink=False), build(shrink=True)
-    inputs = draw()
+    inputs = draw(TASK)
     level = inputs[0][:, -6:].mean(dim=1, keepdim=True)
-    assert shrunk.window.shrink is not None
     with torch.no_grad():
         shrunk.window.shrink.copy_(torch.tensor([-100.0, 0.0, 100.0]))
     wanted = still(*inputs) - torch.tensor([0.0, 0.5, 1.0]) * level
@@ -167,7 +151,7 @@ def test_the_level_falls_back_by_its_share_in_each_column() -> None:
 
 
 def test_a_constant_window_stays_constant() -> None:
-    model, (past, *calendar) = scrambled(build(shrink=False)), draw()
+    model, (past, *calendar) = scrambled(build(shrink=False)), draw(TASK)
     forecast = model(torch.full_like(past, 0.7), *calendar)
     torch.testing.assert_close(forecast, torch.full_like(forecast, 0.7))
     forecast.sum().backward()
@@ -208,7 +192,6 @@ KNOWN: list[dict[str, Any]] = [
 
 def silenced(model: TokenInformer) -> TokenInformer:
     """Without the effect of covariates that bypasses the tokens."""
-    assert model.effect is not None
     for parameter in model.effect.parameters():
         nn.init.zeros_(parameter)
     return model
@@ -264,7 +247,6 @@ def test_learned_queries_ask_by_column_and_place_in_the_season() -> None:
     model = scrambled(build(PHASED, **TEMPORAL))
     inputs = temporal_draw()
     before = model(*inputs)
-    assert model.temporal is not None
     assert model.temporal.table.shape == (6, 3, 6)
     with torch.no_grad():
         model.temporal.table[2, 1] += torch.randn(6)
@@ -272,7 +254,6 @@ def test_learned_queries_ask_by_column_and_place_in_the_season() -> None:
     assert changed.tolist() == [[False, True, False], [False, False, False]]
     before.square().sum().backward()
     gradient = model.temporal.table.grad
-    assert gradient is not None
     assert gradient.abs().sum(dim=(1, 2)).nonzero().flatten().tolist() == [2, 5]
 
 
@@ -322,9 +303,8 @@ class Silent(nn.Module):
 
 def test_a_future_token_does_not_see_later_ones() -> None:
     options = {"tokens": "point", "output": "written", "decoder_layers": 1}
-    model, inputs = scrambled(build(**options)), draw()
+    model, inputs = scrambled(build(**options)), draw(TASK)
     before = model(*inputs)
-    assert model.queries is not None
     with torch.no_grad():
         model.queries[1 + 8] += torch.randn(6)  # one known token, then step 9
     changed = (model(*inputs) != before).any(dim=2).any(dim=0)
@@ -333,7 +313,7 @@ def test_a_future_token_does_not_see_later_ones() -> None:
 
 def test_columns_attend_to_columns_where_a_token_is_a_series() -> None:
     options = {"tokens": "series", "output": "written", "linear": False, "shrink": False}
-    model, (past, *calendar) = scrambled(build(**options)), draw()
+    model, (past, *calendar) = scrambled(build(**options)), draw(TASK)
     before = model(past, *calendar)
     turned = model(past[..., [1, 2, 0]], *calendar)
     torch.testing.assert_close(turned, before[..., [1, 2, 0]], atol=1e-4, rtol=1e-4)
@@ -347,7 +327,6 @@ def test_the_prior_is_taken_away_and_given_back() -> None:
     model = build(
         replace(TASK, past=7, phase=(6.0, 0.0)), prior=True, normalise="none", linear=False
     )
-    assert model.prior is not None
     phase = torch.arange(40) % 6
     cycle = torch.randn(6, 3)[phase]
     calendar = torch.stack([phase / 6 - 0.5, torch.randn(40)], dim=1)
@@ -364,7 +343,7 @@ STRICT = [name for name, kind in ATTENTIONS.items() if kind.about.causal.startsw
 @pytest.mark.parametrize("attention", STRICT)
 def test_a_causal_encoder_reads_only_earlier_tokens(attention: str) -> None:
     wide: dict[str, Any] = {"tokens": "point", "output": "last", "normalise": "none", "width": 8}
-    (past, *known) = draw()
+    (past, *known) = draw(TASK)
     changed = torch.cat([past[:, :20], past[:, 20:] + 5], dim=1)
     before = slice(0, 20 - (TASK.past - TASK.horizon))  # written by tokens before the change
     for causal in (True, False):
