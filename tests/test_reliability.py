@@ -24,6 +24,10 @@ from forecaster.tracking.store import MlflowClient  # which silences MLflow firs
 
 from .forked import Forked, Job, forked
 
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's use of SQLAlchemy
+]
 SIGNALS = int(os.environ.get("FORECASTER_SIGNALS", "5"))
 DISKS = [int(kib) for kib in os.environ.get("FORECASTER_DISKS", "").split()]
 KILLS = int(os.environ.get("FORECASTER_KILLS", "2"))
@@ -102,8 +106,6 @@ def check(home: Path, job: Job) -> None:
     assert [point.step for point in points] == list(range(1, EPOCHS + 1))
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's use of SQLAlchemy
 class TestKilled:
     """A process that is killed at any moment leaves a run that goes on."""
 
@@ -132,8 +134,6 @@ class TestKilled:
         assert resumed > 0, "some were killed in the midst of their training"
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's use of SQLAlchemy
 def test_trainings_at_once_in_one_folder_do_not_mix(start, home, whole):
     reference, _ = whole
     alike = [start.start(*TRAIN, "--force") for _ in range(2)]
@@ -160,8 +160,6 @@ def rank(job: Job, number: int) -> int:
     raise AssertionError(f"there is no rank {number}")
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's use of SQLAlchemy
 class TestTogether:
     """Processes that train together have the loss curve of one, and stop and continue together."""
 
@@ -201,8 +199,6 @@ class TestTogether:
         assert list((home / "runs").glob("*.unfinished")) == []
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's use of SQLAlchemy
 class TestStopped:
     """A signal at any moment ends a run properly."""
 
@@ -251,7 +247,6 @@ class TestStopped:
 
 if DISKS:  # needs a system that lets users mount
 
-    @pytest.mark.slow
     class TestFull:
         """A disk that is full at any moment of a run loses nothing."""
 

@@ -1,5 +1,6 @@
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,25 +18,30 @@ def test_cores_are_those_of_this_process() -> None:
     assert 1 <= machine.cores() <= torch.multiprocessing.cpu_count()
 
 
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The root of the control groups: version 1 of memory and of processors, or version 2."""
+    own = tmp_path / "own"
+    own.write_text("5:memory:/a/b\n4:cpu,cpuacct:/a/b\n3:cpuset:/x\n0::/a/b\n")
+    for controller in ("memory", "cpu,cpuacct", ""):
+        (tmp_path / controller / "a/b").mkdir(parents=True)
+    monkeypatch.setattr(machine, "MEMBERSHIP", own)
+    monkeypatch.setattr(machine, "GROUPS", tmp_path)
+    return tmp_path
+
+
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(("quota", "cores"), [(50, 1), (200, 2), (250, 3), (None, 64)])
 def test_a_container_may_have_less_than_a_core_or_some(
-    version: int, quota: int | None, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: int, quota: int | None, cores: int, groups: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, own = tmp_path / "cgroup", tmp_path / "own"
-    folder = root / ("cpu,cpuacct/a" if version == 1 else "a")
-    (folder / "b").mkdir(parents=True)
     if version == 1:
-        own.write_text("5:memory:/x\n4:cpu,cpuacct:/a/b\n3:cpuset:/x\n")
-        (folder / "cpu.cfs_quota_us").write_text(f"{quota or -1}\n")
-        (folder / "cpu.cfs_period_us").write_text("100\n")
+        (groups / "cpu,cpuacct/a/cpu.cfs_quota_us").write_text(f"{quota or -1}\n")
+        (groups / "cpu,cpuacct/a/cpu.cfs_period_us").write_text("100\n")
     else:
-        own.write_text("0::/a/b\n")
-        (folder / "cpu.max").write_text(f"{quota or 'max'} 100\n")
+        (groups / "a/cpu.max").write_text(f"{quota or 'max'} 100\n")
     monkeypatch.setattr(machine.sys, "platform", "linux")
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda process: range(64), raising=False)
-    monkeypatch.setattr(machine, "MEMBERSHIP", own)
-    monkeypatch.setattr(machine, "GROUPS", root)
     assert machine.cores() == cores
 
 
@@ -44,7 +50,6 @@ def test_memory_that_a_call_takes_and_gives_back() -> None:
     size = 2**27  # the kernel counts resident memory some megabytes out
     result, rise = machine.memory_rise(lambda: len(bytearray(b"x") * size), "cpu")
     assert result == size
-    assert rise is not None
     assert rise == pytest.approx(size, rel=0.1)
     assert machine.memory_rise(lambda: None, "cpu")[1] < size / 4
 
@@ -68,32 +73,27 @@ class TestMemoryLeft:
     def test_of_this_machine(self) -> None:
         own = machine.resident()
         left, peak = machine.memory_left("cpu"), machine.peak_mib("cpu")
-        assert left is not None
-        assert peak is not None
         assert left > 2**20
         assert 0 < own <= 1.01 * peak * 2**20  # the system counts pages in batches
 
-    @pytest.mark.parametrize("version", [1, 2])
+    @pytest.mark.parametrize(
+        ("place", "most", "used", "cache", "unlimited"),
+        [
+            ("memory/a/b", "limit_in_bytes", "usage_in_bytes", "total_inactive_file", 2**63),
+            ("a/b", "max", "current", "inactive_file", "max"),
+        ],
+    )
     def test_of_a_container(
-        self, version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, place: str, most: str, used: str, cache: str, unlimited: Any, groups: Path
     ) -> None:
-        root, own = tmp_path / "cgroup", tmp_path / "own"
-        folder = root / ("memory/a/b" if version == 1 else "a/b")
-        folder.mkdir(parents=True)
-        names = {
-            1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-            2: ("memory.max", "memory.current", "inactive_file"),
-        }[version]
-        own.write_text("4:cpu:/x\n3:memory:/a/b\n" if version == 1 else "0::/a/b\n")
-        (folder / names[0]).write_text("5000\n")
-        (folder / names[1]).write_text("3000\n")
-        (folder / "memory.stat").write_text(f"anon 7\n{names[2]} 1000\n")
-        monkeypatch.setattr(machine, "MEMBERSHIP", own)
-        monkeypatch.setattr(machine, "GROUPS", root)
+        folder = groups / place
+        (folder / f"memory.{most}").write_text("5000\n")
+        (folder / f"memory.{used}").write_text("3000\n")
+        (folder / "memory.stat").write_text(f"anon 7\n{cache} 1000\n")
         assert machine.memory_left("cpu") == 3000
-        (folder / names[0]).write_text("max\n" if version == 2 else f"{2**63}\n")
+        (folder / f"memory.{most}").write_text(f"{unlimited}\n")
         assert all(left > 2**60 for left in machine._left_in_groups())
-        own.unlink()
+        (groups / "own").unlink()
         assert list(machine._left_in_groups()) == []
 
 

@@ -101,6 +101,11 @@ def test_ranks_share_windows_without_loss_or_repetition(count: int) -> None:
         for batch, *parts in batches:
             assert [*chain(*parts)] == batch
             assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    whole, *shares = (
+        torch.cat([*InOrder(101, 16, 3, team=team)])
+        for team in (Team(), *(Team(rank, count) for rank in range(count)))
+    )
+    assert torch.equal(torch.cat(shares), whole)
 
 
 def test_the_loader_gives_whole_batches_and_draws_nothing() -> None:

@@ -16,16 +16,7 @@ from forecaster.datasets.windows import Windows
 from forecaster.train import ranks
 from forecaster.train.launch import MEETING
 from forecaster.train.ranks import ALONE, Team
-from tests.train.small import (
-    FULL,
-    TRAIN,
-    VALIDATION,
-    Constant,
-    cycle,
-    informer,
-    level,
-    train,
-)
+from tests.train.small import FULL, TRAIN, Constant, cycle, informer, level, train
 
 COUNT = 2
 
@@ -104,32 +95,6 @@ def test_the_loss_curve_is_that_of_one_process(tmp_path: Path) -> None:
         figures, _ = curve(build, dict(options))
         assert figures[-1][0] is not None
         assert close(figures, found[0][name][0]), name
-
-
-def counted(team: Team) -> tuple[list[int], list[int]]:
-    """The windows that a training reads, and those of its checks, in order."""
-    taken: dict[Any, list[int]] = {False: [], True: []}
-    batch = Windows.batch
-
-    def note(self: Windows, index: torch.Tensor) -> Any:
-        taken[self is VALIDATION] += index.tolist()
-        return batch(self, index)
-
-    Windows.batch = note  # type: ignore[method-assign]
-    try:
-        train(cycle(), team=team, epochs=2, batch=10)
-    finally:
-        Windows.batch = batch  # type: ignore[method-assign]
-    return taken[False], taken[True]
-
-
-def test_a_training_reads_each_window_once_in_an_epoch(tmp_path: Path) -> None:
-    found = together(counted, tmp_path)
-    (own, checks), (other, checked) = found[0], found[1]
-    looked_at = 2  # which weights have a gradient, before the first step
-    read = sorted([*own[looked_at:], *other[looked_at:]])
-    assert read == sorted([*range(len(TRAIN))] * 2)
-    assert sorted(checks + checked) == sorted([*range(len(VALIDATION))] * 3)
 
 
 @pytest.mark.parametrize("how", ["dies", "hangs"])

@@ -114,7 +114,6 @@ def test_the_time_that_was_spent_counts(tmp_path: Path, monkeypatch: pytest.Monk
     until(8, monkeypatch, lambda: go(1000))
     checkpoints = Checkpoints(tmp_path)
     state = checkpoints.read()
-    assert state is not None
     assert 0 < state.facts["seconds"] < 1000
     checkpoints.write(replace(state, facts={**state.facts, "seconds": 999.999}))
     fitted = go(1000)
