@@ -38,6 +38,32 @@ def run(monkeypatch, capsys):
 
 
 @pytest.fixture
+def done(run):
+    """Run the command, which succeeds; returns its stdout and stderr."""
+
+    def call(*arguments):
+        status, out, err = run(*arguments)
+        assert status == 0, err
+        return out, err
+
+    return call
+
+
+@pytest.fixture
+def refused(run):
+    """Run the command, which ends with a status and prints nothing; returns its message."""
+
+    def call(status, *arguments):
+        found, out, err = run(*arguments)
+        assert (found, out) == (status, ""), err
+        assert "Traceback" not in err
+        assert "defect" not in err
+        return err
+
+    return call
+
+
+@pytest.fixture
 def offline(monkeypatch):
     """Every download fails."""
     import requests

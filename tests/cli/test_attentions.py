@@ -10,9 +10,9 @@ from forecaster.attention import ATTENTIONS, CATALOGUE
 
 
 class TestAttentions:
-    def test_the_table(self, run):
-        status, out, err = run("attentions")
-        assert (status, err) == (0, "")
+    def test_the_table(self, done):
+        out, err = done("attentions")
+        assert err == ""
         head, *rows = out.splitlines()
         assert head.split() == ["name", "year", "cost", "causal", "cross", "random", "export"]
         assert [row.split()[0] for row in rows] == list(ATTENTIONS)
@@ -20,49 +20,46 @@ class TestAttentions:
         facts = rows[list(ATTENTIONS).index("prob")]
         for words in ("2021", "(L + S)·log(L)·D", "selection sees all", "yes", "sampled keys"):
             assert facts.index(words) in {head.index(word) for word in head.split()}
-        assert run("attentions", "--names")[1].split() == list(ATTENTIONS)
+        assert done("attentions", "--names")[0].split() == list(ATTENTIONS)
 
     @pytest.mark.parametrize("name", ATTENTIONS)
-    def test_a_card_and_its_example(self, name, run):
-        status, out, err = run("attentions", name)
-        assert (status, err) == (0, "")
+    def test_a_card_and_its_example(self, name, done):
+        out, err = done("attentions", name)
+        assert err == ""
         assert out.startswith(sys.modules[ATTENTIONS[name].__module__].__doc__.splitlines()[0])
         about = ATTENTIONS[name].about
         assert f"cost          {about.cost}\n" in out
         assert (f"paper         {about.paper}, {about.year}\n" in out) == (about.year is not None)
         example = out.splitlines()[-1].partition("Example: forecaster train ")[2].split()
-        resolved = json.loads(run("config", *example, "--json")[1])
+        resolved = json.loads(done("config", *example, "--json")[0])
         assert resolved["config"]["attn"]["name"] == name
 
-    def test_a_card_tells_types_and_defaults(self, run):
-        out = run("attentions", "PROB")[1]
+    def test_a_card_tells_types_and_defaults_as_text_and_json(self, done):
+        out, _ = done("attentions", "PROB")
         assert "option        factor = 5  (int)\n" in out
         assert "option        variant = paper  (paper or informer2020)\n" in out
-        assert "export        not everywhere: it chooses its next" in run("attentions", "topk")[1]
-
-    def test_json(self, run):
-        rows = json.loads(run("attentions", "--json")[1])
+        assert "export        not everywhere: it chooses its next" in done("attentions", "topk")[0]
+        rows = json.loads(done("attentions", "--json")[0])
         assert all(20 < len(row["about"]) < 100 for row in rows)
-        card = json.loads(run("attentions", "prob", "--json")[1])
+        card = json.loads(done("attentions", "prob", "--json")[0])
         assert card == rows[list(ATTENTIONS).index("prob")]
         facts = [card[key] for key in ("year", "cross", "export", "no_export")]
         assert facts == [2021, True, True, ""]
         assert (card["options"]["factor"], card["types"]["factor"]) == (5, "int")
 
-    def test_a_package_that_cannot_be_loaded_hides_no_other(self, run, monkeypatch):
+    def test_a_package_that_cannot_be_loaded_hides_no_other(self, done, refused, monkeypatch):
         entry = importlib.metadata.EntryPoint("theirs", "no_such_module:X", "forecaster.attentions")
         monkeypatch.setattr(CATALOGUE, "_offered", lambda: {"theirs": entry})
-        status, out, err = run("attentions")
-        assert (status, "prob" in out) == (0, True)
+        out, err = done("attentions")
+        assert "prob" in out
         assert "error: attention 'theirs' of the package" in err
-        assert run("attentions", "theirs")[0] == 2
+        assert "error: attention 'theirs' of the package" in refused(2, "attentions", "theirs")
 
 
-def test_bench_shows_and_keeps_what_it_measures(run, tmp_path, monkeypatch):
+def test_bench_shows_and_keeps_what_it_measures(done, tmp_path, monkeypatch):
     bench = ("bench", "attention", "--attn", "full,mean", "--heads", "2", "--width", "8")
     arguments = (*bench, "--length", "8,16", "--threads", "1", "--device", "cpu")
-    status, out, err = run(*arguments, "--causal", "--output", "here")
-    assert status == 0
+    out, err = done(*arguments, "--causal", "--output", "here")
     assert "forward and backward, causal, batch 1, 2 heads of 8, float32" in out
     assert [line.split()[0] for line in out.splitlines()[4:7]] == ["SDPA", "full", "mean"]
     (data,) = Path("here").iterdir()
@@ -70,34 +67,29 @@ def test_bench_shows_and_keeps_what_it_measures(run, tmp_path, monkeypatch):
     kept = json.loads(data.read_text())
     assert shlex.split(kept["command"])[:3] == ["forecaster", "bench", "attention"]
     monkeypatch.setattr("forecaster.study.bench.curves", lambda *how: kept)
-    assert json.loads(run(*arguments, "--json")[1]) == kept
+    assert json.loads(done(*arguments, "--json")[0]) == kept
     assert [*(tmp_path / "cache").rglob("bench/*.json")]
 
 
 class TestAdvise:
-    def test_data_that_resemble_nothing(self, csv, run):
-        status, out, err = run("advise", "--data", csv, "--horizon", "4")
-        assert status == 0, err
+    def test_data_that_resemble_nothing_and_none(self, csv, done, refused):
+        out, err = done("advise", "--data", csv, "--horizon", "4")
         assert "The time is column" in err
         assert out.splitlines()[2].startswith("data         history: ")
         assert "does not resemble" in out
+        for arguments in ((), ("--target", "x"), ("--set", "data.panel=true")):
+            assert refused(2, "advise", *arguments) == "error: advise needs --data FILE\n"
 
-    def test_it_reads_as_train_does_and_ends_with_commands(self, csv, run):
+    def test_it_reads_as_train_does_and_ends_with_commands(self, csv, done):
         columns = csv.read_text().splitlines()[0].split(",")
         roles = ("--target", columns[1], "--future-covariates", columns[2], "--holidays", "DE")
-        status, out, err = run("advise", "--data", csv, *roles, "--horizon", "4", "--json")
-        assert (status, err) == (0, "")
+        out, err = done("advise", "--data", csv, *roles, "--horizon", "4", "--json")
         found = json.loads(out)
-        assert found["facts"]["known"] == [columns[2]]
+        assert (err, found["facts"]["known"]) == ("", [columns[2]])
         known = found["regimes"][0]
         assert known["resembles"] is True
         command = known["compare"].split(" --set ")
         assert command[0].startswith(f"forecaster compare --grid known --data {csv} ")
         assert {f"data.target={columns[1]}", "data.holidays=DE"} <= set(command)
-        train = [each["train"] for each in found["regimes"] if each["train"]]
-        assert all(run("config", *shlex.split(each)[2:], "--json")[0] == 0 for each in train)
-
-    @pytest.mark.parametrize("arguments", [(), ("--target", "x"), ("--set", "data.panel=true")])
-    def test_it_needs_data(self, arguments, run):
-        status, out, err = run("advise", *arguments)
-        assert (status, out, err) == (2, "", "error: advise needs --data FILE\n")
+        for train in (each["train"] for each in found["regimes"] if each["train"]):
+            done("config", *shlex.split(train)[2:], "--json")

@@ -1,12 +1,12 @@
 import errno
 import importlib.metadata
 import json
+import re
 import resource
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -19,26 +19,20 @@ from forecaster.base.errors import ConfigError
 from forecaster.config.run_config import load_dict
 from forecaster.run import experiment
 
-COMMANDS = [
-    *("train", "evaluate", "reproduce", "tune", "sync", "promote", "predict", "export", "serve"),
-    *("compare", "report", "advise", "attentions", "config", "doctor", "data list", "data show"),
-    *(
-        "data fetch",
-        "data check",
-        "bench attention",
-        "future",
-        "effects",
-        "score",
-        "renew",
-        "recalibrate",
-    ),
-]
+ROOT = typer.main.get_command(cli.app)
 
 
-def child(program, *arguments, **options):
-    """Run a Python program in a separate process."""
-    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+def commands(group, *words):
+    """All of a group, as they are typed."""
+    for name, command in group.commands.items():
+        inner = hasattr(command, "commands")
+        yield from commands(command, *words, name) if inner else [" ".join((*words, name))]
+
+
+def child(*arguments):
+    """Run a command in a separate process, which prints what it has imported."""
+    command = [sys.executable, "-c", textwrap.dedent(IMPORTED), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 IMPORTED = """
@@ -58,7 +52,7 @@ class TestHelp:
         took = []
         for _ in range(3):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            done = child(IMPORTED, "--help")
+            done = child("--help")
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
             assert done.stdout.splitlines()[-1] == "[]"
@@ -73,24 +67,16 @@ class TestHelp:
         assert "--debug" in out
         assert all(f"\n{group}:\n" in out for group in cli.GROUPS)
         listed = out.partition("Forecast:")[2]
-        assert all(command.split()[0] in listed for command in COMMANDS)
+        assert all(command in listed for command in ROOT.commands)
         assert "..." not in listed, "every summary fits its line"
 
-    def test_the_commands_above_are_all_there_are(self):
-        root = typer.main.get_command(cli.app)
-        names = set()
-        for name, command in root.commands.items():
-            inner = getattr(command, "commands", ())
-            names |= {f"{name} {each}" for each in inner} or {name}
-        assert names == set(COMMANDS)
-
-    @pytest.mark.parametrize("command", COMMANDS)
+    @pytest.mark.parametrize("command", [*commands(ROOT)])
     def test_each_command_has_an_example_that_it_understands(self, command, run):
         status, out, err = run(*command.split(), "--help")
         assert (status, err) == (0, "")
         (example,) = [line for line in out.splitlines() if "Example" in line]
         words = example.partition("forecaster ")[2].split()
-        parsed = typer.main.get_command(cli.app)
+        parsed = ROOT
         while hasattr(parsed, "commands"):
             name, parsed, words = parsed.resolve_command(parsed.make_context("x", words[:]), words)
         parsed.make_context(name, words)
@@ -146,74 +132,65 @@ bench attention --length 9:3 | got 9:3
 bench attention --width 7 | got 7
 """
 """Wrong commands, and words that help with each."""
+LIGHT = """
+train --data etth3
+train --attn fulll
+train --set trian.lr=1
+data check x.csv --set data.tmie=x
+report runs nope/x
+"""
 
 
 class TestMistakes:
     """One helpful line on stderr, nothing on stdout, no traceback, and the right status."""
 
-    def check(self, outcome, status, *words):
-        got, out, err = outcome
-        assert (got, out) == (status, "")
-        assert "Traceback" not in err
-        assert "defect" not in err
-        for word in words:
-            assert word in err
-
     @pytest.mark.parametrize("line", USAGE.strip().splitlines())
-    def test_usage(self, line, run):
+    def test_usage(self, line, refused):
         command, words = line.split(" | ")
-        self.check(run(*command.split()), 2, words)
+        assert words in refused(2, *command.split())
         assert list(Path().iterdir()) == [], "nothing was begun"
 
-    def test_configuration_files_and_variables(self, run, monkeypatch):
+    def test_configuration_files_and_variables(self, refused, monkeypatch):
         Path("run.yaml").write_text("train: {epocs: 3}")
-        self.check(run("train", "--config", "run.yaml"), 78, "run.yaml: unknown key 'train.epocs'")
+        err = refused(78, "train", "--config", "run.yaml")
+        assert "run.yaml: unknown key 'train.epocs'" in err
         monkeypatch.setenv("FORECASTER_TRAIN__EPOCHS", "many")
-        self.check(run("train"), 78, "$FORECASTER_TRAIN__EPOCHS: train.epochs", "got 'many'")
+        assert re.search(r"\$FORECASTER_TRAIN__EPOCHS: .*, got 'many'", refused(78, "train"))
         monkeypatch.setenv("FORECASTER_DATA", "/no/where")
-        self.check(run("data", "fetch", "ETTh1"), 78, "FORECASTER_DATA=/no/where: no such folder")
+        err = refused(78, "data", "fetch", "ETTh1")
+        assert "FORECASTER_DATA=/no/where: no such folder" in err
 
-    def test_bundles_and_histories(self, folder, csv, run):
+    def test_bundles_and_histories(self, folder, csv, refused):
         predict = ("predict", "--input", csv, "--model")
-        self.check(run(*predict, folder.parent), 69, "holds no bundle")
-        self.check(run(*predict, "forecaster-x"), 69, "no MLflow database")
-        other = ("predict", "--input", "nothing.csv", "--model", folder)
-        self.check(run(*other), 69, "nothing.csv", "does not exist")
+        assert "holds no bundle" in refused(69, *predict, folder.parent)
+        assert "no MLflow database" in refused(69, *predict, "forecaster-x")
+        err = refused(69, "predict", "--input", "nothing.csv", "--model", folder)
+        assert re.search(r"nothing\.csv.* does not exist", err)
         for name in ("no/where/f.csv", "no/where/f.parquet"):
-            self.check(run(*predict, folder, "--output", name), 74, f"{name} could not be written")
+            err = refused(74, *predict, folder, "--output", name)
+            assert f"{name} could not be written" in err
         csv.write_text(csv.read_text().replace("-3.5", "calm", 1))
-        self.check(run(*predict, folder), 65, "row 1", "'wind'", "got 'calm'")
+        assert re.search(r"row 1\b.*'wind'.*got 'calm'", refused(65, *predict, folder))
         (folder / "config.json").write_text("{}")
-        self.check(run(*predict, folder), 65, "config.json is damaged")
-        self.check(run("evaluate", "--model", folder), 65, "config.json is damaged")
+        for command in ((*predict, folder), ("evaluate", "--model", folder)):
+            assert "config.json is damaged" in refused(65, *command)
 
     @pytest.mark.usefixtures("offline")
     @pytest.mark.parametrize(
         "command", ["train --data ETTh1", "train --set data.name=ETTh1", "data fetch ETTh1"]
     )
-    def test_data_that_the_user_named_are_never_replaced(self, command, run):
-        outcome = run(*command.split())
-        ways = ("data/raw", "FORECASTER_DATA", "--set data.path=FILE")
-        self.check(outcome, 69, "cannot be downloaded", *ways)
-        assert "vic_elec" not in outcome[2]
+    def test_data_that_the_user_named_are_never_replaced(self, command, refused):
+        err = refused(69, *command.split())
+        for words in ("cannot be downloaded", "data/raw", "FORECASTER_DATA", "--set data.path="):
+            assert words in err
+        assert "vic_elec" not in err
         assert not Path("mlflow.db").exists()
+        err = refused(69, "train", "--set", "data.path=nothing.csv")
+        assert "the data file nothing.csv does not exist" in err
 
-    def test_data_named_by_path(self, run):
-        outcome = run("train", "--set", "data.path=nothing.csv")
-        self.check(outcome, 69, "the data file nothing.csv does not exist")
-
-    @pytest.mark.parametrize(
-        "line",
-        [
-            "train --data etth3",
-            "train --attn fulll",
-            "train --set trian.lr=1",
-            "data check x.csv --set data.tmie=x",
-            "report runs nope/x",
-        ],
-    )
+    @pytest.mark.parametrize("line", LIGHT.strip().splitlines())
     def test_a_misspelt_name_is_told_before_anything_heavy_is_imported(self, line):
-        done = child(IMPORTED, *line.split())
+        done = child(*line.split())
         assert (done.returncode, done.stdout) == (2, "[]\n"), done.stderr
 
 
@@ -256,15 +233,15 @@ class TestSignals:
         def work(*arguments):
             try:
                 signal.raise_signal(number)
-            finally:
-                left.append("in order")
+            finally:  # in order, and the next one is for the system
+                left.append(signal.getsignal(number))
 
         monkeypatch.setattr(experiment, "run", work)
         outside = signal.signal(number, signal.SIG_DFL)  # a background job may ignore it
         try:
             found, out, err = run("train")
             assert (found, out, err.splitlines()[1:]) == (status, "", ["stopped"])
-            assert left == ["in order"]
+            assert left == [signal.SIG_DFL]
             assert signal.getsignal(number) is signal.SIG_DFL
         finally:
             signal.signal(number, outside)
@@ -283,62 +260,29 @@ class TestSignals:
         finally:
             signal.signal(signal.SIGHUP, outside)
 
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_the_second_one_ends_the_process_at_once(self, number):
-        program = f"""
-            import signal, sys, time
-            signal.signal({int(number)}, signal.SIG_DFL)
-            from forecaster import cli
-
-            def work():
-                try:
-                    print("working", flush=True)
-                    time.sleep(60)
-                finally:
-                    print("cleaning", flush=True)
-                    time.sleep(60)
-
-            cli.app.command("work")(work)
-            sys.argv = ["forecaster", "work"]
-            cli.main()
-        """
-        command = [sys.executable, "-c", textwrap.dedent(program)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout.readline() == "working\n"
-            process.send_signal(number)
-            assert process.stdout.readline() == "cleaning\n"
-            begun = time.monotonic()
-            process.send_signal(number)
-            assert process.wait(10) == -number
-            assert time.monotonic() - begun < 5
-
-
-def shell(words):
-    script = f"set -o pipefail; {sys.executable} -m forecaster {words}"
-    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
-
 
 @pytest.mark.parametrize(
-    "words", ["data show ETTh1 | true", "attentions --json | head -c 1", "config 2>&1 | true"]
+    ("words", "statuses", "told"),
+    [
+        ("data show ETTh1 | true", {0, 141}, ""),
+        ("attentions --json | head -c 1", {0, 141}, ""),
+        ("config 2>&1 | true", {0, 141}, ""),
+        ("data show ETTh1 > /dev/full", {74}, "No space left on device"),
+        ("attentions --json > /dev/full", {74}, "No space left on device"),
+    ],
 )
-def test_a_reader_that_leaves_early_is_no_error(words):
-    done = shell(words)
-    assert done.stderr == ""
-    assert done.returncode in (0, 141)
+def test_a_reader_that_leaves_early_is_no_error_and_a_full_disk_is_told(words, statuses, told):
+    script = f"set -o pipefail; {sys.executable} -m forecaster {words}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode in statuses
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == bool(told)
 
 
-@pytest.mark.parametrize("command", ["data show ETTh1", "attentions --json"])
-def test_a_full_disk_is_told(command):
-    done = shell(f"{command} > /dev/full")
-    assert done.returncode == 74
-    assert "No space left on device" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_json_is_one_document(run):
+def test_json_is_one_document(done):
     def document(command):
-        status, out, err = run(*command.split(), "--json")
-        assert (status, err) == (0, "")
+        out, err = done(*command.split(), "--json")
+        assert err == ""
         return json.loads(out)
 
     assert "ETTh1" in [card["name"] for card in document("data list")]

@@ -19,39 +19,31 @@ from tests.service.toy import KINDS, make_bundle
 
 
 class TestPredict:
-    def test_a_table_on_stdout_or_in_a_file(self, folder, csv, run):
+    def test_a_table_on_stdout_or_in_a_file(self, folder, csv, done):
         arguments = ("predict", "--model", folder, "--input", csv, "--horizon", "2")
-        status, out, err = run(*arguments)
-        assert (status, err) == (0, "")
+        out, err = done(*arguments)
         head, first, _ = out.splitlines()
-        assert head == ",".join(["time", *COLUMNS])
+        assert (head, err) == (",".join(["time", *COLUMNS]), "")
         assert first.startswith("2026-03-01 16:00:00,10.0")
         for name, read in (("a.csv", pd.read_csv), ("a.parquet", pd.read_parquet)):
-            assert run(*arguments, "--output", name) == (0, "", f"wrote 2 rows to {name}\n")
+            assert done(*arguments, "--output", name) == ("", f"wrote 2 rows to {name}\n")
             frame = read(name)
             assert list(frame.columns) == ["time", *COLUMNS]
             assert pd.Timestamp(frame["time"][0]) == pd.Timestamp("2026-03-01 16:00")
 
-    def test_a_folder_of_files(self, folder, run, tmp_path):
+    def test_a_folder_of_files(self, folder, done, refused, tmp_path):
         for name in "ab":
             history().to_csv(tmp_path / f"{name}.csv", index=False)
-        arguments = ("predict", "--model", folder, "--input", tmp_path / "?.csv", "--output")
-        status, out, err = run(*arguments, "ahead", "--horizon", "2")
-        assert (status, out) == (0, "")
-        assert err == "wrote 4 rows to 2 files in ahead, kept 0 others\n"
-        status, out, err = run("predict", "--model", folder, "--input", tmp_path / "a.csv",
-                               "--horizon", "2")  # fmt: skip
-        assert Path("ahead/a.csv").read_text() == out
+        predict = ("predict", "--model", folder, "--horizon", "2", "--input")
+        arguments = (*predict, tmp_path / "?.csv", "--output", "ahead")
+        assert done(*arguments) == ("", "wrote 4 rows to 2 files in ahead, kept 0 others\n")
+        assert Path("ahead/a.csv").read_text() == done(*predict, tmp_path / "a.csv")[0]
+        assert json.loads(done(*arguments, "--json")[0]) == {"written": 0, "kept": 2, "rows": 0}
         history()[["time"]].to_csv(tmp_path / "c.csv", index=False)
-        status, out, err = run(*arguments, "ahead", "--horizon", "2", "--json")
-        assert status == 65
-        assert "c.csv" in err
-        assert run(*arguments, "ahead")[0] == 2, "another horizon"
-        status, _, err = run("predict", "--model", folder, "--output", "ahead")
-        assert status == 2
-        assert "--output FOLDER needs --input" in err
+        assert "c.csv" in refused(65, *arguments)
+        assert "horizon: 2 there, 3 here" in refused(2, *arguments, "--horizon", "3")
 
-    def test_what_is_wrong_with_a_file_of_many_is_told_with_its_name(self, run, tmp_path):
+    def test_what_is_wrong_with_a_file_of_many_is_told_with_its_name(self, refused, tmp_path):
         make_bundle(tmp_path / "ahead", **KINDS["ahead"])
         table = pd.DataFrame({"time": pd.date_range("2026-01-01", periods=30, freq="h")})
         table[["load", "holiday", "target"]] = 1.0 + np.arange(90).reshape(30, 3) % 7
@@ -59,93 +51,84 @@ class TestPredict:
         table.loc[24:, "load"] = np.nan
         table.to_csv(tmp_path / "b.csv", index=False)
         arguments = ("predict", "--model", tmp_path / "ahead", "--input", tmp_path / "?.csv")
-        status, _, err = run(*arguments, "--output", "out")
-        assert status == 65
+        err = refused(65, *arguments, "--output", "out")
         assert f"{tmp_path}/a.csv: this model needs holiday, target for the 6 steps" in err
         assert "1 of 2 files could not be forecast, the first is a.csv" in err
         assert len(pd.read_csv("out/b.csv")) == 6
 
-    def test_options_that_do_not_fit_a_folder_of_files(self, folder, csv, run):
-        many = ("predict", "--model", folder, "--input", csv)
-        status, _, err = run(*many, "--output", "out", "--horizon", "99")
-        assert (status, err) == (2, "error: this model forecasts 1 to 6 steps, got horizon=99\n")
+    def test_options_that_do_not_fit(self, folder, csv, refused):
+        predict = ("predict", "--model", folder)
+        many = (*predict, "--input", csv)
+        for words, arguments in {
+            "this model forecasts 1 to 6 steps, got horizon=99": (*many, "--horizon", "99"),
+            "--gpus needs --ray": (*many, "--gpus", "0.5"),
+            "--output FOLDER needs --input": predict,
+            "--ledger needs --model, and no --output FOLDER": (*many, "--ledger", "kept"),
+        }.items():
+            assert words in refused(2, *arguments, "--output", "out")
+        words = "--ray needs --model, --input with the files and --output FOLDER"
+        assert words in refused(2, *many, "--ray", "local")
         assert not Path("out").exists()
-        status, _, err = run(*many, "--ray", "local")
-        assert status == 2
-        assert "--ray needs --model, --input with the files and --output FOLDER" in err
-        status, _, err = run(*many, "--output", "out", "--gpus", "0.5")
-        assert status == 2
-        assert "--gpus needs --ray" in err
 
-    def test_what_it_is_made_of_and_a_short_history(self, run, tmp_path):
+    def test_what_it_is_made_of_and_a_short_history(self, done, refused, tmp_path):
         blended(unsaved(), network=0.5, cycle=0.3, last=0.2).save(tmp_path / "blend")
         history(rows=9).to_csv(tmp_path / "short.csv", index=False)
         arguments = ("predict", "--model", tmp_path / "blend", "--input", tmp_path / "short.csv")
         made = "made of 50 % network + 30 % cycle mean + 20 % last value\n"
-        status, out, err = run(*arguments)
-        assert (status, out) == (65, "")
+        err = refused(65, *arguments)
         assert err.startswith(made)
         assert "has 9 rows, the model needs 12: give at least 12 rows; short_history=drop" in err
-        status, out, err = run(*arguments, "--short-history", "drop", "--json")
-        assert status == 0
+        out, err = done(*arguments, "--short-history", "drop", "--json")
         assert err == made + (
             "the history has 9 of the 12 rows that the model needs: forecast by "
             "60 % cycle mean + 40 % last value alone\n"
         )
         assert len(json.loads(out)) == 6
 
-    def test_quantiles_beside_the_forecast(self, csv, run, tmp_path):
+    def test_quantiles_beside_the_forecast(self, csv, done, refused, tmp_path):
         unsaved(calibrated=True).save(tmp_path / "with")
         arguments = ("predict", "--model", tmp_path / "with", "--input", csv)
-        status, out, err = run(*arguments, "--levels", "0.9, 0.1")
-        assert (status, err) == (0, "")
+        out, err = done(*arguments, "--levels", "0.9, 0.1")
         names = [f"{column}{level}" for column in COLUMNS for level in ("", " 0.1", " 0.9")]
-        assert out.splitlines()[0] == ",".join(["time", *names])
+        assert (out.splitlines()[0], err) == (",".join(["time", *names]), "")
         assert out.splitlines()[1].startswith("2026-03-01 16:00:00,10.0,9.0,12.0,")
         for levels, words in (("0.1;0.9", "got '0.1;0.9'"), ("0.99", "from 0.1 to 0.9, got 0.99")):
-            status, out, err = run(*arguments, "--levels", levels)
-            assert (status, out) == (2, "")
-            assert words in err
-
-    def test_a_median_is_called_one(self, csv, run, tmp_path):
+            assert words in refused(2, *arguments, "--levels", levels)
         unsaved(loss="pinball").save(tmp_path / "head")
-        _, _, err = run("predict", "--model", tmp_path / "head", "--input", csv)
+        _, err = done("predict", "--model", tmp_path / "head", "--input", csv)
         assert "its forecast is the median, not the mean" in err
 
     @pytest.mark.parametrize("form", [(), ("--json",)])
-    def test_what_stands_out_goes_to_stderr(self, form, csv, run, tmp_path):
+    def test_what_stands_out_goes_to_stderr(self, form, csv, done, tmp_path):
         warning(unsaved(calibrated=True)).save(tmp_path / "lost")
         arguments = ("--model", tmp_path / "lost", "--input", csv, "--levels", "0.1,0.9")
-        status, out, err = run("predict", *arguments, *form)
-        assert (status, len(err.splitlines())) == (0, 4)
-        for line, words in zip(
-            err.splitlines(), ("best floor", "80 % band", "first step", "unlike"), strict=True
-        ):
+        out, err = done("predict", *arguments, *form)
+        told = ("best floor", "80 % band", "first step", "unlike")
+        for line, words in zip(err.splitlines(), told, strict=True):
             assert words in line
             assert words not in out
 
-    def test_json_is_exact_however_small_the_values(self, folder, csv, run, tmp_path):
+    def test_json_is_exact_however_small_the_values(self, done, tmp_path):
         bundle = unsaved(timezone="UTC")
         small = replace(bundle.schema.scaler, mean=(1e-30,) * 3, std=(1e-30,) * 3)
-        schema = replace(bundle.schema, scaler=small)
-        replace(bundle, schema=schema).save(tmp_path / "small")
+        replace(bundle, schema=replace(bundle.schema, scaler=small)).save(tmp_path / "small")
         frame = history()
         frame[list(COLUMNS)] *= 1e-30
         frame.to_parquet("small.parquet")
         arguments = ("--model", tmp_path / "small", "--input", "small.parquet", "--json")
-        status, out, err = run("predict", *arguments)
+        out, err = done("predict", *arguments)
         rows = json.loads(out)
-        assert (status, err, len(rows)) == (0, "", 6)
+        assert (err, len(rows)) == ("", 6)
         assert rows[0]["time"] == "2026-03-01T16:00:00+00:00"
         assert rows[0]["load"] == pytest.approx(10e-30, rel=1e-5)
 
-    def test_without_input_the_models_own_data_go_on(self, csv, run, tmp_path):
+    def test_without_input_the_models_own_data_go_on(self, csv, done, tmp_path):
         bundle = unsaved()
         data = bundle.config.data.model_copy(update={"path": csv})
         config = bundle.config.model_copy(update={"data": data})
         replace(bundle, config=config).save(tmp_path / "own")
-        status, out, err = run("predict", "--model", tmp_path / "own")
-        assert (status, err) == (0, f"history: {csv}\n")
+        out, err = done("predict", "--model", tmp_path / "own")
+        assert err == f"history: {csv}\n"
         assert out.splitlines()[1].startswith("2026-03-01 16:00:00,10.0")
 
 

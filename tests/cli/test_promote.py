@@ -3,20 +3,13 @@ from forecaster.tracking import registry
 from tests.service.toy import make_bundle
 
 
-def test_it_says_what_was_done(run, monkeypatch):
+def test_it_says_what_was_done_with_a_name_or_the_folder_of_a_run(done, monkeypatch, tmp_path):
     monkeypatch.setattr(registry, "promote", lambda reference: f"{reference} is the champion")
-    assert run("promote", "forecaster-x/3") == (0, "forecaster-x/3 is the champion\n", "")
-
-
-def test_the_folder_of_a_run(run, monkeypatch, tmp_path):
-    monkeypatch.setattr(registry, "promote", lambda reference: reference)
     make_bundle(tmp_path / "bundle")
-    expected = str(load_bundle(tmp_path / "bundle").about.get("run_id"))
-    assert run("promote", str(tmp_path / "bundle")) == (0, f"{expected}\n", "")
+    run_id = str(load_bundle(tmp_path / "bundle").about.get("run_id"))
+    for given, meant in (("forecaster-x/3", "forecaster-x/3"), (tmp_path / "bundle", run_id)):
+        assert done("promote", given) == (f"{meant} is the champion\n", "")
 
 
-def test_without_a_store(run, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    status, out, err = run("promote", "forecaster-x/3")
-    assert (status, out) == (69, "")
-    assert "there is no MLflow database" in err
+def test_without_a_store(refused):
+    assert "there is no MLflow database" in refused(69, "promote", "forecaster-x/3")

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 
 from forecaster.forecast import kept
-from forecaster.forecast.predictor import load_bundle
 from forecaster.record.ledger import Ledger
 from forecaster.run import renew as renewing
 from tests.record.test_live import actuals, forecasts
@@ -24,11 +23,9 @@ def test_the_exit_code_says_whether_the_model_stays(run, tmp_path, monkeypatch, 
     assert given == {"horizons": 6, "whole": True, "to": Path("there"), "device": "auto"}
 
 
-def test_without_an_alarm_nothing_is_trained(run, tmp_path, monkeypatch):
+def test_without_an_alarm_nothing_is_trained(run, refused, tmp_path, monkeypatch):
     monkeypatch.setattr(renewing, "renew", lambda *_, **__: pytest.fail("nothing is to be done"))
-    make_bundle(tmp_path / "model")
-    ledger = Ledger(tmp_path / "l")
-    own = kept.trained(load_bundle(tmp_path / "model"))
+    ledger, own = Ledger(tmp_path / "l"), kept.trained(make_bundle(tmp_path / "model"))
     ledger.add("forecasts", forecasts(model=own))
     ledger.add("actuals", actuals())
     ledger.flush()
@@ -36,6 +33,4 @@ def test_without_an_alarm_nothing_is_trained(run, tmp_path, monkeypatch):
     status, out, err = run(*asked, "--ledger", tmp_path / "l", "--json")
     assert (status, json.loads(out)["outcome"]) == (11, "calm")
     assert "nothing is to be renewed" in err
-    status, _, err = run(*asked)
-    assert status == 2
-    assert "--if-alarmed needs the --ledger" in err
+    assert "--if-alarmed needs the --ledger" in refused(2, *asked)

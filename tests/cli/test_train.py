@@ -12,18 +12,24 @@ from forecaster.tracking.store import MlflowClient  # which silences MLflow firs
 from tests import small
 
 
+@pytest.fixture
+def small_run(tmp_path, monkeypatch):
+    """The options of a tiny training."""
+    return "--config", small.install(tmp_path, monkeypatch), "--no-register"
+
+
 class TestConfig:
-    def test_what_it_prints_can_be_given_back(self, run):
-        _, out, _ = run("config", "--config", "informer", "--attn", "full", "--horizon", "9")
+    def test_what_it_prints_can_be_given_back(self, done):
+        out, _ = done("config", "--config", "informer", "--attn", "full", "--horizon", "9")
         Path("again.yaml").write_text(out)
-        _, again, _ = run("config", "--config", "again.yaml", "--json")
+        again, _ = done("config", "--config", "again.yaml", "--json")
         assert json.loads(again)["config"] == yaml.safe_load(out)
 
-    def test_each_value_says_where_it_came_from(self, run, monkeypatch):
+    def test_each_value_says_where_it_came_from(self, done, monkeypatch):
         monkeypatch.setenv("FORECASTER_SEED", "4")
         Path("my.yaml").write_text("train: {lr_of: {linear: 1e-3}}\nattn: {name: prob, factor: 2}")
         arguments = ("--config", "my.yaml", "--set", "attn.factor=3", "--data", f"{'a' * 50}.csv")
-        _, out, _ = run("config", *arguments)
+        out, _ = done("config", *arguments)
         said = [line.split("  # ") for line in out.splitlines() if "#" in line]
         assert [[value.strip(), origin] for value, origin in said] == [
             [f"name: {'a' * 50}.csv", "--data"],
@@ -33,7 +39,7 @@ class TestConfig:
             ["seed: 4", "$FORECASTER_SEED"],
         ]
 
-    def test_flags_mean_the_same_as_in_train(self, run, monkeypatch):
+    def test_flags_mean_the_same_as_in_train(self, run, done, monkeypatch):
         seen = []
 
         def look(loaded, *rest):
@@ -45,70 +51,55 @@ class TestConfig:
                  "--target", "OT", "--epochs", "2", "--refit", "--no-register", "--seed", "1",
                  "--device", "cpu", "--set", "train.batch=7", "--data", "ETTh2"]  # fmt: skip
         run("train", *flags)
-        shown = json.loads(run("config", *flags, "--json")[1])
+        shown = json.loads(done("config", *flags, "--json")[0])
         assert shown["config"] == seen[0].config.to_dict()
         assert shown["origins"] == seen[0].origins
         assert shown["config"]["window"]["past"] == 504
         assert not shown["config"]["track"]["register_model"]
 
 
-class TestResume:
-    def test_a_run_goes_on_as_it_was_begun_by_its_name_alone(self, run, tmp_path, monkeypatch):
-        config = small.install(tmp_path, monkeypatch)
-        flags = ("--config", config, "--no-register", "--seed", "3", "--cutoffs", "2")
-        with monkeypatch.context() as patch:
-            patch.setattr(experiment, "judge", lambda *arguments: 1 / 0)
-            assert run("train", *flags)[0] == 70
-        (unfinished,) = Path("runs").iterdir()
-        name = unfinished.name.removesuffix(".unfinished")
-        status, out, err = run("train", "--resume", name)
-        assert status == 0, err
-        assert f"resuming {name} at the end of its training" in err
-        assert "2 cut-offs of the test split" in out
-        (folder,) = Path("runs").iterdir()
-        assert bundle.load(folder).config.seed == 3
-        assert f"bundle   {folder}" in out
-
-    def test_what_cannot_go_on_is_said_before_anything_heavy_is_done(self, run):
-        status, out, err = run("train", "--resume", "small-5")
-        assert (status, out) == (2, "")
-        assert "--resume small-5: there is no such run in " in err
-        assert list(Path().iterdir()) == []
+def test_a_run_goes_on_as_it_was_begun_by_its_name_alone(
+    small_run, run, done, refused, monkeypatch
+):
+    err = refused(2, "train", "--resume", "small-5")
+    assert "--resume small-5: there is no such run in " in err
+    assert not Path("runs").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "judge", lambda *arguments: 1 / 0)
+        assert run("train", *small_run, "--seed", "3", "--cutoffs", "2")[0] == 70
+    (unfinished,) = Path("runs").iterdir()
+    name = unfinished.name.removesuffix(".unfinished")
+    out, err = done("train", "--resume", name)
+    assert f"resuming {name} at the end of its training" in err
+    assert "2 cut-offs of the test split" in out
+    (folder,) = Path("runs").iterdir()
+    assert bundle.load(folder).config.seed == 3
+    assert f"bundle   {folder}" in out
 
 
-class TestReproduce:
-    def test_a_run_is_trained_again_and_compared(self, run, tmp_path, monkeypatch):
-        config = small.install(tmp_path, monkeypatch)
-        monkeypatch.setattr(installation, "commit", lambda: "c")
-        flags = ("--config", config, "--no-register", "--epochs", "1")
-        assert run("train", *flags)[0] == 0
-        (folder,) = Path("runs").iterdir()
-        status, out, err = run("reproduce", folder)
-        assert status == 0, err
-        assert err.splitlines()[-1] == "reproduced, bit for bit"
-        assert [line.split(": ")[0] for line in out.splitlines()] == [
-            "model.safetensors", "parts.safetensors", "intervals.safetensors"
-        ]  # fmt: skip
-        kept = bundle.load(folder)
-        weights = {name: weight * 2 for name, weight in kept.weights.items()}
-        replace(kept, weights=weights).save(folder)
-        status, out, err = run("reproduce", folder, "--json")
-        assert status == 65
-        assert json.loads(out)["equal"] is False
-        assert "not reproduced bit for bit: no known condition has changed" in err
-        status, out, err = run("train", *flags)
-        assert status == 0
-        assert f"{folder} has the same configuration, data and code, and is shown" in err
-        assert f"bundle   {folder}" in out
+def test_a_run_is_trained_again_and_compared(small_run, run, done, monkeypatch):
+    monkeypatch.setattr(installation, "commit", lambda: "c")
+    done("train", *small_run, "--epochs", "1")
+    (folder,) = Path("runs").iterdir()
+    out, err = done("reproduce", folder)
+    assert err.splitlines()[-1] == "reproduced, bit for bit"
+    assert [line.split(": ")[0] for line in out.splitlines()] == [
+        "model.safetensors", "parts.safetensors", "intervals.safetensors"
+    ]  # fmt: skip
+    kept = bundle.load(folder)
+    weights = {name: weight * 2 for name, weight in kept.weights.items()}
+    replace(kept, weights=weights).save(folder)
+    status, out, err = run("reproduce", folder, "--json")
+    assert (status, json.loads(out)["equal"]) == (65, False)
+    assert "not reproduced bit for bit: no known condition has changed" in err
+    out, err = done("train", *small_run, "--epochs", "1")
+    assert f"{folder} has the same configuration, data and code, and is shown" in err
+    assert f"bundle   {folder}" in out
 
 
 class TestCutoffs:
-    def test_a_run_is_judged_at_cut_offs_and_again_from_its_bundle(
-        self, run, tmp_path, monkeypatch
-    ):
-        config = small.install(tmp_path, monkeypatch)
-        status, out, err = run("train", "--config", config, "--no-register", "--cutoffs", "4")
-        assert status == 0, err
+    def test_a_run_is_judged_at_cut_offs_and_again_from_its_bundle(self, small_run, done):
+        out, _ = done("train", *small_run, "--cutoffs", "4")
         (folder,) = Path("runs").iterdir()
         kept = bundle.load(folder).record.to_dict()["cutoffs"]
         assert kept["verdict"] in out
@@ -118,25 +109,20 @@ class TestCutoffs:
         logged = found.data.metrics["cutoffs/mse_mean"]
         assert logged == pytest.approx(kept["mse"]["mean"], rel=1e-5)
 
-        status, out, err = run("evaluate", "--model", folder, "--cutoffs", "4", "--json")
+        evaluate = ("evaluate", "--model", folder, "--cutoffs")
+        out, err = done(*evaluate, "4", "--json")
         again = json.loads(out)
-        assert (status, again["count"]) == (0, 4)
+        assert again["count"] == 4
         assert [each["mse"] for each in again["each"]] == [each["mse"] for each in kept["each"]]
         assert again["coverage"] == kept["coverage"]
         assert "cut-off 4 of 4: forecasts steps 360 to 380" in err
-        status, out, _ = run("evaluate", "--model", folder, "--cutoffs", "2", "--refit")
-        assert status == 0
+        out, _ = done(*evaluate, "2", "--refit")
         assert "2 cut-offs of the test split, trained anew at each" in out
 
-    def test_what_does_not_fit_is_said_before_training(self, run, tmp_path, monkeypatch):
-        config = small.install(tmp_path, monkeypatch)
-        status, out, err = run("train", "--config", config, "--cutoffs", "17")
-        assert (status, out) == (2, "")
+    def test_what_does_not_fit_is_said_before_training(self, small_run, refused, folder):
+        err = refused(2, "train", *small_run, "--cutoffs", "17")
         assert "17 cut-offs are too many: each takes 4 of the 80 steps" in err
         assert "16 fit: --cutoffs 16" in err
         assert not Path("runs").exists()
-
-    def test_refit_is_about_cut_offs(self, run, folder):
-        status, _, err = run("evaluate", "--model", folder, "--refit")
-        assert status == 2
+        err = refused(2, "evaluate", "--model", folder, "--refit")
         assert "add their number, such as --cutoffs 5" in err
