@@ -104,6 +104,12 @@ def rejudged(bundle: Bundle, **given: Any) -> Bundle:
     return replace(bundle, record=bundle.record.model_copy(update={"test": test}))
 
 
+def scaled(bundle: Bundle, factor: float) -> Bundle:
+    """The bundle with its weights times a factor."""
+    own = {k: v * factor if v.is_floating_point() else v for k, v in bundle.weights.items()}
+    return replace(bundle, weights=own)
+
+
 def blended(bundle: Bundle, **weights: float) -> Bundle:
     """The same network as a part, beside the mean of the last 8 steps' cycles of 4 and the last
     value, by the weights of `network`, `cycle` and `last`; what has none is left out. Each series

@@ -1,10 +1,11 @@
 import subprocess
 import sys
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from forecaster.attention import ATTENTIONS, AttentionChoice, AttentionPlan
 from forecaster.base.errors import DeviceLostError
@@ -53,19 +54,14 @@ def test_on_a_processor_it_is_the_model_itself(masked: bool) -> None:
 
 
 class TestFailures:
-    @pytest.mark.parametrize(
-        "error",
-        [
+    def test_where_memory_is_short_the_caller_is_told(self, monkeypatch: Any) -> None:
+        for error in (
             torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
             torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be ..."),
             RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
-        ],
-    )
-    def test_where_memory_is_short_the_caller_is_told(
-        self, monkeypatch: pytest.MonkeyPatch, error: Exception
-    ) -> None:
-        with pytest.raises(torch.OutOfMemoryError):
-            failing(error, monkeypatch)(*batch(4, False))
+        ):
+            with pytest.raises(torch.OutOfMemoryError):
+                failing(error, monkeypatch)(*batch(4, False))
 
     @pytest.mark.parametrize("kind", [RuntimeError, torch.AcceleratorError])
     @pytest.mark.parametrize(
@@ -73,30 +69,21 @@ class TestFailures:
         [(None, True), (torch.OutOfMemoryError("full"), True), (RuntimeError("gone"), False)],
     )
     def test_a_device_is_lost_where_nothing_works_any_more(
-        self, monkeypatch: pytest.MonkeyPatch, probe: Exception | None, works: bool,
-        kind: type[Exception],
-    ) -> None:  # fmt: skip
+        self, monkeypatch: Any, probe: Exception | None, works: bool, kind: type[Exception]
+    ) -> None:
         what = "CUDA error: an illegal memory access was encountered"
         run, inputs = failing(kind(f"{what}\nFor debugging ..."), monkeypatch), batch(1, False)
         if probe is not None:
-
-            def fail(*_: object, **__: object) -> Tensor:
-                raise probe
-
-            monkeypatch.setattr(torch, "ones", fail)
+            monkeypatch.setattr(torch, "ones", Mock(side_effect=probe))
         with pytest.raises(kind if works else DeviceLostError) as caught:
             run(*inputs)
         assert works or str(caught.value) == f"the GPU is lost: {what}"
 
 
-def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> Runner:
+def failing(error: Exception, monkeypatch: Any) -> Runner:
     """A runner whose model raises an error."""
-
-    def fail(*_: Tensor) -> Tensor:
-        raise error
-
     model = make_model()
-    monkeypatch.setattr(model, "quantiles", fail)
+    monkeypatch.setattr(model, "quantiles", Mock(side_effect=error))
     return Runner(model, "cpu")
 
 

@@ -1,5 +1,5 @@
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ ROWS, PAST, HORIZON, SEASON = 3000, 96, 24, 24
 BORDER = 2000
 COLUMNS = ("load", "wind")
 MEAN, STD = np.array([10.0, -5.0]), np.array([2.0, 4.0])
+ODD = np.arange(PAST)[:, None] % 2 == 1
 
 
 def series(seed: int = 0) -> np.ndarray:
@@ -64,10 +65,8 @@ class TestTraits:
         definitions = np.nanmean(values, axis=1), np.nanstd(values, axis=1), missing.mean(axis=1)
         for trait, expected in enumerate(definitions):
             np.testing.assert_allclose(found[:, trait], expected, rtol=1e-9, atol=1e-12)
-
-    def test_what_is_not_defined_is_nan(self) -> None:
-        found = traits(np.full((1, PAST, 1), np.nan))[0, :, 0]
-        np.testing.assert_array_equal(found, [np.nan, np.nan, 1])
+        empty = traits(np.full((1, PAST, 1), np.nan))[0, :, 0]
+        np.testing.assert_array_equal(empty, [np.nan, np.nan, 1])
 
 
 class TestHistories:
@@ -85,10 +84,7 @@ class TestHistories:
             (lambda units: units * 10, ["the standard deviation of 'wind' is", "the mean of"]),
             (lambda units: units + 40, ["the mean of 'load' is 50", "(and of 1 more column)"]),
             (lambda units: units * 0 + MEAN, ["the standard deviation of"]),
-            (
-                lambda units: np.where(np.arange(PAST)[:, None] % 2, np.nan, units),
-                ["the share of missing values of 'load' is 0.5, in training 0 to 0"],
-            ),
+            (lambda units: np.where(ODD, np.nan, units), [" of 'load' is 0.5, in training 0 to 0"]),
         ],
         ids=["times ten", "shifted", "stuck", "half missing"],
     )
@@ -164,15 +160,12 @@ class TestCovariates:
         assert also.endswith("'warmth' is -9.1, in training -5 to 35")
         assert more.endswith("'warmth' is 99, in training -5 to 35 (and of 1 more column)")
 
-    @pytest.mark.parametrize(
-        ("usual", "value", "told"),
-        [(0.0, 1.0, 2), (0.0, 0.0, 0), (float(np.float32(0.1)), 0.1, 0), (0.1, 0.1001, 2)],
-    )
-    def test_what_never_changed_may_not_but_by_rounding(
-        self, usual: float, value: float, told: int
-    ) -> None:
-        known = KnownInputs(("price",), None, (), (usual,), (usual,))
-        assert len([*unusual.covariates(known, np.full((2, 6, 1), value))]) == told
+    def test_what_never_changed_may_not_but_by_rounding(self) -> None:
+        rounded = float(np.float32(0.1))
+        cases = [(0.0, 1.0, 2), (0.0, 0.0, 0), (rounded, 0.1, 0), (0.1, 0.1001, 2)]
+        for usual, value, told in cases:
+            known = KnownInputs(("price",), None, (), (usual,), (usual,))
+            assert len([*unusual.covariates(known, np.full((2, 6, 1), value))]) == told
 
 
 class TestRanges:
@@ -217,34 +210,32 @@ class TestRanges:
 
 
 class TestFigures:
-    def test_a_model_that_lost(self) -> None:
-        test = judged(mse=0.41, floors={"cycle mean": {"mse": 0.39}}, verdict="It LOSES.")
-        (notice,) = figures(test, ())
+    FLOORS: ClassVar = {"cycle mean": {"mse": 0.39}}
+
+    def test_a_model_that_lost_and_those_that_did_not(self) -> None:
+        (notice,) = figures(judged(mse=0.41, floors=self.FLOORS, verdict="It LOSES."), ())
         assert notice.code is NoticeCode.LOST_TO_FLOOR
         assert notice == "on the test split: It LOSES."
-
-    @pytest.mark.parametrize("mse", [None, 0.3, 0.39, 0])
-    def test_one_that_did_not(self, mse: float | None) -> None:
-        test = judged(mse=mse, floors={"cycle mean": {"mse": 0.39}})
-        assert not [*figures(None if mse is None else test, (0.1, 0.9))]
+        others = [judged(mse=mse, floors=self.FLOORS) for mse in (0.3, 0.39, 0)]
+        for test in (None, *others):
+            assert not [*figures(test, (0.1, 0.9))]
 
     @pytest.mark.parametrize(
         ("coverage", "levels", "words"),
         [
-            (0.44, (0.9, 0.5, 0.1), "the 80 % band covered 44.0% of the test values: it is narr"),
-            (0.84, (0.1, 0.9), "the 80 % band covered 84.0% of the test values: it is wider"),
-            (0.78, (0.1, 0.9), None),
-            (0.44, (0.1, 0.5), None),
-            (0.44, (0.025, 0.975), None),
-            (0.44, (), None),
+            (0.44, (0.9, 0.5, 0.1), ["the 80 % band covered 44.0% of the test values: it is narr"]),
+            (0.84, (0.1, 0.9), ["the 80 % band covered 84.0% of the test values: it is wider"]),
+            (0.78, (0.1, 0.9), []),
+            (0.44, (0.1, 0.5), []),
+            (0.44, (0.025, 0.975), []),
+            (0.44, (), []),
         ],
     )
     def test_a_band_that_was_asked_for(
-        self, coverage: float, levels: tuple[float, ...], words: str | None
+        self, coverage: float, levels: tuple[float, ...], words: list[str]
     ) -> None:
         bands = {"80": {"coverage": coverage}, "95": None}
-        found = [*figures(judged(mse=0.3, floors={"x": {"mse": 0.39}}, intervals=bands), levels)]
-        assert len(found) == (words is not None)
-        for notice in found:
+        found = [*figures(judged(mse=0.3, floors=self.FLOORS, intervals=bands), levels)]
+        for notice, start in zip(found, words, strict=True):
             assert notice.code is NoticeCode.COVERAGE
-            assert notice.startswith(str(words))
+            assert notice.startswith(start)
