@@ -28,7 +28,7 @@ class Mutant:
     function: str
     old: str
     new: str
-    state: str = "drawn"  # then killed, alive, or equivalent: nobody can see the difference
+    state: str = "new"  # then killed, alive, or equivalent: nobody can see the difference
     why: str = ""  # of a killed one the first test that failed, else a sentence
 
 
