@@ -32,6 +32,8 @@ from forecaster.run.experiment import Result
 
 ORIGINS = 24
 """From how many origins for each horizon they forecast."""
+MOST = 100_000
+"""The most forecasts in a contest, or one a horizon: of many series, origins are further apart."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ def renew(
     say(f"the challenger trains on the rows before {series.times[cut]}")
     before = replace(data, series=series.before(cut), whole=None)
     trained = _train(config, before, champion, say, show)
-    contest = _contest(champion, trained.bundle, file, horizons, cut, device, say)
+    count = len(series.items) if series.items is not None else 1
+    contest = _contest(champion, trained.bundle, file, horizons, cut, count, device, say)
     say(contest.decision.reason)
     served = trained
     if contest.decision.wins and whole:
@@ -145,18 +148,17 @@ def _contest(
     file: str,
     horizons: int,
     cut: int,
+    count: int,
     device: Device,
     say: Say,
 ) -> Judgement:
-    """Compare both from the step `cut` of the grid on."""
+    """Compare both on `count` series, from the step `cut` of the grid on."""
     say(f"both forecast the last {horizons} horizons, which neither has seen")
     task, horizon = (file, str(cut), str(horizons)), champion.horizon
+    stride = min(max(horizon // ORIGINS, horizons * horizon * count // MOST, 1), horizon)
     entries, grid = [], pd.DatetimeIndex([])
     for bundle in (champion, challenger):
-        found = replay(
-            Predictor(bundle, device), file, horizon, max(1, horizon // ORIGINS),
-            newest=horizons * horizon,
-        )  # fmt: skip
+        found = replay(Predictor(bundle, device), file, horizon, stride, newest=horizons * horizon)
         late, grid = found.origins >= cut - 1, found.history.series.times
         series = found.history.series
         if series.items is None:

@@ -11,6 +11,7 @@ from forecaster.config.run_config import load
 from forecaster.forecast.predictor import Predictor, load_bundle
 from forecaster.record.challenge import stretches
 from forecaster.run import experiment
+from forecaster.run import renew as module
 from forecaster.run.renew import renew
 from forecaster.tracking import registry, store
 from tests import small
@@ -45,6 +46,16 @@ def champion():
     return found.bundle.name
 
 
+def scaled(bundle, origins):
+    """The squared errors of a model on "new.csv", in standard deviations before them."""
+    errors, table = [], frame(480)
+    for origin in origins:
+        ahead = Predictor(bundle, "cpu").predict(table[:origin])["y"].to_numpy()
+        off = (ahead - table["y"][origin : origin + HORIZON]) / table["y"][: origins[0]].std(ddof=0)
+        errors.append(np.mean(off**2))
+    return errors
+
+
 def test_after_a_shift_the_challenger_is_served_and_the_record_says_why(champion, tmp_path):
     before = load_bundle(champion)
     said = []
@@ -64,18 +75,17 @@ def test_after_a_shift_the_challenger_is_served_and_the_record_says_why(champion
     assert written.about["renewed"]["before"] == before.digest
     assert written.about["renewed"]["judged"]
 
-    errors, table = [], frame(480)
-    for origin in range(480 - 60, 480 - HORIZON + 1):
-        ahead = Predictor(before, "cpu").predict(table[:origin])["y"].to_numpy()
-        off = (ahead - table["y"][origin : origin + HORIZON]) / table["y"][: 480 - 60].std(ddof=0)
-        errors.append(np.mean(off**2))
+    errors = scaled(before, range(480 - 60, 480 - HORIZON + 1))
     assert contest.champion == pytest.approx(stretches(np.array(errors), HORIZON), rel=1e-4)
     assert any("which neither has seen" in line for line in said)
 
 
-def test_a_difference_on_few_rows_changes_nothing(champion):
+def test_a_difference_on_few_rows_changes_nothing(champion, monkeypatch):
     registry.promote(f"{champion}/1")
-    found = renew(load_bundle(f"{champion}/1"), "new.csv", quiet, quiet, horizons=1)
+    monkeypatch.setattr(module, "MOST", 2)  # the origins of many series are further apart
+    before = load_bundle(f"{champion}/1")
+    found = renew(before, "new.csv", quiet, quiet, horizons=2)
+    assert found.contest.champion == pytest.approx(scaled(before, range(470, 480, 5)), rel=1e-4)
     assert found.to_dict()["outcome"] == "kept"
     assert load_bundle(champion).origin["version"] == "1"
 
