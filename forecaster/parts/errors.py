@@ -44,7 +44,7 @@ def products(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) 
 
     Raises DivergedError naming the first forecast that is not finite.
     """
-    n, pairs, values = len(forecasts), 0, 0.0
+    n, pairs, values = len(forecasts), 0, 0
     sums, squares = torch.zeros(n, n, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
     series = 0 if windows.items is None else len(windows.items)
     kept = series if series * n * n <= VALUES else 0
@@ -66,7 +66,7 @@ def products(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) 
                 each.index_add_(0, item, found)
                 counts += item.bincount(minlength=kept)
             pairs += int(some.sum())
-            values += float(_counted(batch).sum())
+            values += _counted(batch)
     _check(forecasts, squares)
     relative = sums / max(pairs, 1)
     own = each / counts.clamp(min=1)[:, None, None]
@@ -105,12 +105,12 @@ def ratio(some: Tensor, others: Tensor) -> float:
 def mse(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) -> Tensor:
     """The mean squared error of each forecast, (n,); otherwise as `products`."""
     sums = torch.zeros(len(forecasts), dtype=torch.float64)
-    count = 0.0
+    count = 0
     with torch.inference_mode():
         for batch in _batches(windows, most):
             for place, forecast in enumerate(forecasts):
                 sums[place] += _off(forecast, batch).square_().sum(dtype=torch.float64).cpu()
-            count += float(_counted(batch).sum())
+            count += _counted(batch)
     _check(forecasts, sums)
     return sums / max(count, 1)
 
@@ -126,12 +126,10 @@ def _off(forecast: Forecast, batch: Batch) -> Tensor:
     return off if seen is None else off.masked_fill_(~seen, 0.0)
 
 
-def _counted(batch: Batch) -> Tensor:
-    """The number of true values at each step, (T,)."""
-    if batch.target_observed is not None:
-        return batch.target_observed.sum(dim=(0, 2)).cpu()
-    size, horizon, columns = batch.target.shape
-    return torch.full((horizon,), size * columns)
+def _counted(batch: Batch) -> int:
+    """The number of true values."""
+    seen = batch.target_observed
+    return batch.target.numel() if seen is None else int(seen.sum())
 
 
 def _check(forecasts: Sequence[Forecast], squared: Tensor) -> None:

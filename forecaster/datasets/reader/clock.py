@@ -137,7 +137,7 @@ class Clock:
         cells = self.columns.cells(rows.cells)
 
         def wrong(row: int, what: str) -> DataError:
-            return DataError(f"{table.row(rows.file, rows.before + row)}, {self._column}: {what}.")
+            return DataError(f"{table.row(rows, row)}, {self._column}: {what}.")
 
         if _is_typed(cells.type) and not cells.null_count:
             zoned = pa.types.is_timestamp(cells.type) and cells.type.tz is not None

@@ -178,9 +178,9 @@ class RawTable:
             return Bare(said.time, said.first, said.freq)
         return None
 
-    def row(self, part: int, row: int) -> str:
-        """The name of a row, counted from 0, in messages."""
-        return f"{self.names[part]}, row {row + 1}"
+    def row(self, rows: Rows, row: int) -> str:
+        """The name of one of some rows, counted from 0, in messages."""
+        return f"{self.names[rows.file]}, row {rows.before + row + 1}"
 
     # How it is written.
 

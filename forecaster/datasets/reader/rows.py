@@ -24,8 +24,7 @@ from forecaster.datasets.calendar import DAY
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.grid import RowSteps, Step, Steps, TimeGrid, find_step
 from forecaster.datasets.items import Items
-from forecaster.datasets.reader.attributes import Attributes
-from forecaster.datasets.reader.cells import Complain, add_words, indicators, to_numbers
+from forecaster.datasets.reader.cells import add_words, indicators, to_numbers
 from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock
 from forecaster.datasets.reader.files import RawTable, Rows, frame_table, open_table, text_table
 from forecaster.datasets.reader.filling import by_column, fill
@@ -36,7 +35,7 @@ from forecaster.datasets.reader.irregular import (
     open_hours,
 )
 from forecaster.datasets.reader.roles import Roles
-from forecaster.datasets.reader.survey import Ids, Occurrences, Survey
+from forecaster.datasets.reader.survey import Attributes, Ids, Occurrences, Survey
 from forecaster.datasets.reader.values import Values, allocate
 from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
@@ -175,9 +174,6 @@ class Reader:
             columns = series.columns
         targets = columns[: len(columns) - len(said.read_as(said.past_covariates))]
         counts = {
-            "rows": survey.rows,
-            "series": 1 if series.items is None else len(series.items),
-            "steps": len(series.times),
             "unsorted": survey.unsorted.count,
             **{kind: what.count for kind, what in found.items()},
             "gaps": gaps.count,
@@ -320,18 +316,14 @@ class Reader:
 
     def values(self, rows: Rows, column: str) -> NDArray[np.float64]:
         """The cells (N,) of a column as numbers, or as indicators (N, words) of its words."""
-        complain = self._complain(rows, column)
+
+        def complain(row: int, what: str) -> DataError:
+            place, stamp = self.table.row(rows, row), self.clock.shown(rows, row)
+            return DataError(f"{place} ({stamp}), column '{column}': {what}")
+
         if words := self.reading.categories.get(column):
             return indicators(rows.cells[column], words, self.reading.missing, complain)
         return to_numbers(rows.cells[column], complain, self.table.how(rows.file))
-
-    def _complain(self, rows: Rows, column: str) -> Complain:
-        def complain(row: int, what: str) -> DataError:
-            place = self.table.row(rows.file, rows.before + row)
-            stamp = self.clock.shown(rows, row)
-            return DataError(f"{place} ({stamp}), column '{column}': {what}")
-
-        return complain
 
     # What is irregular.
 

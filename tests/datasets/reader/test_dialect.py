@@ -75,7 +75,7 @@ def test_a_letter_of_another_encoding_may_come_late(tmp_path, name):
     rows = [f"2020-01-{d:02} {h:02}:00,{h},{'x' * 150}" for d in range(1, 30) for h in range(24)]
     late = "\n".join([f"t,a,{name}", *rows]) + "ü\n"
     reading = Reading(targets=("a",), static=(name,))
-    assert read(put(tmp_path, late.encode())).counts["rows"] == len(rows)
+    assert len(read(put(tmp_path, late.encode())).series.values) == len(rows)
     data = late.replace("ü", "").encode() + b"2020-01-30 00:00,1,\xfc\n"
     with pytest.raises(DataError, match="some letter is not UTF-8"):
         read(put(tmp_path, data), reading)
@@ -98,7 +98,7 @@ ROWS = "region,t,y\n" + "".join(f"{r},{day},1\n" for r in ("A b", "Total") for d
     ],
 )
 def test_lines_that_are_rows_and_lines_that_are_not(tmp_path, data, rows):
-    assert read(put(tmp_path, data), Reading(freq="D")).counts["rows"] == rows
+    assert len(read(put(tmp_path, data), Reading(freq="D")).series.values) == rows
 
 
 @pytest.mark.parametrize(

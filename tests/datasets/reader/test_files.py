@@ -5,7 +5,7 @@ import pytest
 from forecaster.base.errors import DataError, UnavailableError
 from forecaster.base.installation import SUFFIXES, names_a_file
 from forecaster.datasets.reader import FILE, history, read
-from forecaster.datasets.reader.files import frame_table, open_table
+from forecaster.datasets.reader.files import Rows, frame_table, open_table
 from forecaster.datasets.reading import Reading
 
 TABLE = pd.DataFrame(
@@ -31,7 +31,7 @@ def test_a_table_is_read_again_and_again_and_numbers_its_rows(tmp_path, monkeypa
             *((1, i, str(i)) for i in range(3)),
         ]
     assert len(read) > 2
-    assert table.row(1, 2) == f"{tmp_path / 'b.csv'}, row 3"
+    assert table.row(Rows(1, 0, None), 2) == f"{tmp_path / 'b.csv'}, row 3"
 
 
 class TestColumns:
