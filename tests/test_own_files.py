@@ -380,30 +380,6 @@ def test_a_value_that_cannot_be_scaled_is_named(panel):
         trained("far.csv", id="shop" if panel else None, target=column)
 
 
-def test_the_next_file_of_a_model_is_written_as_its_first():
-    """A German text, a few rows of which do not show whether 1.500 has decimals."""
-    table = wide().assign(visitors=wide()["visitors"].round() + 600)
-
-    def german(table, file):
-        rows = table.assign(
-            when=table["when"].dt.strftime("%d.%m.%Y"),
-            visitors=table["visitors"].map("{:,.0f}".format).str.replace(",", "."),
-        )
-        text = rows.to_csv(index=False, sep=";", decimal=",")
-        Path(file).write_bytes(f"# Läden\n{text}".encode("cp1252"))
-        return file
-
-    problem, forecaster = trained(german(table, "sales.csv"))
-    text = forecaster.bundle.schema.reading.text
-    assert (text.encoding, text.separator, text.decimal) == ("cp1252", ";", ",")
-    np.testing.assert_array_equal(problem.series.values, table[["amount", "visitors"]])
-    few = table[-20:].assign(amount=table["amount"][-20:].round())
-    expected = forecaster.predict(few)
-    assert forecaster.predict(german(few, "next.csv")).equals(expected)
-    few.to_csv("next.csv", index=False)
-    assert forecaster.predict("next.csv").equals(expected)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "most"), [("monthly", 1.1), ("weekly", 1.15), ("daily", 1.1), ("three_years", 4)]

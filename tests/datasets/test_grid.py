@@ -58,16 +58,6 @@ def grid(times, freq=None):
     return TimeGrid.over(step, int(asi8.min()), int(asi8.max()), asi8, len(asi8), "here")
 
 
-@pytest.mark.parametrize("freq", ["7min", "h", "D", "B", "W-THU", "2W-SUN", "ME", "QS-FEB"])
-def test_the_stamps_of_a_step_are_its_grid(freq):
-    times = pd.date_range("2021-03-05 09:30", periods=40, freq=freq)
-    steps = grid(times)
-    assert steps.times.equals(times.as_unit("us"))
-    places, missed = steps.place(times.as_unit("us").asi8)
-    assert places.tolist() == list(range(40))
-    assert not missed.any()
-
-
 def test_a_stamp_between_steps_belongs_to_the_one_it_falls_in():
     hours = grid(pd.date_range("2020", periods=5, freq="h"))
     places, missed = hours.place(stamps("2020-01-01 01:59", "2020-01-01 02:01", "2020-01-01 02:50"))
@@ -85,11 +75,6 @@ def test_a_grid_of_jittered_stamps_begins_at_the_usual_place():
     assert abs(grid(times + jitter, "h").times - times).max() < pd.Timedelta("1min")
     on_the_hour = pd.date_range("2020-01-01", periods=50, freq="h")
     assert grid(on_the_hour + jitter, "h").times.equals(on_the_hour.as_unit("us"))
-
-
-def test_a_coarser_step_begins_with_the_clock():
-    times = pd.date_range("2020-01-01 00:10", periods=50, freq="20min")
-    assert str(grid(times, "h").times[0]) == "2020-01-01 00:00:00"
 
 
 def test_a_grid_of_far_more_steps_than_rows_is_refused():

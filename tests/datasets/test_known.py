@@ -14,6 +14,10 @@ def series(**more):
     return Series(np.zeros((4, 1)), times, ("y",), "h", "made up", **more)
 
 
+def again(known):
+    return KnownInputs.from_dict(json.loads(json.dumps(known.to_dict())))
+
+
 def test_covariates_are_scaled_by_the_training_rows():
     known = KnownInputs.fit(
         series(known=np.array([[1.0], [3.0], [50.0], [9.0]]), known_columns=("t",)), slice(0, 2)
@@ -21,7 +25,7 @@ def test_covariates_are_scaled_by_the_training_rows():
     assert known.width == 1
     assert known.scaled(np.array([[[1.0]], [[5.0]]])).tolist() == [[[-1.0]], [[3.0]]]
     assert (known.low, known.high) == ((1.0,), (3.0,))
-    assert KnownInputs.from_dict(json.loads(json.dumps(known.to_dict()))).high == (3.0,)
+    assert again(known).high == (3.0,)
 
 
 def test_words_become_one_feature_each_and_numbers_one():
@@ -30,21 +34,14 @@ def test_words_become_one_feature_each_and_numbers_one():
     assert known.width == 3
     encoded = known.encode({"size": [2.0], "kind": ["b"]})
     assert encoded.tolist() == [[0, 1, 0]]
-    again = KnownInputs.from_dict(json.loads(json.dumps(known.to_dict())))
-    assert again == known
+    assert again(known) == known
+    nothing = KnownInputs.fit(series(), slice(None))
+    assert (nothing.width, nothing) == (0, again(nothing))
 
 
 def test_a_word_may_come_as_a_number():
     shops = Attribute("shop", ("7", "b"))
     assert shops.encode(np.array([7.0])).tolist() == shops.encode(["7"]).tolist() == [[1, 0]]
-
-
-def test_nothing_known_has_no_width():
-    known = KnownInputs.fit(series(), slice(None))
-    assert (known.width, known) == (
-        0,
-        KnownInputs.from_dict(json.loads(json.dumps(known.to_dict()))),
-    )
 
 
 def test_what_cannot_be_encoded_is_told():

@@ -166,19 +166,6 @@ class TestWeigh:
         hopeless = [fitted("whole")[-1], Constant(fold.task, "c", 50.0)]
         assert weights_of(hopeless, fold.choose) == [1.0, 0.0]
 
-    def test_a_strong_pull_leaves_the_shares_of_the_families(self, monkeypatch):
-        monkeypatch.setattr(module, "PULL", 1e9)
-        monkeypatch.setattr(module, "POWER", 0)
-        parts, found = fitted("whole"), weights_of(fitted("whole"), FOLDS["whole"].choose)
-        shares = {}
-        for part, weight in zip(parts, found, strict=True):
-            shares.setdefault(part.family if part.weighed else "", []).append(weight)
-        assert shares.pop("") == [0]
-        sizes = {"repeats": 3, "smoothing": 1, "boosted": 1, "ridge": 2, "calendar ridge": 4}
-        assert {name: len(own) for name, own in shares.items()} == sizes
-        for own in shares.values():
-            assert own == pytest.approx([1 / 5 / len(own)] * len(own), abs=1e-4)
-
     def test_few_windows_say_little(self):
         parts = [
             Constant(FOLDS["whole"].task, "a", 0.0, "a"),

@@ -54,12 +54,6 @@ def test_a_number_of_the_row_is_no_id():
     assert Roles(table, None, []).find(Reading(), told=False).id == ()
 
 
-def test_blanks_around_a_name_need_not_be_typed():
-    table = frame_table(FRAME.rename(columns={"sold": " sold", "shop": "shop "}), "day", "here")
-    found = Roles(table, None, []).find(Reading(id=("shop",), targets=("sold",)), told=False)
-    assert (found.id, found.targets) == (("shop",), ("sold",))
-
-
 def test_the_kinds_of_columns():
     frame = pd.DataFrame(
         {
