@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -82,32 +80,6 @@ def test_wide_windows_with_gaps_are_summed_some_columns_at_a_time(
     apart = [*moments.moments(fold.train, fold.task, layout)]
     for one, other in zip(together, apart, strict=True):
         assert torch.equal(one.sums, other.sums)
-
-
-@pytest.mark.parametrize("past", [PAST, 6, 1])
-@pytest.mark.parametrize("reach", [1, SEASON])
-def test_centred_products_are_those_of_centred_windows(past, reach):
-    fold = FOLDS["with covariates"]
-    data = replace(fold.train, targets=(0,))
-    task = folds.task_of(data)
-    fold = replace(fold, train=data, task=task)
-    layout = Layout.of(fold)
-    (sums,) = moments.moments(data, task, layout)
-    middle = torch.zeros(PAST, dtype=torch.float64)
-    middle[-reach:] = 1 / reach
-    gram, cross, squares = sums.centred(past, middle)
-    inputs, ahead = [], []
-    for number in range(len(data)):
-        batch = data.batch(torch.tensor([number]))
-        own, truth = batch.past[0, :, 0].double(), batch.target[0, :, 0].double()
-        level = own[-reach:].mean()
-        extras = layout.extras(task, *batch.inputs)[0].double()
-        inputs.append(torch.cat([own[-past:] - level, extras, level[None]]))
-        ahead.append(truth - level)
-    x, y = torch.stack(inputs), torch.stack(ahead)
-    torch.testing.assert_close(gram, x.T @ x, rtol=1e-4, atol=1e-3)
-    torch.testing.assert_close(cross, x.T @ y, rtol=1e-4, atol=1e-3)
-    assert squares == pytest.approx(float(y.square().sum()), rel=1e-6)
 
 
 class TestLayout:

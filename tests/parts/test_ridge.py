@@ -95,12 +95,13 @@ FOLDS = {
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "by column"])
 @pytest.mark.parametrize("inputs", ridge.INPUTS)
 @pytest.mark.parametrize("centre", ["last", "cycle"])
-@pytest.mark.parametrize("name", ["covariates", "panel"])
-def test_it_is_penalised_least_squares(name, centre, inputs, shared):
+@pytest.mark.parametrize(
+    ("name", "past"), [("covariates", PAST), ("covariates", 7), ("panel", 12), ("panel", 6)]
+)
+def test_it_is_penalised_least_squares(name, past, centre, inputs, shared):
     fold = FOLDS[name]
     count = len(fold.task.targets)
     penalties = (0.3,) if shared else tuple(0.1 * (1 + k) for k in range(count))
-    past = fold.task.past
     part = unfitted(
         fold, past, centre=centre, inputs=inputs, maps=len(penalties), penalties=penalties
     )

@@ -192,13 +192,9 @@ class TestTheTimeColumn:
 
     def test_several_columns_by_name(self):
         columns = ["Date", "Hour", "a, b", "v"]
-        assert time_columns(Reading(), columns) == ()
-        assert time_columns(Reading(time="Date"), columns) == ("Date",)
         assert time_columns(Reading(time="Date, Hour"), columns) == ("Date", "Hour")
         assert time_columns(Reading(time="a, b"), columns) == ("a, b",)
         kept = Reading(time="Date", time_columns=("Date", "Hour"))
-        assert time_columns(kept, columns) == ("Date", "Hour")
-        assert time_columns(kept, ["Date", "v"]) == ("Date",)
         assert time_columns(kept, ["v"]) == ("Date", "Hour")
 
 
