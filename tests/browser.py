@@ -7,15 +7,12 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
 
 wants_chromium = pytest.mark.skipif(
     shutil.which("chromium") is None, reason="wants Debian's chromium"
@@ -29,13 +26,13 @@ READY = "document.readyState === 'complete'"
 class Tab:
     """A page of the browser; `problems` are complaints of its console, scripts and policy."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket):
         self.socket, self.numbers = socket, itertools.count()
-        self.problems: list[Any] = []
+        self.problems = []
         for domain in ("Page", "Runtime", "Log", "DOM"):
             self.call(f"{domain}.enable")
 
-    def call(self, method: str, **parameters: Any) -> Any:
+    def call(self, method, **parameters):
         number = next(self.numbers)
         self.socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while True:
@@ -46,7 +43,7 @@ class Tab:
                 assert "result" in message, message
                 return message["result"]
 
-    def run(self, script: str) -> Any:
+    def run(self, script):
         """The value of a script, which may be a promise."""
         found = self.call(
             "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
@@ -54,14 +51,14 @@ class Tab:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def wait(self, script: str, seconds: float = 15) -> None:
+    def wait(self, script, seconds=15):
         """Wait until a script is true."""
         end = time.monotonic() + seconds
         while not self.run(script):
             assert time.monotonic() < end, f"{script} did not come true; {self.run(TEXT)}"
             time.sleep(0.05)
 
-    def open(self, url: str, width: int = 1280, scheme: str = "light", until: str = SHOWN) -> None:
+    def open(self, url, width=1280, scheme="light", until=SHOWN):
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width, height=900, deviceScaleFactor=1, mobile=width < 500,
@@ -71,11 +68,10 @@ class Tab:
         self.call("Page.navigate", url=url)
         self.wait(until)
 
-    def text(self, selector: str) -> str:
-        text: str = self.run(f"document.querySelector({json.dumps(selector)}).textContent")
-        return text
+    def text(self, selector):
+        return self.run(f"document.querySelector({json.dumps(selector)}).textContent")
 
-    def paste(self, csv: str) -> None:
+    def paste(self, csv):
         """Put a CSV into the field and leave it, as a user would."""
         self.run("document.querySelector('#status').textContent = ''")
         self.run(
@@ -84,14 +80,14 @@ class Tab:
             + "; for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind)); }"
         )
 
-    def choose(self, file: Path, field: str = "#file") -> None:
+    def choose(self, file, field="#file"):
         """Choose a file in a field, once the page shows nothing."""
         self.run("document.querySelector('#status').textContent = ''")
         root = self.call("DOM.getDocument")["root"]["nodeId"]
         node = self.call("DOM.querySelector", nodeId=root, selector=field)["nodeId"]
         self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
 
-    def press(self, key: str) -> None:
+    def press(self, key):
         for kind in ("keyDown", "keyUp"):
             text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
             codes = {"Tab": 9, "Enter": 13, " ": 32, "ArrowRight": 39, "ArrowLeft": 37}
@@ -100,7 +96,7 @@ class Tab:
                 windowsVirtualKeyCode=codes[key], **text,
             )  # fmt: skip
 
-    def picture(self) -> np.ndarray:
+    def picture(self):
         """A picture of the whole page, (height, width, 3), from 0 to 1."""
         from matplotlib.image import imread
 
@@ -109,7 +105,7 @@ class Tab:
 
 
 @contextmanager
-def browser(profile: Path) -> Iterator[Tab]:
+def browser(profile):
     """The only tab of a browser that keeps its files in `profile`."""
     process = subprocess.Popen(
         [
@@ -126,7 +122,7 @@ def browser(profile: Path) -> Iterator[Tab]:
         process.wait(20)
 
 
-def _address(profile: Path, process: subprocess.Popen[bytes]) -> str:
+def _address(profile, process):
     """Wait until the first tab of a browser listens; its address."""
     import requests
 
@@ -136,12 +132,11 @@ def _address(profile: Path, process: subprocess.Popen[bytes]) -> str:
         time.sleep(0.05)
     port = file.read_text().split("\n")[0]
     pages = requests.get(f"http://127.0.0.1:{port}/json", timeout=10).json()
-    address: str = next(page for page in pages if page["type"] == "page")["webSocketDebuggerUrl"]
-    return address
+    return next(page for page in pages if page["type"] == "page")["webSocketDebuggerUrl"]
 
 
 @contextmanager
-def quiet(tab: Tab) -> Iterator[None]:
+def quiet(tab):
     """Check that the browser reports no problem during the block."""
     tab.problems.clear()
     yield
@@ -149,7 +144,7 @@ def quiet(tab: Tab) -> Iterator[None]:
     assert tab.problems == []
 
 
-def complaints(tab: Tab) -> list[str]:
+def complaints(tab):
     """The violations that axe finds on the current page: rules, places and reasons."""
     script = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
     tab.run(f"if (!window.axe) {{ {script} }}")

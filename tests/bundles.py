@@ -2,8 +2,7 @@
 
 import hashlib
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from forecaster.datasets.scaling import Scaler
 from forecaster.forecast.bundle import FILES, MANIFEST, Bundle, Share
 from forecaster.forecast.intervals import Intervals
 from forecaster.forecast.schema import Schema
-from forecaster.parts import Blend, CycleMean, LastValue, Network, Part
+from forecaster.parts import Blend, CycleMean, LastValue, Network
 from forecaster.record import Backtest, Record, Weighed
 
 COLUMNS = ("load", "wind", "Zürich °C")
@@ -33,16 +32,16 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def unsaved(
-    model: str = "cycle",
+    model="cycle",
     *,
-    targets: tuple[str, ...] = COLUMNS,
-    freq: str = "h",
-    timezone: Literal["UTC", "naive"] = "naive",
-    past: int = 12,
-    horizon: int = 6,
-    calibrated: bool = False,
-    loss: str = "mse",
-) -> Bundle:
+    targets=COLUMNS,
+    freq="h",
+    timezone="naive",
+    past=12,
+    horizon=6,
+    calibrated=False,
+    loss="mse",
+):
     """A bundle in memory; its weights depend only on its configuration.
 
     If calibrated, its quantiles at 0.1, 0.5, 0.9 are -1, 0 and 2 times the step number away from
@@ -77,7 +76,7 @@ def unsaved(
 FLOOR = {"skill": None, "paired_low": None, "paired_high": None, "chosen": "", "weight": 0.0}
 
 
-def judged(**given: Any) -> Backtest:
+def judged(**given):
     """What was found on a test split, with neutral values for all that is not given."""
     floors = {name: FLOOR | own for name, own in given.pop("floors", {"last value": {}}).items()}
     if network := given.get("network"):
@@ -97,25 +96,25 @@ def judged(**given: Any) -> Backtest:
     return Backtest.read({**blank, **given})
 
 
-def rejudged(bundle: Bundle, **given: Any) -> Bundle:
+def rejudged(bundle, **given):
     """The same model, of which something else was found on the test split."""
     assert bundle.record.test
     test = judged(**{**bundle.record.test.to_dict(), **given})
     return replace(bundle, record=bundle.record.model_copy(update={"test": test}))
 
 
-def scaled(bundle: Bundle, factor: float) -> Bundle:
+def scaled(bundle, factor):
     """The bundle with its weights times a factor."""
     own = {k: v * factor if v.is_floating_point() else v for k, v in bundle.weights.items()}
     return replace(bundle, weights=own)
 
 
-def blended(bundle: Bundle, **weights: float) -> Bundle:
+def blended(bundle, **weights):
     """The same network as a part, beside the mean of the last 8 steps' cycles of 4 and the last
     value, by the weights of `network`, `cycle` and `last`; what has none is left out. Each series
     of a panel has them in another order."""
     task = bundle.schema.task(*bundle.config.window.lengths())
-    parts: dict[str, Part] = {
+    parts = {
         "network": Network(bundle.build_network(task)),
         "cycle": CycleMean(task, "cycle mean", 8, "k = 2 cycles of 4 steps", season=4),
         "last": LastValue(task, "last value", task.past),
@@ -141,7 +140,7 @@ def blended(bundle: Bundle, **weights: float) -> Bundle:
     return replace(bundle, parts=Share.of(blend), weights=kept, record=record)
 
 
-def warning(bundle: Bundle, past: float = 0.0) -> Bundle:
+def warning(bundle, past=0.0):
     """The same model, of which everything is told that can be.
 
     It lost to a floor, its band covered too little, training never changed within a step, and
@@ -159,7 +158,7 @@ def warning(bundle: Bundle, past: float = 0.0) -> Bundle:
     return replace(found, about={**bundle.about, "ranges": ranges})
 
 
-def sign(folder: Path) -> None:
+def sign(folder):
     """Rewrite the manifest, as somebody would who changed a file on purpose."""
     files = [folder / name for name in FILES]
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]

@@ -8,11 +8,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -51,45 +48,45 @@ class Job:
     id: int
     forked: "Forked"
 
-    def reach(self, words: str) -> None:
+    def reach(self, words):
         """Wait until it has printed this, or has ended."""
         process = psutil.Process(self.id)
         while words not in self.err and process.status() != psutil.STATUS_ZOMBIE:
             time.sleep(0.005)
 
-    def wait(self) -> int:
+    def wait(self):
         """Its exit status, or minus the signal that ended it."""
         return self.forked.ask(self.id)
 
     @property
-    def err(self) -> str:
+    def err(self):
         file = self.forked.folder / f"err.{self.id}"
         return file.read_text() if file.exists() else ""
 
     @property
-    def out(self) -> str:
+    def out(self):
         return (self.forked.folder / f"out.{self.id}").read_text()
 
 
 class Forked:
     """Starts commands in a folder."""
 
-    def __init__(self, process: "subprocess.Popen[str]", folder: Path) -> None:
+    def __init__(self, process, folder):
         self.process, self.folder = process, folder
 
-    def ask(self, what: Any) -> int:
+    def ask(self, what):
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
 
-    def start(self, *arguments: str) -> Job:
+    def start(self, *arguments):
         return Job(self.ask({"folder": str(self.folder), "arguments": arguments}), self)
 
 
 @contextmanager
-def forked(folder: Path) -> Iterator[Forked]:
+def forked(folder):
     ours = ("FORECASTER_", "MLFLOW_")
     environment = {key: each for key, each in os.environ.items() if not key.startswith(ours)}
     command, pipe = [sys.executable, "-c", PROGRAM], subprocess.PIPE

@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterable
-from typing import Any
 
 SKINNY_LACKS = (
     *("sqlalchemy", "alembic", "flask", "flask_cors", "gunicorn", "docker", "graphene", "huey"),
@@ -12,9 +10,7 @@ SKINNY_LACKS = (
 """Packages that MLflow installs and its slim client does not."""
 
 
-def lacking(
-    program: str, *arguments: str, without: Iterable[str], **options: Any
-) -> "subprocess.CompletedProcess[str]":
+def lacking(program, *arguments, without, **options):
     """Run a program where some modules cannot be imported."""
     refusal = f"import sys; sys.modules |= dict.fromkeys({sorted(without)})\n"
     return subprocess.run(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def monthly(seed: int = 0) -> pd.DataFrame:
+def monthly(seed=0):
     """144 months like AirPassengers: growth, and a yearly season that grows with the level."""
     random = np.random.default_rng(seed)
     growth = random.normal(0.009, 0.012, 144).cumsum()
@@ -21,7 +21,7 @@ def monthly(seed: int = 0) -> pd.DataFrame:
     return _frame("1990-01-01", "MS", value)
 
 
-def weekly(seed: int = 0) -> pd.DataFrame:
+def weekly(seed=0):
     """966 weeks of a count that grows tenfold, with a mild yearly season."""
     random = np.random.default_rng(seed)
     growth = random.normal(0.0025, 0.01, 966).cumsum()
@@ -30,7 +30,7 @@ def weekly(seed: int = 0) -> pd.DataFrame:
     return _frame("2004-01-05", "W-MON", value.round())
 
 
-def daily(seed: int = 0) -> pd.DataFrame:
+def daily(seed=0):
     """700 days with a weekly season and a level that wanders."""
     random = np.random.default_rng(seed)
     level = 200 + random.normal(0, 2, 700).cumsum()
@@ -38,7 +38,7 @@ def daily(seed: int = 0) -> pd.DataFrame:
     return _frame("2022-01-01", "D", value)
 
 
-def three_years(seed: int = 0) -> pd.DataFrame:
+def three_years(seed=0):
     """36 months with a yearly season and a little growth."""
     random = np.random.default_rng(seed)
     value = 50 + 0.3 * np.arange(36) + 8 * _cycle(random, 36, 12, 1.0) + random.normal(0, 2, 36)
@@ -54,13 +54,13 @@ SHAPES: dict[str, tuple[Callable[[int], pd.DataFrame], int]] = {
 """Each shape with a typical horizon."""
 
 
-def _cycle(random: np.random.Generator, rows: int, season: int, size: float) -> Floats:
+def _cycle(random, rows, season, size):
     """A smooth cycle of two waves with random phases and a standard deviation of about `size`."""
     steps = 2 * np.pi * np.arange(rows)[:, None] * [1, 2] / season
     waves = np.sin(steps + random.uniform(0, 2 * np.pi, 2)) @ [1.2, 0.7]
     return np.asarray(size * waves)
 
 
-def _frame(first: str, freq: str, value: Floats) -> pd.DataFrame:
+def _frame(first, freq, value):
     when = pd.date_range(first, periods=len(value), freq=freq)
     return pd.DataFrame({"when": when, "value": value})

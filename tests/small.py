@@ -2,9 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -24,7 +22,7 @@ CONFIG = {
 }
 
 
-def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+def install(folder, patch):
     """Make the data set `small` available; returns a configuration file for it."""
     random = np.random.default_rng(0)
     steps = np.arange(ROWS)[:, None]
@@ -54,7 +52,7 @@ def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
 
 
 @contextmanager
-def at_home(folder: Path) -> Iterator[Path]:
+def at_home(folder):
     """In a separate working directory, where `small` is known, without settings of the caller."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [*os.environ]:

@@ -12,9 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +29,7 @@ PICTURE = os.environ.get("AFTER_PICTURE")
 """A file to which the picture is written, too."""
 
 
-def values() -> pd.DataFrame:
+def values():
     random, hours = np.random.default_rng(0), np.arange(24 * (BEFORE + DAYS))
     noise = pd.Series(random.normal(size=len(hours))).ewm(alpha=0.3).mean() * 3
     load = 100 + 10 * np.sin(hours * np.pi / 12) + 4 * np.sin(hours * np.pi / 84) + noise
@@ -40,14 +38,14 @@ def values() -> pd.DataFrame:
     return pd.DataFrame({"time": times, "load": load.round(2)})
 
 
-def forecaster(folder: Path, *words: object, code: int = 0) -> str:
+def forecaster(folder, *words, code=0):
     command = [sys.executable, "-m", "forecaster", *map(str, words)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
-def test_a_shift_is_seen_and_the_model_renews_itself(tmp_path: Path) -> None:
+def test_a_shift_is_seen_and_the_model_renews_itself(tmp_path):
     table = values()
     table[: 24 * BEFORE].to_csv(tmp_path / "load.csv", index=False)
     said = forecaster(tmp_path, "train", "--data", "load.csv", "--horizon", 24, "--epochs", 1,
@@ -72,16 +70,15 @@ def test_a_shift_is_seen_and_the_model_renews_itself(tmp_path: Path) -> None:
                      for name in ("anna", "eve"))  # fmt: skip
         (card,) = anna.get("/models")["models"]
 
-        def arrive(day: int, client: Server = anna, off: float = 0.0) -> dict[str, Any]:
+        def arrive(day, client=anna, off=0.0):
             own = table[: 24 * (BEFORE + day)].tail(card["look_back"])
             body = {"start": own["time"].iloc[0].isoformat(), "target": [*(own["load"] + off)]}
-            answer: dict[str, Any] = client.post("/predict", {**body, "quantile_levels": [0.1]})
-            return answer
+            return client.post("/predict", {**body, "quantile_levels": [0.1]})
 
-        def scored(steps: int) -> dict[str, Any]:
-            looks = list[dict[str, Any]]()
+        def scored(steps):
+            looks = []
 
-            def there() -> bool:
+            def there():
                 looks.append(anna.get(f"/models/{card['name']}/live"))
                 return bool(looks[-1]["scored"] == steps)
 
@@ -109,7 +106,7 @@ def test_a_shift_is_seen_and_the_model_renews_itself(tmp_path: Path) -> None:
         table[: 24 * (BEFORE + RENEWED)].to_csv(tmp_path / "load.csv", index=False)
         answered, ending = [arrive(RENEWED)["model"]["digest"]], Event()
 
-        def ask() -> None:
+        def ask():
             while not ending.is_set():
                 answered.append(arrive(RENEWED)["model"]["digest"])  # raises what a client gets
 

@@ -6,8 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +22,7 @@ BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 DOCS = BENCHMARKS.parent / "docs"
 
 
-def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def script(name, monkeypatch):
     """A file of benchmarks/ as a module."""
     monkeypatch.syspath_prepend(BENCHMARKS)
     specification = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
@@ -37,17 +35,17 @@ def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.fixture
-def render(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def render(monkeypatch):
     return script("render", monkeypatch)
 
 
 @pytest.fixture
-def pictures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def pictures(monkeypatch):
     return script("pictures", monkeypatch)
 
 
 @pytest.fixture
-def results(tmp_path: Path, render: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Path:
+def results(tmp_path, render, monkeypatch):
     """The folder of results of a repository that has none yet."""
     monkeypatch.setattr(render, "ROOT", tmp_path)
     folder = tmp_path / "benchmarks" / "results"
@@ -55,7 +53,7 @@ def results(tmp_path: Path, render: ModuleType, monkeypatch: pytest.MonkeyPatch)
     return folder
 
 
-def test_documents_are_as_the_results_say(render: ModuleType) -> None:
+def test_documents_are_as_the_results_say(render):
     marked = []
     for path in [DOCS.parent / "README.md", *DOCS.glob("*.md")]:
         text = path.read_text()
@@ -67,14 +65,12 @@ def test_documents_are_as_the_results_say(render: ModuleType) -> None:
         assert some or table.endswith("kept here yet."), "a table without rows"
 
 
-def test_the_package_has_the_evidence_of_the_results(render: ModuleType) -> None:
+def test_the_package_has_the_evidence_of_the_results(render):
     kept = render.evidence.FILE.read_text()
     assert kept == render.evidence_text(), "run python benchmarks/render.py"
 
 
-def test_every_measurement_is_written_as_data(
-    render: ModuleType, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_measurement_is_written_as_data(render, results, tmp_path, monkeypatch):
     rows = [{"at_once": 1, "cores": 0.5, "all": [1]}, {"at_once": 8, "probes": {"/livez": 2}}]
     for name, row in {
         "one": {"kind": "served", "mse": 1 / 3, "network": {"mse": 0.5, "adds": None}, "sets": []},
@@ -96,9 +92,7 @@ def test_every_measurement_is_written_as_data(
     ]
 
 
-def test_a_grid_is_kept(
-    render: ModuleType, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grid_is_kept(render, results, tmp_path, monkeypatch):
     cells = tmp_path / "toy" / "cells"
     about = dict.fromkeys(("config_digest", "data_digest", "command", "hardware", "commit"), "x")
     for attn, error in (("full", 0.25), ("none", 0.5), ("prob", 0.25)):
@@ -127,7 +121,7 @@ def test_a_grid_is_kept(
 class TestStudy:
     """The pictures of docs/comparison.md."""
 
-    def test_the_front_of_a_picture_falls(self, render: ModuleType) -> None:
+    def test_the_front_of_a_picture_falls(self, render):
         documents = render.results("comparison")
         for name in render.study.REGIMES:
             for axis in render.study.figure(documents, name).axes:
@@ -136,7 +130,7 @@ class TestStudy:
                         assert (np.diff(line.get_ydata()) < 0).all()
         assert render.study.figure([], "usual") is None
 
-    def test_every_regime_has_a_grid_and_a_picture(self, render: ModuleType) -> None:
+    def test_every_regime_has_a_grid_and_a_picture(self, render):
         kept = {row["grid"].partition(".")[0] for row in render.results("comparison")}
         for name in render.study.REGIMES:
             assert (configs() / "grids" / f"{name}.yaml").is_file()
@@ -147,23 +141,21 @@ class TestTraining:
     """benchmarks/training.py, with the training itself replaced."""
 
     @pytest.fixture
-    def training(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    def training(self, tmp_path, monkeypatch):
         module = script("training", monkeypatch)
         monkeypatch.setattr(module, "RESULTS", tmp_path)
         return module
 
-    def test_all_cells_name_files_and_cards_that_are_there(self, training: ModuleType) -> None:
+    def test_all_cells_name_files_and_cards_that_are_there(self, training):
         cells = training.everything()
         assert len({cell.file(0) for cell in cells}) == len(cells) == 44
         assert {cell.config for cell in cells} <= {path.stem for path in configs().glob("*.yaml")}
         assert {cell.data for cell in cells} <= set(card_names())
 
-    def test_a_cell_that_fails_is_told_and_one_that_is_there_stays(
-        self, training: ModuleType, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_cell_that_fails_is_told_and_one_that_is_there_stays(self, training, monkeypatch):
         run = []
 
-        def fail(command: list[str], **how: object) -> subprocess.CompletedProcess[bytes]:
+        def fail(command, **how):
             run.append(command)
             return subprocess.CompletedProcess(command, 65)
 
@@ -180,9 +172,7 @@ class TestTraining:
 class TestIntervals:
     """benchmarks/intervals.py, on the small data set."""
 
-    def test_the_last_rule_is_the_one_that_is_served(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_last_rule_is_the_one_that_is_served(self, tmp_path, monkeypatch):
         module, found = script("intervals", monkeypatch), []
         rules = {name: self.kept(rule, found) for name, rule in module.RULES.items()}
         monkeypatch.setattr(module, "RULES", rules)
@@ -195,8 +185,8 @@ class TestIntervals:
             assert 0 < rule["80"]["lowest"] <= rule["80"]["coverage"] <= rule["80"]["highest"] <= 1
         assert row["windows"] == small.TEST - small.VALIDATION - 5 + 1
 
-    def kept(self, rule: Any, found: list[Any]) -> Any:
-        def of(calibration: Any) -> Any:
+    def kept(self, rule, found):
+        def of(calibration):
             found.append((calibration, rule(calibration)))
             return found[-1][1]
 
@@ -206,9 +196,7 @@ class TestIntervals:
 class TestSuite:
     """benchmarks/suite.py, without the packages that it compares with."""
 
-    def test_a_method_is_measured_once_over_the_change_of_each_series(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_method_is_measured_once_over_the_change_of_each_series(self, tmp_path, monkeypatch):
         module = script("suite", monkeypatch)
         days = pd.date_range("2026-01-01", periods=12, freq="D")
         parts = [
@@ -219,7 +207,7 @@ class TestSuite:
         assert task.before(4)["ds"].max() == days[7]
         assert [*task.after(4)["ds"].unique()] == [*days[8:10]]
 
-        def early(asked: Any) -> pd.DataFrame:
+        def early(asked):
             """Each value a step too early, with a band that just holds it."""
             ahead = pd.concat([asked.after(origin) for origin in asked.origins])
             size = ahead["unique_id"].map({"a": 1.0, "b": 10.0})
@@ -242,18 +230,14 @@ class TestSuite:
 class TestPictures:
     @pytest.mark.parametrize("name", bench.choose("all"))
     @pytest.mark.parametrize("causal", [False, True])
-    def test_a_pattern_is_what_the_function_does(
-        self, name: str, causal: bool, pictures: ModuleType
-    ) -> None:
+    def test_a_pattern_is_what_the_function_does(self, name, causal, pictures):
         weights = pictures.pattern(name, causal)
         assert weights.shape == (48, 48)
         assert weights.isfinite().all()
         assert (weights != 0).any(dim=1).all(), "every step hears something"
         assert bool((weights.triu(1) != 0).any()) is not causal
 
-    def test_they_are_drawn(
-        self, pictures: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_they_are_drawn(self, pictures, tmp_path, monkeypatch):
         monkeypatch.setattr(pictures, "PICTURES", tmp_path / "new")
         monkeypatch.setattr(sys, "argv", ["pictures.py", "prob", "full"])
         pictures.main()
@@ -263,7 +247,7 @@ class TestPictures:
             assert file.read_bytes().startswith(b"\x89PNG")
             assert file.stat().st_size < 40_000
 
-    def test_the_curves_name_every_line_in_its_family(self, pictures: ModuleType) -> None:
+    def test_the_curves_name_every_line_in_its_family(self, pictures):
         rows = [
             {"attn": name, "length": length, "milliseconds": 1.5, "mib": float(length > 96)}
             for length in (96, 128)
@@ -278,7 +262,7 @@ class TestPictures:
             assert len(panel.lines) == len(bench.CORES) + 1
         assert list(axes[3].lines[0].get_xdata()) == [128], "nothing has no point"
 
-    def test_each_attention_has_its_words_and_its_picture(self) -> None:
+    def test_each_attention_has_its_words_and_its_picture(self):
         text = (DOCS / "attentions.md").read_text()
         sections = dict(re.findall(r"^### (\S+)\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL))
         assert set(sections) == set(ATTENTIONS)
@@ -288,7 +272,7 @@ class TestPictures:
             assert (DOCS / "pictures" / f"{name}.png").stat().st_size < 40_000
 
 
-def test_every_result_can_be_made_again() -> None:
+def test_every_result_can_be_made_again():
     for file in (BENCHMARKS / "results").glob("*.json"):
         row = json.loads(file.read_text())
         for key in ("kind", "command", "hardware", "commit"):
@@ -296,7 +280,7 @@ def test_every_result_can_be_made_again() -> None:
         assert "dirty" not in row["commit"], f"{file.name} was measured on uncommitted code"
 
 
-def test_the_size_of_a_tree_is_told_by_room(tmp_path: Path) -> None:
+def test_the_size_of_a_tree_is_told_by_room(tmp_path):
     from benchmarks import size
 
     for name in ("forecaster/parts/a.py", "forecaster/b.py", "tests/test_b.py"):

@@ -1,7 +1,5 @@
 """The choice among made-up tables, and the file that comes with the package."""
 
-from typing import Any
-
 import pytest
 
 from benchmarks.evidence import Place, Table, choose, known
@@ -10,7 +8,7 @@ from forecaster.study.compare import regimes
 BEST = {"none": "better", "static": "better"}
 
 
-def row(mse: float, seconds: float, none: str = "", static: str = "", full: str = "", **also: Any):
+def row(mse, seconds, none="", static="", full="", **also):
     """The row of a type, with its verdicts."""
     said = {"none": none, "static": static, "full": full}
     against = {
@@ -27,7 +25,7 @@ def row(mse: float, seconds: float, none: str = "", static: str = "", full: str 
 CONTROLS = {"none": row(0.5, 10.0), "static": row(0.45, 9.0)}
 
 
-def table(own: dict[str, Any], /, **changes: Any) -> Table:
+def table(own, /, **changes):
     """A table with both controls, of the grid `known` unless another is given."""
     values = {
         "grid": "known", "data": "epf-NP", "horizon": 24, "regime": "encoder", "linear": True,
@@ -81,7 +79,7 @@ class TestChoice:
         assert choose(tables).place.regime == "encoder"
 
 
-def documents(*tables: Table):
+def documents(*tables):
     """The documents of the grids of some tables."""
     return [
         {
@@ -96,7 +94,7 @@ def documents(*tables: Table):
     ]  # fmt: skip
 
 
-def told(*tables: Table, cells: Any = ()):
+def told(*tables, cells=()):
     return known(documents(*tables), cells)
 
 

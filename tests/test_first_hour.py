@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
-def shops(file: Path) -> None:
+def shops(file):
     """Six shops by day, promotions known ahead, closed on Sundays; the last one is young."""
     random, parts = np.random.default_rng(0), []
     days = pd.date_range("2023-01-02", periods=500)
@@ -32,7 +31,7 @@ def shops(file: Path) -> None:
     pd.concat(parts).to_csv(file, index=False)
 
 
-def load(file: Path) -> None:
+def load(file):
     """A load by hours on the clock of Berlin, through both changes, with a temperature."""
     random = np.random.default_rng(1)
     times = pd.date_range("2025-01-01", periods=24 * 330, freq="h", tz="UTC")
@@ -45,7 +44,7 @@ def load(file: Path) -> None:
     table.to_csv(file, index=False, sep=";", decimal=",")
 
 
-def months(file: Path) -> None:
+def months(file):
     """Eight years of months that grow, written as people do."""
     random, steps = np.random.default_rng(2), np.arange(96)
     value = 200 * 1.008**steps * (1 + 0.2 * np.sin(steps * np.pi / 6)) * random.normal(1, 0.03, 96)
@@ -53,7 +52,7 @@ def months(file: Path) -> None:
     pd.DataFrame({"Month": names, "Turnover": value.round()}).to_csv(file, index=False)
 
 
-def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run(line, folder):
     """Run a command line as it was printed; a refusal fails the test."""
     name, *words = shlex.split(line)
     assert name == "forecaster"
@@ -63,7 +62,7 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def walk(line: str, folder: Path, filled: str = "") -> tuple[str, pd.DataFrame, str]:
+def walk(line, folder, filled=""):
     """Train, then type what `train` printed. Returns what it said, the forecast, and the line.
 
     `filled` goes into the empty cells of the future. Every forecast lies inside its band.
@@ -82,7 +81,7 @@ def walk(line: str, folder: Path, filled: str = "") -> tuple[str, pd.DataFrame, 
     return done.stdout + done.stderr, ahead, printed["forecast"]
 
 
-def test_shops(tmp_path: Path) -> None:
+def test_shops(tmp_path):
     shops(tmp_path / "shops.csv")
     said, ahead, line = walk(
         "forecaster train --data shops.csv --target sales --id store --future-covariates promo "
@@ -96,7 +95,7 @@ def test_shops(tmp_path: Path) -> None:
     assert re.search(r"one more of promo: sales \+", told)
 
 
-def test_load(tmp_path: Path) -> None:
+def test_load(tmp_path):
     load(tmp_path / "load.csv")
     said, ahead, line = walk(
         'forecaster train --data load.csv --target "Last MW" --future-covariates Temperatur '
@@ -111,7 +110,7 @@ def test_load(tmp_path: Path) -> None:
     run(f"{model} --output exported", tmp_path)  # raises where the exported model differs
 
 
-def test_months(tmp_path: Path) -> None:
+def test_months(tmp_path):
     months(tmp_path / "months.csv")
     said, ahead, line = walk(
         "forecaster train --data months.csv --target Turnover --horizon 12 --no-register", tmp_path

@@ -54,7 +54,7 @@ def home(tmp_path_factory):
     return folder, bundle
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder, *arguments):
     root = Path(__file__).parents[1]
     own = {
         "XDG_CACHE_HOME": str(folder / "cache"), "OMP_NUM_THREADS": "1",
@@ -67,7 +67,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def predict(folder: Path, bundle: str, files: str, *arguments: str) -> tuple[float, int]:
+def predict(folder, bundle, files, *arguments):
     """The seconds of a prediction, and the peak memory of its process in MiB."""
     begun = time.monotonic()
     done = start(folder, "predict", "--model", bundle, "--input", files, "--output", *arguments)

@@ -97,7 +97,7 @@ class TestTheAttentionOfYourOwn:
     def near(self):
         text = (ROOT / "docs" / "adding.md").read_text()
         (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-        names: dict[str, type] = {}
+        names = {}
         exec(program, names)
         return names["NearAttention"](Place(16, 4, 12, 12), reach=6.0)
 

@@ -19,7 +19,7 @@ PORT = 8999
 SETTINGS = ("index-url", "extra-index-url", "find-links", "trusted-host", "timeout", "retries")
 
 
-def main(folder: Path) -> None:
+def main(folder):
     settings, folders = pip_settings()
     lines = [f"{name} = {value}" for name, value in settings.items()]
     lines.append("cert = /etc/ssl/certs/ca-certificates.crt")
@@ -32,7 +32,7 @@ def main(folder: Path) -> None:
             archive.add(Path(sys.base_prefix, part), part, filter=kept)
 
 
-def pip_settings() -> tuple[dict[str, str], set[Path]]:
+def pip_settings():
     """The settings of pip from files and environment, and the local folders among them."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
@@ -54,7 +54,7 @@ def pip_settings() -> tuple[dict[str, str], set[Path]]:
     return settings, folders
 
 
-def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+def kept(member):
     """Keep Python, without installed packages, their scripts and Python's own tests."""
     name = member.name
     out = re.search(r"(^|/)(site-packages/.|__pycache__|test(s)?/|config-[\w.-]+/.*\.a$)", name)

@@ -17,11 +17,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 PROJECT = Path("/project")
 MACHINE = Path("/work/machine")
@@ -48,17 +46,17 @@ PATIENCE = 900.0
 BEGUN = time.monotonic()
 
 
-def tell(text: str) -> None:
+def tell(text):
     print(f"{time.monotonic() - BEGUN:7.1f} s  {text}", flush=True)
 
 
-def check(good: bool, what: str) -> None:
+def check(good, what):
     if not good:
         raise SystemExit(f"not so: {what}")
     tell(what)
 
 
-def call(*command: str, quiet: bool = True, **options: Any) -> str:
+def call(*command, quiet=True, **options):
     """Run a command and return what it prints; exits with its whole output if it fails."""
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options
@@ -72,11 +70,11 @@ def call(*command: str, quiet: bool = True, **options: Any) -> str:
     return done.stdout
 
 
-def compose(*words: str) -> str:
+def compose(*words):
     return call("docker", "compose", *words, cwd=PROJECT)
 
 
-def until(condition: Callable[[], Any], what: str) -> None:
+def until(condition, what):
     begun = time.monotonic()
     while not condition():
         if time.monotonic() - begun > PATIENCE:
@@ -85,7 +83,7 @@ def until(condition: Callable[[], Any], what: str) -> None:
     tell(f"{what} (after {time.monotonic() - begun:.1f} s)")
 
 
-def ask(path: str, body: Any = None) -> tuple[int, Any]:
+def ask(path, body=None):
     """The status and the JSON that come through nginx; 0 if nothing comes."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(PAGE + path, data, {"Content-Type": "application/json"})
@@ -99,30 +97,29 @@ def ask(path: str, body: Any = None) -> tuple[int, Any]:
         return 0, None
 
 
-def ready() -> bool:
+def ready():
     return ask("/readyz")[0] == 200
 
 
-def served() -> tuple[str, str | None]:
+def served():
     """The version that is served, and the alias by which it was chosen."""
     (card,) = ask("/models")[1]["models"]
     return card["version"], card["alias"]
 
 
-def facts(service: str) -> dict[str, Any]:
+def facts(service):
     """What the engine knows about the container of a service."""
     name = compose("ps", "--all", "--quiet", service).strip()
-    found: dict[str, Any] = json.loads(call("docker", "inspect", name))[0]
-    return found
+    return json.loads(call("docker", "inspect", name))[0]
 
 
-def healthy(service: str) -> bool:
+def healthy(service):
     state = facts(service)["State"]
     return state["Running"] and state["Health"]["Status"] == "healthy"
 
 
 @contextmanager
-def engine(group: str) -> Iterator[None]:
+def engine(group):
     """Run Docker's daemon, and serve the folders in which this machine's pip finds packages."""
     call("ip", "link", "set", "lo", "up")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
@@ -156,7 +153,7 @@ def engine(group: str) -> Iterator[None]:
             daemon.wait(120)
 
 
-def stand_ins() -> None:
+def stand_ins():
     have = call("docker", "images", "--format={{.Repository}}:{{.Tag}}").split()
     if "stand-in/debian:latest" not in have:
         call("docker", "import", "/tmp/debian.tar", "stand-in/debian:latest")
@@ -171,18 +168,18 @@ def stand_ins() -> None:
         tell(f"stands in for {name}: {size(name):.2f} GB")
 
 
-def size(image: str) -> float:
+def size(image):
     return int(call("docker", "image", "inspect", "--format={{.Size}}", image)) / 1e9
 
 
-def images() -> None:
+def images():
     compose("build", "forecaster", "train")
     below = size("python:3.11-slim")
     for name in ("forecaster", "forecaster-train"):
         whole = size(name)
         tell(f"built {name}: {whole:.2f} GB, {whole - below:.2f} of them on the image below")
 
-    def inside(image: str, code: str) -> str:
+    def inside(image, code):
         return call("docker", "run", "--rm", "--network=none", image, "python", "-c", code).strip()
 
     check(inside("forecaster", OWNER) == "10001 10001", "the image's user is 10001:10001")
@@ -190,7 +187,7 @@ def images() -> None:
     check(inside("forecaster-train", LARGE).count(",") == 3, "what trains has it")
 
 
-def small(file: Path) -> None:
+def small(file):
     """Two columns with a daily cycle and noise, 1,000 hours."""
     draw, begin = random.Random(0), datetime(2020, 1, 1)
     lines = ["date,a,b"]
@@ -203,7 +200,7 @@ def small(file: Path) -> None:
     file.write_text("\n".join([*lines, ""]))
 
 
-def train(*more: str) -> None:
+def train(*more):
     settings = [word for setting in SMALL for word in ("--set", setting)]
     command = ["run", "--rm", "train", "--data", "/datasets/small.csv", "--horizon", "6"]
     begun = time.monotonic()
@@ -211,19 +208,19 @@ def train(*more: str) -> None:
     tell(f"trained: {' '.join(more) or 'as it comes'} ({time.monotonic() - begun:.0f} s)")
 
 
-def kill(service: str) -> None:
+def kill(service):
     """Kill a service as the kernel would: without the engine, which then restarts it."""
     before = facts(service)["RestartCount"]
     os.kill(facts(service)["State"]["Pid"], signal.SIGKILL)
     until(lambda: facts(service)["RestartCount"] > before, f"{service}, killed, was started again")
 
 
-def forecasts(example: Any, expected: Any) -> bool:
+def forecasts(example, expected):
     status, answer = ask("/predict", example)
     return status == 200 and answer["predictions"] == expected
 
 
-def memory() -> dict[str, float]:
+def memory():
     """The memory of each container in bytes, without the kernel's file cache."""
     units = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
     found = {}
@@ -234,7 +231,7 @@ def memory() -> dict[str, float]:
     return found
 
 
-def stack() -> None:
+def stack():
     begun = time.monotonic()
     compose("up", "--detach")
     for service in ("postgres", "mlflow", "nginx"):
@@ -277,7 +274,7 @@ def stack() -> None:
     check(ask("/predict", example)[0] == 200, "it answers")
 
 
-def end() -> None:
+def end():
     compose("stop")
     names = ("nginx", "forecaster", "mlflow", "postgres")
     codes = {name: facts(name)["State"]["ExitCode"] for name in names}
@@ -286,7 +283,7 @@ def end() -> None:
     check(not killed, "none had to be killed")
 
 
-def main(group: str) -> None:
+def main(group):
     os.environ |= {
         "POSTGRES_PASSWORD": "a p@ss:w/rd %41'",
         "FORECASTER_MODEL": MODEL,

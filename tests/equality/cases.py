@@ -5,17 +5,14 @@ import os
 import platform
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 import torch
-from fastapi.testclient import TestClient
 
 HERE = Path(__file__).parent
 RECORDS, THEIRS = HERE / "records", HERE / "theirs"
@@ -23,7 +20,7 @@ ROWS, HORIZON = 700, 12
 LEVELS = (0.1, 0.5, 0.9)
 
 
-def machine() -> dict[str, str]:
+def machine():
     """What decides about the last bits of a result."""
     lines = Path("/proc/cpuinfo").read_text() if sys.platform == "linux" else ""
     models = [line.partition(":")[2].strip() for line in lines.splitlines() if "model name" in line]
@@ -41,17 +38,17 @@ CLOSE = 1e-6 if WRITTEN["machine"] == machine() else 1e-5
 machine it is what README promises."""
 
 
-def kept(name: str, file: str) -> str:
+def kept(name, file):
     return (RECORDS / "bundles" / name / file).read_text()
 
 
-def assert_close(found: Any, expected: Any, std: Any, what: str) -> None:
+def assert_close(found, expected, std, what):
     assert np.shape(found) == np.shape(expected), what
     away = float(np.abs((np.array(found) - np.array(expected)) / std).max())
     assert away <= CLOSE, f"{what} is {away:.2g} standard deviations away"
 
 
-def assert_same_table(found: pd.DataFrame, name: str) -> None:
+def assert_same_table(found, name):
     """The forecast of a table is the kept one."""
     expected = pd.read_csv(StringIO(kept(name, "forecast.csv")))
     again = pd.read_csv(StringIO(found.to_csv(index=False)))
@@ -67,7 +64,7 @@ def assert_same_table(found: pd.DataFrame, name: str) -> None:
 # Data.
 
 
-def waves(columns: Sequence[str], rows: int, seed: int, freq: str = "h") -> pd.DataFrame:
+def waves(columns, rows, seed, freq="h"):
     """Correlated columns with a daily and a weekly cycle, a drifting level and noise."""
     random = np.random.default_rng(seed)
     steps, count = np.arange(rows)[:, None], len(columns)
@@ -80,11 +77,11 @@ def waves(columns: Sequence[str], rows: int, seed: int, freq: str = "h") -> pd.D
     return frame
 
 
-def two(rows: int) -> pd.DataFrame:
+def two(rows):
     return waves(["load", "wind"], rows, 1)
 
 
-def panel(rows: int) -> pd.DataFrame:
+def panel(rows):
     """Four shops with their sizes; the last one opened later."""
     frames = []
     for place, shop in enumerate(["Bern", "Graz", "Łódź", "7"]):
@@ -93,7 +90,7 @@ def panel(rows: int) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def transformer(rows: int) -> pd.DataFrame:
+def transformer(rows):
     """Like ETTh1: seven columns, hourly."""
     return waves(["HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"], rows, 5)
 
@@ -112,7 +109,7 @@ ALONE = (
 
 
 @contextmanager
-def at(folder: Path, *, theirs: bool = False) -> Iterator[None]:
+def at(folder, *, theirs=False):
     """In a folder, without settings of the caller; the part of another package may be installed."""
     others = ("FORECASTER_", "MLFLOW_")
     mine = {name: value for name, value in os.environ.items() if not name.startswith(others)}
@@ -127,24 +124,24 @@ def at(folder: Path, *, theirs: bool = False) -> Iterator[None]:
         sys.modules.pop("repeated_part", None)
 
 
-def unpack(name: str, folder: Path) -> Path:
+def unpack(name, folder):
     """The bundle of a kind, in a folder of that name."""
     with zipfile.ZipFile(RECORDS / "bundles" / name / "bundle.zip") as kept:
         kept.extractall(folder / name)
     return folder / name
 
 
-def answer(service: TestClient, request: dict[str, Any]) -> dict[str, Any]:
+def answer(service, request):
     """The answer of /predict, without its sentences and what no two answers share."""
     response = service.post("/predict", json=request)
     assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
+    found = response.json()
     found |= {"notices": [[each["input"], each["code"]] for each in found["notices"]]}
     found |= {"warnings": len(found["warnings"])}
     return {key: value for key, value in found.items() if key not in ("id", "timing")}
 
 
-def status(*arguments: str) -> int:
+def status(*arguments):
     """The exit status of the command, run in this process."""
     from forecaster import cli
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 from forecaster.attention import ATTENTIONS, AttentionChoice, Place, Role
 from tests.equality.cases import RECORDS
@@ -21,7 +20,7 @@ CLOSE = 1e-5
 """How far a number may be, relative to the largest of its tensor."""
 
 
-def results(name: str) -> dict[str, Tensor]:
+def results(name):
     """The output in each place, the gradients of its inputs, and two sums over that of each
     parameter; the decoder is causal, and the decoder and the cross attention have a key mask."""
     found = {}
@@ -56,7 +55,7 @@ def results(name: str) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
-def test_it_gives_the_same(name: str) -> None:
+def test_it_gives_the_same(name):
     expected = {key: x for key, x in load_file(FILE).items() if key.startswith(f"{name}/")}
     found = results(name)
     assert found.keys() == expected.keys()
@@ -66,5 +65,5 @@ def test_it_gives_the_same(name: str) -> None:
         assert away <= CLOSE, f"{key} is {away:.1e} away"
 
 
-def test_none_is_missing() -> None:
+def test_none_is_missing():
     assert {key.partition("/")[0] for key in load_file(FILE)} == {*ATTENTIONS}

@@ -1,12 +1,9 @@
 """Bundles of release 0.2.0 load, forecast and serve as they did with it."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pandas as pd
 import pytest
-from fastapi.testclient import TestClient
 
 from forecaster import Forecaster
 from forecaster_service.logs import LINES
@@ -19,7 +16,7 @@ every = pytest.mark.parametrize("name", KINDS)
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def home(tmp_path_factory):
     """A folder with every bundle, and the question of each as a file."""
     folder = tmp_path_factory.mktemp("home")
     with cases.at(folder, theirs=True):
@@ -30,7 +27,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def service(home: Path) -> Iterator[TestClient]:
+def service(home):
     """One service of all of them."""
     for name in KINDS:
         Forecaster.load(home / name, device="cpu")  # a service would wait for one that is refused
@@ -40,14 +37,14 @@ def service(home: Path) -> Iterator[TestClient]:
 
 
 @every
-def test_the_library_forecasts_the_same(name: str, home: Path) -> None:
+def test_the_library_forecasts_the_same(name, home):
     model = Forecaster.load(home / name, device="cpu")
     ahead = model.predict(home / f"{name}.csv", levels=cases.LEVELS)
     assert_same_table(pd.DataFrame(ahead), name)
 
 
 @every
-def test_the_service_answers_the_same(name: str, service: TestClient) -> None:
+def test_the_service_answers_the_same(name, service):
     found = cases.answer(service, json.loads(kept(name, "request.json")))
     expected = json.loads(kept(name, "answer.json"))
     for mine, theirs in zip(found["predictions"], expected["predictions"], strict=True):

@@ -1,7 +1,6 @@
 """Until 0.4, a bundle of release 0.2.0 can be the champion, and be replaced."""
 
 import os
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,7 +12,7 @@ from tests.equality.cases import WRITTEN, assert_same_table, kept
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's use of SQLAlchemy
-def test_a_champion_is_replaced_by_what_is_measurably_better(tmp_path: Path) -> None:
+def test_a_champion_is_replaced_by_what_is_measurably_better(tmp_path):
     """The network alone is the champion; the same again is no better, with closed forms it is."""
     champion = WRITTEN["champion"]
     with cases.at(tmp_path):

@@ -4,7 +4,6 @@ What differs on purpose is named in `CHANGED` or `ENDS`, or recorded anew (CONTR
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -66,11 +65,11 @@ bench attention --width 7; bench attention --limit 0
 """
 
 
-def commands() -> dict[str, dict[str, Any]]:
+def commands():
     """Every parameter of every command, by command and name, without its help."""
-    found: dict[str, dict[str, Any]] = {}
+    found = {}
 
-    def walk(command: Any, words: tuple[str, ...]) -> None:
+    def walk(command, words):
         found[" ".join(words)] = {}
         for each in command.params:
             told = {
@@ -88,7 +87,7 @@ def commands() -> dict[str, dict[str, Any]]:
     return json.loads(json.dumps(found, default=str))
 
 
-def statuses(folder: Path) -> dict[str, int]:
+def statuses(folder):
     """How each of LINES ends in a folder with a bundle and some files."""
     cases.unpack("own", folder).rename(folder / "bundle")
     cases.unpack("own", folder).rename(folder / "damaged")
@@ -103,10 +102,10 @@ def statuses(folder: Path) -> dict[str, int]:
         return {line: cases.status(*line.split()) for line in lines}
 
 
-def routes() -> dict[str, Any]:
+def routes():
     """/openapi.json without its sentences."""
 
-    def bare(node: Any) -> Any:
+    def bare(node):
         if isinstance(node, dict):
             return {
                 key: bare(each)
@@ -119,11 +118,11 @@ def routes() -> dict[str, Any]:
     return {name: bare(described[name]) for name in ("paths", "components")}
 
 
-def recorded(name: str) -> Any:
+def recorded(name):
     return json.loads((RECORDS / f"{name}.json").read_text())
 
 
-def test_commands_take_the_same_parameters() -> None:
+def test_commands_take_the_same_parameters():
     expected = recorded("commands")
     for name, change in CHANGED.items():
         expected[name] = {**expected.get(name, {}), **change}
@@ -132,9 +131,9 @@ def test_commands_take_the_same_parameters() -> None:
     assert found == {name: each for name, each in expected.items() if name not in gone}
 
 
-def test_commands_end_with_the_same_statuses(tmp_path: Path) -> None:
+def test_commands_end_with_the_same_statuses(tmp_path):
     assert statuses(tmp_path) == {**recorded("statuses"), **ENDS}
 
 
-def test_routes_are_the_same() -> None:
+def test_routes_are_the_same():
     assert routes() == recorded("routes")

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 from forecaster import Forecaster
 from tests import conftest
@@ -35,7 +34,7 @@ TRAININGS: dict[str, tuple[Any, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def train(name: str, folder: Path) -> dict[str, Tensor]:
+def train(name, folder):
     """The tensors of the bundle, by the part that has learned them."""
     data, settings = TRAININGS[name]
     given = {"horizon": cases.HORIZON, "lookback": 48, "epochs": 1, "device": "cpu", **settings}
@@ -49,7 +48,7 @@ def train(name: str, folder: Path) -> dict[str, Tensor]:
     return found
 
 
-def digest(tensor: Tensor) -> str:
+def digest(tensor):
     sizes = f"{tensor.dtype} {[*tensor.shape]} ".encode()
     return hashlib.sha256(sizes + tensor.contiguous().numpy().tobytes()).hexdigest()
 
@@ -57,7 +56,7 @@ def digest(tensor: Tensor) -> str:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.data] * (name == "ETTh1")) for name in TRAININGS]
 )
-def test_it_ends_with_the_same_weights(name: str, tmp_path: Path) -> None:
+def test_it_ends_with_the_same_weights(name, tmp_path):
     found = train(name, tmp_path)
     learned = [key for key in found if key.startswith("model") or "ridge" in key]
     digests = {key: digest(found[key]) for key in learned}

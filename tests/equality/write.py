@@ -12,7 +12,6 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save
@@ -21,15 +20,15 @@ import forecaster
 from tests.equality import cases
 
 
-def put(file: Path, content: Any) -> None:
+def put(file, content):
     file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-def pack(tensors: dict[str, torch.Tensor], file: Path) -> None:
+def pack(tensors, file):
     file.write_bytes(save({key: tensor.contiguous() for key, tensor in tensors.items()}))
 
 
-def trainings() -> None:
+def trainings():
     """Add the digests of this machine to those of others; replace the weights."""
     from tests.equality import test_trainings
 
@@ -45,14 +44,14 @@ def trainings() -> None:
         pack(small, file.with_suffix(".safetensors"))
 
 
-def attentions() -> None:
+def attentions():
     from tests.equality import test_attentions
 
     found = [test_attentions.results(name) for name in test_attentions.ATTENTIONS]
     pack({key: tensor for each in found for key, tensor in each.items()}, test_attentions.FILE)
 
 
-def routes() -> None:
+def routes():
     from tests.equality import test_faces
 
     put(cases.RECORDS / "routes.json", test_faces.routes())

@@ -7,7 +7,6 @@ as `ast.unparse` writes it. It can be planted wherever that function is now.
 import ast
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -36,25 +35,25 @@ class CannotPlantError(Exception):
     pass
 
 
-def load() -> list[Mutant]:
+def load():
     return [Mutant(**each) for each in json.loads(RECORD.read_text())] if RECORD.exists() else []
 
 
-def save(mutants: list[Mutant]) -> None:
+def save(mutants):
     text = json.dumps([asdict(each) for each in mutants], indent=1, ensure_ascii=False)
     RECORD.write_text(text + "\n")
 
 
-def modules(root: Path) -> list[Path]:
+def modules(root):
     return sorted(path for each in PACKAGES for path in (root / each).rglob("*.py"))
 
 
-def short(file: str) -> str:
+def short(file):
     """The path of a file inside its package: `a/b`, of the service `service/b`."""
     return re.sub(r"^forecaster/|^service/forecaster_|\.py$", "", file)
 
 
-def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+def functions(tree):
     """The functions of a module and the methods of its classes; inner ones are parts of these."""
     for node in tree.body:
         if isinstance(node, FUNCTIONS):
@@ -65,7 +64,7 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.Asy
                     yield f"{node.name}.{inner.name}", inner
 
 
-def statements(function: ast.AST) -> Iterator[ast.stmt]:
+def statements(function):
     """All statements inside, in the order of the file."""
     for node in ast.iter_child_nodes(function):
         if isinstance(node, ast.stmt):
@@ -73,7 +72,7 @@ def statements(function: ast.AST) -> Iterator[ast.stmt]:
         yield from statements(node)
 
 
-def head(statement: ast.stmt) -> ast.stmt:
+def head(statement):
     """A statement without the statements that it holds."""
     empty = {"body": [], "orelse": [], "finalbody": [], "handlers": [], "decorator_list": []}
     fields = {field: getattr(statement, field, None) for field in statement._fields}
@@ -81,11 +80,11 @@ def head(statement: ast.stmt) -> ast.stmt:
     return type(statement)(**{**fields, **{each: kept[each] for each in fields if each in kept}})
 
 
-def text(statement: ast.stmt) -> str:
+def text(statement):
     return ast.unparse(ast.fix_missing_locations(head(statement)))
 
 
-def planted(source: str, mutant: Mutant) -> str | None:
+def planted(source, mutant):
     """The source with the mutant in it, unless it has no such statement, or several."""
     found = [
         statement
@@ -114,7 +113,7 @@ def planted(source: str, mutant: Mutant) -> str | None:
     return changed
 
 
-def plant(mutant: Mutant, root: Path) -> tuple[Path, str]:
+def plant(mutant, root):
     """The file that holds the statement now, and its text with the mutant in it."""
     named = root / mutant.file
     for paths in ([named] if named.exists() else [], [p for p in modules(root) if p != named]):

@@ -17,14 +17,14 @@ import tempfile
 from pathlib import Path
 from time import monotonic
 
-from tests.mutants.plant import ROOT, CannotPlantError, Mutant, load, plant, save, short
+from tests.mutants.plant import ROOT, CannotPlantError, load, plant, save, short
 from tests.mutants.rooms import ROOMS
 
 LIMIT = 300  # seconds; a test that hangs has noticed
 LEFT_OUT = ".git", "__pycache__", ".*_cache", ".hypothesis", ".venv", "build", "raw", "*runs"
 
 
-def run_tests(folder: Path, tests: list[str]) -> tuple[bool, str]:
+def run_tests(folder, tests):
     """Whether they pass; if not, the first that fails."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("FORECASTER_", "PYTEST_"))}
@@ -45,18 +45,18 @@ def run_tests(folder: Path, tests: list[str]) -> tuple[bool, str]:
     return done.returncode == 0, failed[1] if failed else f"pytest ended with {done.returncode}"
 
 
-def files_of(folder: Path, name: str) -> list[str]:
+def files_of(folder, name):
     pattern = Path("tests", name).with_name(f"test_{Path(name).name}.py")
     return [str(path.relative_to(folder)) for path in sorted(folder.glob(str(pattern)))]
 
 
-def tests_of(folder: Path, room: str, files: list[str]) -> list[str]:
+def tests_of(folder, room, files):
     """The tests that mirror these files, and those of the room."""
     names = [*map(short, files), *ROOMS[room][1].split()]
     return list(dict.fromkeys(test for name in names for test in files_of(folder, name)))
 
 
-def measure(folder: Path, mutant: Mutant) -> tuple[str, str]:
+def measure(folder, mutant):
     path, changed = plant(mutant, folder)
     right = path.read_text()
     path.write_text(changed)
@@ -68,7 +68,7 @@ def measure(folder: Path, mutant: Mutant) -> tuple[str, str]:
     return ("alive", "") if passed else ("killed", failed)
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--record", action="store_true")

@@ -7,7 +7,7 @@ from forecaster.record import alarms
 START = pd.Timestamp("2026-01-01")
 
 
-def rows(days: int, horizon: int = 2, **changes) -> pd.DataFrame:
+def rows(days, horizon=2, **changes):
     """A forecast of `horizon` days from each day, 1 off, where the naive one is 2 off."""
     origin = np.repeat(np.arange(days), horizon)
     step = np.tile(np.arange(1, horizon + 1), days)

@@ -1,6 +1,5 @@
 import os
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from threading import Thread
 
 import pandas as pd
@@ -13,11 +12,11 @@ from forecaster.record import ledger as module
 from forecaster.record.ledger import Ledger, read
 
 
-def rows(*values: float) -> pd.DataFrame:
+def rows(*values):
     return pd.DataFrame({"series": "a", "value": values})
 
 
-def test_what_several_writers_added_is_read_in_the_order_of_writing(tmp_path: Path) -> None:
+def test_what_several_writers_added_is_read_in_the_order_of_writing(tmp_path):
     one, two = Ledger(tmp_path / "l"), Ledger(tmp_path / "l")
     one.add("actuals", rows(1.0))
     assert not (tmp_path / "l").exists(), "adding writes nothing"
@@ -31,10 +30,10 @@ def test_what_several_writers_added_is_read_in_the_order_of_writing(tmp_path: Pa
     assert read(tmp_path / "l", "forecasts").empty
 
 
-def test_threads_may_write_at_once(tmp_path: Path) -> None:
+def test_threads_may_write_at_once(tmp_path):
     ledger = Ledger(tmp_path)
 
-    def work() -> None:
+    def work():
         for number in range(20):
             ledger.add("actuals", rows(float(number)))
             ledger.flush()
@@ -48,7 +47,7 @@ def test_threads_may_write_at_once(tmp_path: Path) -> None:
     assert ledger.lost == 0
 
 
-def test_many_small_files_become_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_files_become_few(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MERGED", 3)
     ledger = Ledger(tmp_path)
     for number in range(19):
@@ -69,16 +68,14 @@ def test_many_small_files_become_few(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [pq.read_metadata(file).num_rows for file in files] == [9, 9, 9], "27 are too many"
 
 
-def test_a_reader_finds_what_is_merged_while_it_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_finds_what_is_merged_while_it_reads(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MERGED", 3)
     ledger, whole = Ledger(tmp_path), pq.read_table
     for number in range(2):
         ledger.add("actuals", rows(float(number)))
         ledger.flush()
 
-    def meanwhile(*asked: object, **named: object) -> pa.Table:
+    def meanwhile(*asked, **named):
         monkeypatch.setattr(pq, "read_table", whole)
         table = whole(*asked, **named)
         ledger.add("actuals", rows(2.0))
@@ -89,9 +86,7 @@ def test_a_reader_finds_what_is_merged_while_it_reads(
     assert set(read(tmp_path, "actuals")["value"]) == {0.0, 1.0, 2.0}
 
 
-def test_what_cannot_be_written_is_counted_and_raises_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_is_counted_and_raises_nothing(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     ledger = Ledger(tmp_path / "file")
     ledger.add("actuals", rows(1.0, 2.0))
@@ -103,7 +98,7 @@ def test_what_cannot_be_written_is_counted_and_raises_nothing(
     assert ledger.lost == 4
 
 
-def test_old_files_and_the_oldest_beyond_the_size_are_deleted(tmp_path: Path) -> None:
+def test_old_files_and_the_oldest_beyond_the_size_are_deleted(tmp_path):
     ledger = Ledger(tmp_path, days=10)
     for number in range(4):
         ledger.add("actuals", rows(float(number)))
@@ -121,8 +116,8 @@ def test_old_files_and_the_oldest_beyond_the_size_are_deleted(tmp_path: Path) ->
     assert read(tmp_path, "actuals")["value"].tolist() == [3.0, 4.0, 5.0]
 
 
-def test_files_of_another_version_are_named_and_damaged_ones_an_error(tmp_path: Path) -> None:
-    ledger, said = Ledger(tmp_path), list[str]()
+def test_files_of_another_version_are_named_and_damaged_ones_an_error(tmp_path):
+    ledger, said = Ledger(tmp_path), []
     ledger.add("actuals", rows(1.0).assign(model="a"))
     ledger.flush()
     pq.write_table(pa.Table.from_pandas(rows(9.0)), tmp_path / "actuals/0.parquet")

@@ -7,7 +7,7 @@ from forecaster.record import live
 DAYS = pd.date_range("2026-03-01", periods=40, freq="D")
 
 
-def forecasts(**changes) -> pd.DataFrame:
+def forecasts(**changes):
     """A forecast of each of 40 days, made at the day before, one too high."""
     return pd.DataFrame({
         "model": "sha256:a", "series": "s", "target": "y", "made": DAYS, "origin": DAYS[0],
@@ -17,7 +17,7 @@ def forecasts(**changes) -> pd.DataFrame:
     } | changes)  # fmt: skip
 
 
-def actuals(value=10.0, seen="2026-06-01") -> pd.DataFrame:
+def actuals(value=10.0, seen="2026-06-01"):
     return pd.DataFrame({
         "series": "s", "target": "y", "time": DAYS, "value": value, "seen": pd.Timestamp(seen),
     })  # fmt: skip

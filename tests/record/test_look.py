@@ -1,7 +1,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -17,7 +16,7 @@ PROMISE = Promise("sha256:a", 40, 0.4, 0.5)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A forecast of 40 days, made twice and by two models, with the values of 37 days."""
     ledger = Ledger(tmp_path / "l")
     for rows in (forecasts(), forecasts(), forecasts(model="sha256:b", forecast=99.0)):
@@ -28,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "l"
 
 
-def test_a_look_is_at_one_model(folder: Path) -> None:
+def test_a_look_is_at_one_model(folder):
     found = look(folder, PROMISE)
     assert (len(found.rows), found.waiting, found.alarmed) == (37, 3, False)
     told = found.to_dict("step")
@@ -40,7 +39,7 @@ def test_a_look_is_at_one_model(folder: Path) -> None:
         look(folder / "other", PROMISE)
 
 
-def test_a_look_at_the_newest_rows_reads_no_older_files(folder: Path) -> None:
+def test_a_look_at_the_newest_rows_reads_no_older_files(folder):
     ledger = Ledger(folder)
     later = forecasts(origin=pd.Timestamp("2026-02-01"))
     ledger.add("forecasts", later)
@@ -49,7 +48,7 @@ def test_a_look_at_the_newest_rows_reads_no_older_files(folder: Path) -> None:
     assert len(look(folder, PROMISE, most=40).rows) == 37
 
 
-def test_another_process_finds_the_same(folder: Path) -> None:
+def test_another_process_finds_the_same(folder):
     told = json.dumps({"model": "sha256:a", "steps": 40, "error": 0.4, "ratio": 0.5})
     command = [sys.executable, "-m", "forecaster.record", folder, "1000"]
     done = subprocess.run(command, input=told, capture_output=True, text=True, check=True)
@@ -60,7 +59,7 @@ def test_another_process_finds_the_same(folder: Path) -> None:
     assert set(found["by"]) == {"series", "target", "step"}
 
 
-def test_a_model_is_held_to_its_test_split() -> None:
+def test_a_model_is_held_to_its_test_split():
     assert Promise.of(Record(), "sha256:a", 6, 24) == Promise("sha256:a", 6)
     assert Promise.of(Record(), "sha256:a", 72, 24) == Promise("sha256:a", 24)
     floors = {"last value": {"mse": 0.9, "mae": 0.8, "skill": 0.4}}

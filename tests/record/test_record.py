@@ -15,7 +15,7 @@ DOCUMENTS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_that_of_an_older_release_is_read_and_written_as_it_was(kind: str) -> None:
+def test_that_of_an_older_release_is_read_and_written_as_it_was(kind):
     with zipfile.ZipFile(RECORDS / "bundles" / kind / "bundle.zip") as packed:
         written = json.loads(packed.read("metrics.json"))
     later = {"origins": {}, "parameters": None, "contest": None, "cutoffs": None}
@@ -23,7 +23,7 @@ def test_that_of_an_older_release_is_read_and_written_as_it_was(kind: str) -> No
     assert Record.read(written).to_dict() == later | written
 
 
-def test_figures_stand_beside_the_fields() -> None:
+def test_figures_stand_beside_the_fields():
     bands = {"80": {"coverage": 0.75, "columns": {"a": {"coverage": 0.7}}}, "95": None, "crps": 0.3}
     test = judged(mse=0.5, new=1.5, intervals=bands)
     assert (test["mse"], test["new"], test["unknown"]) == (0.5, 1.5, None)
@@ -45,13 +45,13 @@ def test_figures_stand_beside_the_fields() -> None:
         ({"parts": {"ridge": {"weight": 1}}}, "parts.ridge.validation_mse: field required"),
     ],
 )
-def test_what_is_wrong_is_named(state: Any, words: str) -> None:
+def test_what_is_wrong_is_named(state, words):
     with pytest.raises(ValueError, match=words):
         Record.read(state)
 
 
-def test_nothing_in_it_is_without_a_type() -> None:
-    def kinds(found: Any) -> list[Any]:
+def test_nothing_in_it_is_without_a_type():
+    def kinds(found):
         return [found, *(inner for each in get_args(found) for inner in kinds(each))]
 
     assert len(DOCUMENTS) > 15

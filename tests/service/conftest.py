@@ -1,23 +1,18 @@
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from copy import deepcopy
-from pathlib import Path
-from typing import Any, TypeAlias
 
 import pytest
-from fastapi.testclient import TestClient
 
 from forecaster.forecast.predictor import Predictor
 from forecaster_service.logs import LINES
-from tests.service.processes import Server, serving
+from tests.service.processes import serving
 from tests.service.toy import KINDS, NAME, Registry, make_bundle, start
 
 LINES.at_once = True  # so that each line is in the output of its test
-Serve: TypeAlias = Callable[..., tuple[TestClient, Predictor, dict[str, Any]]]
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A bundle of three columns, hourly, without a time zone."""
     path = tmp_path_factory.mktemp("bundles") / "toy"
     make_bundle(path)
@@ -25,22 +20,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def client(folder: Path) -> Iterator[TestClient]:
+def client(folder):
     """A client of a service with that bundle."""
     with start(model=str(folder)) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+def serve(tmp_path_factory):
     """For a kind of model: a client of a service with it, the model itself, and a series that it
     accepts."""
-    made: dict[tuple[str, str], tuple[TestClient, Predictor, dict[str, Any]]] = {}
+    made = {}
     with ExitStack() as stack:
 
-        def served(
-            kind: str, model: str = "informer"
-        ) -> tuple[TestClient, Predictor, dict[str, Any]]:
+        def served(kind, model="informer"):
             if (kind, model) not in made:
                 folder = tmp_path_factory.mktemp("kinds") / "bundle"
                 bundle = make_bundle(folder, model=model, **KINDS[kind])
@@ -54,27 +47,26 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
 
 
 @pytest.fixture
-def full(client: TestClient) -> dict[str, Any]:
+def full(client):
     """A request that the service accepts, in the full form."""
-    body: dict[str, Any] = client.get(f"/models/{NAME}/example").json()
-    return body
+    return client.get(f"/models/{NAME}/example").json()
 
 
 @pytest.fixture
-def flat(full: dict[str, Any]) -> dict[str, Any]:
+def flat(full):
     """The same request in the flat form."""
     return {**full["inputs"][0], **full["parameters"]}
 
 
 @pytest.fixture(scope="session")
-def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(folder, tmp_path_factory):
     """The same service as a process."""
     with serving(folder, tmp_path_factory.mktemp("server")) as server:
         yield server
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
+def registry(monkeypatch):
     """The registry that the service asks in place of a tracker."""
     registry = Registry()
     monkeypatch.setattr("forecaster_service.store.Child", lambda settings: registry)

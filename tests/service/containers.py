@@ -4,10 +4,8 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +20,7 @@ UNPRIVILEGED = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"
 """As in the containers."""
 
 
-def program(name: str) -> str:
+def program(name):
     """The path of a program that may be outside the PATH. Skips the test if it is missing."""
     found = shutil.which(name, path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
     if found is None:
@@ -30,13 +28,13 @@ def program(name: str) -> str:
     return found
 
 
-def without_rights(*command: str) -> list[str]:
+def without_rights(*command):
     """The command that runs as another user than root."""
     return [*(UNPRIVILEGED if os.geteuid() == 0 else []), *command]
 
 
 @contextmanager
-def folder_of_nobody() -> Iterator[Path]:
+def folder_of_nobody():
     """An empty folder, and in it a file `log`, for such a user."""
     with tempfile.TemporaryDirectory(prefix="forecaster-") as name:
         folder = Path(name)
@@ -47,7 +45,7 @@ def folder_of_nobody() -> Iterator[Path]:
         yield folder
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for_port(port, process, log):
     """Wait until a process listens on it. Raises AssertionError with the log if none does."""
     end = time.monotonic() + 60
     while time.monotonic() < end and process.poll() is None:
@@ -60,7 +58,7 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> Non
 
 
 @contextmanager
-def nginx(port: int, service: int, place: str = "", **changes: str) -> Iterator[Path]:
+def nginx(port, service, place="", **changes):
     """nginx as in its container, on `port`, before the service on the port `service`.
 
     `place` is further configuration of its place, `changes` are other values of directives in its

@@ -8,7 +8,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,12 +20,12 @@ POST = ("POST /predict HTTP/1.1", "Host: localhost", "Content-Type: application/
 BODY = b'{"target": [1]}'
 
 
-def head(*lines: str, start: Sequence[str] = POST) -> bytes:
+def head(*lines, start=POST):
     """The head of a request, by default of one to /predict."""
     return "\r\n".join((*start, *lines, "", "")).encode()
 
 
-def get(path: str, *lines: str) -> bytes:
+def get(path, *lines):
     """A request for a path, the last one of its connection."""
     return head("Connection: close", *lines, start=(f"GET {path} HTTP/1.1", "Host: localhost"))
 
@@ -52,7 +52,7 @@ AMBIGUOUS = [
 """Requests that two servers may understand differently: refused by the service, and by nginx."""
 
 
-def until(true: Callable[[], object], seconds: float = SECONDS) -> None:
+def until(true, seconds=SECONDS):
     """Wait until something is true."""
     end = time.monotonic() + seconds
     while not true():
@@ -60,18 +60,15 @@ def until(true: Callable[[], object], seconds: float = SECONDS) -> None:
         time.sleep(0.01)
 
 
-def free_port() -> int:
+def free_port():
     """A port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return probe.getsockname()[1]
 
 
 @contextmanager
-def running(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
-) -> Iterator[subprocess.Popen[bytes]]:
+def running(command, environment, folder, log):
     """Run a process in `folder` that writes to `log`; it is ended after the block."""
     ours = ("FORECASTER_", "MLFLOW_")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
@@ -90,7 +87,7 @@ def running(
                 process.wait()
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes], log: Path, seconds: float = 120) -> None:
+def wait_for(url, process, log, seconds=120):
     """Wait until `url` answers 200. Raises AssertionError with the log if it does not."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and process.poll() is None:
@@ -111,14 +108,14 @@ class Server:
     log: Path = Path(os.devnull)
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def get(self, path: str) -> Any:
+    def get(self, path):
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}", headers=dict(self.headers)
         )
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
 
-    def post(self, path: str, body: Any) -> Any:
+    def post(self, path, body):
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}",
             json.dumps(body).encode(),
@@ -127,7 +124,7 @@ class Server:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
 
-    def raw(self, parts: Iterable[bytes]) -> tuple[bytes, bool]:
+    def raw(self, parts):
         """The answer to these bytes, and whether the server then closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
             try:
@@ -145,7 +142,7 @@ class Server:
                 return received, False
             return received, True
 
-    def figure(self, name: str) -> float:
+    def figure(self, name):
         """The sum of the samples of a metric, with or without labels."""
         text = self.raw([get("/metrics")])[0]
         found = re.findall(rf"(?m)^forecaster_{name}(?:{{.*}})? (\S+)\r?$".encode(), text)
@@ -155,14 +152,14 @@ class Server:
 
 @contextmanager
 def serving(
-    model: Path | str | None,
-    place: Path,
-    *options: str,
-    program: Sequence[str] = ("forecaster",),
-    until: str = "/readyz",
-    variables: Mapping[str, str] | None = None,
-    **settings: object,
-) -> Iterator[Server]:
+    model,
+    place,
+    *options,
+    program=("forecaster",),
+    until="/readyz",
+    variables=None,
+    **settings,
+):
     """`forecaster serve` with a model and settings, run in `place`, where its log is, too; without
     a model, the settings name it."""
     port, log = free_port(), place / "log"

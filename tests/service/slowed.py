@@ -2,9 +2,7 @@
 SECONDS serve --model ..."""
 
 import sys
-from collections.abc import Sequence
 from time import sleep
-from typing import Any
 
 from forecaster.cli import main
 from forecaster_service import forecasting
@@ -12,7 +10,7 @@ from forecaster_service import forecasting
 if __name__ == "__main__":
     seconds, plain = float(sys.argv.pop(1)), forecasting.run
 
-    def slow(inputs: Sequence[Any], *rest: Any) -> Any:
+    def slow(inputs, *rest):
         sleep(seconds * len(inputs))
         return plain(inputs, *rest)
 

@@ -1,12 +1,8 @@
 import re
-from collections.abc import Iterator
 from hashlib import sha256
-from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from fastapi.testclient import TestClient
 
 from forecaster_service import access
 from tests.service.toy import NAME, start
@@ -18,12 +14,12 @@ KEYS = tuple(
 PROBLEM = "application/problem+json"
 
 
-def bearer(key: str) -> dict[str, str]:
+def bearer(key):
     return {"Authorization": f"Bearer {key}"}
 
 
 @pytest.fixture(scope="module")
-def keyed(folder: Path) -> Iterator[TestClient]:
+def keyed(folder):
     with start(model=str(folder), api_keys=KEYS) as client:
         yield client
 
@@ -35,7 +31,7 @@ class TestKeys:
          "/invocations", "/page", "/livez/", "//livez", "/LIVEZ", "/docs/../models"],
     )  # fmt: skip
     @pytest.mark.parametrize("method", ["GET", "POST"])
-    def test_everything_else_wants_one(self, keyed: TestClient, method: str, path: str) -> None:
+    def test_everything_else_wants_one(self, keyed, method, path):
         answer = keyed.request(method, "http://localhost" + path)
         assert (answer.status_code, answer.headers["content-type"]) == (401, PROBLEM)
         assert answer.headers["www-authenticate"] == 'Bearer realm="forecaster"'
@@ -45,11 +41,11 @@ class TestKeys:
         "path", ["/livez", "/readyz", "/healthz", "/version", "/", "/page/page.js", "/docs",
                  "/openapi.json", "/static-offline-docs/swagger-ui.css"],
     )  # fmt: skip
-    def test_probes_page_and_docs_are_open(self, keyed: TestClient, path: str) -> None:
+    def test_probes_page_and_docs_are_open(self, keyed, path):
         assert keyed.get(path).status_code == 200
 
     @pytest.mark.parametrize("key", [KEY, OTHER])
-    def test_each_opens_all(self, keyed: TestClient, key: str) -> None:
+    def test_each_opens_all(self, keyed, key):
         example = keyed.get(f"/models/{NAME}/example", headers=bearer(key)).json()
         assert keyed.post("/predict", json=example, headers=bearer(key)).status_code == 200
         assert keyed.get("/metrics", headers={"authorization": f"bearer  {key}"}).status_code == 200
@@ -61,22 +57,20 @@ class TestKeys:
             *[f"Bearer {key}" for key in (KEY[:-1], KEY.upper(), KEYS[0], "x" * 10_000, "é")],
         ],
     )
-    def test_a_wrong_one_is_none(self, keyed: TestClient, header: str) -> None:
+    def test_a_wrong_one_is_none(self, keyed, header):
         answer = keyed.get("/models", headers={"Authorization": header.encode()})
         assert answer.status_code == 401
         wrong = 'error="invalid_token"' in answer.headers["www-authenticate"]
         assert wrong == (header.partition(" ")[0] == "Bearer")
 
-    def test_all_hashes_are_compared_in_constant_time(
-        self, keyed: TestClient, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_all_hashes_are_compared_in_constant_time(self, keyed, monkeypatch):
         compared = Mock(wraps=access.compare_digest)
         monkeypatch.setattr(access, "compare_digest", compared)
         for key in (KEY, OTHER, "wrong"):
             keyed.get("/models", headers=bearer(key))
         assert compared.call_count == 6
 
-    def test_no_key_is_ever_told(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_no_key_is_ever_told(self, capsys):
         with start(api_keys=KEYS) as client:
             texts = [
                 client.get("/models", headers=bearer(key)).text + client.get(f"/x?key={key}").text
@@ -92,7 +86,7 @@ class TestKeys:
         assert '"key": "anna"' in log
         assert '"key": "bob"' in log
 
-    def test_openapi_tells_of_them(self, keyed: TestClient, client: TestClient) -> None:
+    def test_openapi_tells_of_them(self, keyed, client):
         schema = keyed.get("/openapi.json").json()
         assert schema["components"]["securitySchemes"] == {
             "key": {"type": "http", "scheme": "bearer"}
@@ -125,9 +119,7 @@ class TestKeys:
         ({"Sec-Fetch-Site": "same-site", "Origin": "http://localhost:9"}, True),
     ],
 )
-def test_pages_of_others_cannot_send(
-    client: TestClient, flat: dict[str, Any], headers: dict[str, str], foreign: bool
-) -> None:
+def test_pages_of_others_cannot_send(client, flat, headers, foreign):
     answer = client.post("/predict", json=flat, headers=headers)
     assert answer.status_code == (403 if foreign else 200)
     if foreign:

@@ -4,34 +4,27 @@ import asyncio
 import json
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import deepcopy
-from pathlib import Path
 from time import sleep
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from fastapi.testclient import TestClient
 
 from forecaster.base import machine
 from forecaster.forecast.predictor import Predictor
-from forecaster.forecast.questions import Question
-from forecaster_service.store import Store
 from tests.service.processes import until
 from tests.service.toy import HORIZON, PAST, mean, start
 
-Body = dict[str, Any]
 PATHS = ("/predict", "/v1/predict", "/invocations", "/v1/timeseries/forecast")
 """All paths that forecast."""
 
 
 def test_every_path_that_takes_json_is_one_that_forecasts_or_takes_what_came(
-    client: TestClient,
-) -> None:
+    client,
+):
     paths = client.get("/openapi.json").json()["paths"]
     bodies = {
         path: [*item["post"]["requestBody"]["content"]]
@@ -43,12 +36,12 @@ def test_every_path_that_takes_json_is_one_that_forecasts_or_takes_what_came(
 
 
 @contextmanager
-def held(client: TestClient) -> Iterator[Store]:
+def held(client):
     """The service's store while its device is busy."""
-    store: Store = client.app.state.store  # type: ignore[attr-defined]
+    store = client.app.state.store
     began, go = threading.Event(), threading.Event()
 
-    def hold(items: Sequence[Any]) -> list[Any]:
+    def hold(items):
         began.set()
         assert go.wait(60)
         return list(items)
@@ -62,7 +55,7 @@ def held(client: TestClient) -> Iterator[Store]:
         holding.result(60)
 
 
-def different(full: Body, count: int, missing: bool = False) -> list[Body]:
+def different(full, count, missing=False):
     """Requests that differ; optionally every other one has missing values."""
     bodies = []
     for number in range(count):
@@ -78,12 +71,11 @@ def different(full: Body, count: int, missing: bool = False) -> list[Body]:
     return bodies
 
 
-def alone_and_together(client: TestClient, bodies: list[Body]) -> tuple[list[Body], list[Body]]:
+def alone_and_together(client, bodies):
     """The answers to requests one after the other, and at the same time."""
 
-    def ask(body: Body) -> Body:
-        answer: Body = client.post("/predict", json=body).json()
-        return answer
+    def ask(body):
+        return client.post("/predict", json=body).json()
 
     alone = [ask(body) for body in bodies]
     with ThreadPoolExecutor(len(bodies)) as pool:
@@ -95,9 +87,7 @@ def alone_and_together(client: TestClient, bodies: list[Body]) -> tuple[list[Bod
 
 
 @pytest.mark.parametrize("missing", [False, True])
-def test_requests_at_the_same_time_run_together_and_answer_as_alone(
-    client: TestClient, full: Body, missing: bool
-) -> None:
+def test_requests_at_the_same_time_run_together_and_answer_as_alone(client, full, missing):
     """Also those for different quantiles."""
     bodies = different(full, 32, missing)
     for number, body in enumerate(bodies):
@@ -114,7 +104,7 @@ def test_requests_at_the_same_time_run_together_and_answer_as_alone(
             np.testing.assert_allclose(quantile, second["quantiles"][level], rtol=1e-5, atol=1e-5)
 
 
-def test_under_load_a_forecast_of_one_series_has_the_same_bits(full: Body, folder: Path) -> None:
+def test_under_load_a_forecast_of_one_series_has_the_same_bits(full, folder):
     bodies = different(full, 8, missing=True)
     with machine.threads(3), start(model=str(folder), max_batch=1) as client:
         alone = [mean(client, body) for body in bodies]
@@ -124,7 +114,7 @@ def test_under_load_a_forecast_of_one_series_has_the_same_bits(full: Body, folde
         np.testing.assert_array_equal(forecast, other)
 
 
-def test_a_series_that_cannot_be_forecast_fails_alone(client: TestClient, full: Body) -> None:
+def test_a_series_that_cannot_be_forecast_fails_alone(client, full):
     good, bad = different(full, 2)
     bad["inputs"][0]["target"][3][1] = 1e300
     expected = mean(client, good)
@@ -143,13 +133,11 @@ def test_a_series_that_cannot_be_forecast_fails_alone(client: TestClient, full: 
 
 
 @pytest.mark.parametrize(("fits", "status"), [(2, 200), (0, 503)])
-def test_out_of_memory_halves_the_batch(
-    client: TestClient, full: Body, monkeypatch: pytest.MonkeyPatch, fits: int, status: int
-) -> None:
+def test_out_of_memory_halves_the_batch(client, full, monkeypatch, fits, status):
     """And what failed holds none of its memory meanwhile."""
-    forecast, held = Predictor.forecast_quantiles, list[Any]()
+    forecast, held = Predictor.forecast_quantiles, []
 
-    def small(self: Predictor, question: Question, *rest: Any) -> Any:
+    def small(self, question, *rest):
         assert not any(each() is not None for each in held)
         if len(question.values) > fits:
             activations = torch.zeros(8)
@@ -167,7 +155,7 @@ def test_out_of_memory_halves_the_batch(
         assert int(answer.headers["Retry-After"]) > 0
 
 
-def test_a_full_queue_is_503_until_there_is_room(full: Body, folder: Path) -> None:
+def test_a_full_queue_is_503_until_there_is_room(full, folder):
     two = {**full, "inputs": full["inputs"] * 2}
     with start(model=str(folder), max_queue=3) as client, ThreadPoolExecutor(2) as pool:
         with held(client) as store:
@@ -189,7 +177,7 @@ def test_a_full_queue_is_503_until_there_is_room(full: Body, folder: Path) -> No
         assert client.get("/readyz").status_code == 200
 
 
-def test_a_request_that_waits_too_long_is_504(full: Body, folder: Path) -> None:
+def test_a_request_that_waits_too_long_is_504(full, folder):
     with start(model=str(folder), deadline_seconds=0.2) as client:
         with held(client) as store:
             answer = client.post("/predict", json=full)
@@ -199,9 +187,7 @@ def test_a_request_that_waits_too_long_is_504(full: Body, folder: Path) -> None:
         assert client.post("/predict", json=full).status_code == 200
 
 
-def test_clients_that_leave_are_dropped(
-    client: TestClient, full: Body, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_clients_that_leave_are_dropped(client, full, capsys):
     count, app, body = 200, client.app, json.dumps(full).encode()
     headers = {"host": "localhost", "content-type": "application/json"}
     scope = {
@@ -211,10 +197,10 @@ def test_clients_that_leave_are_dropped(
         "headers": [(key.encode(), value.encode()) for key, value in headers.items()],
     }  # fmt: skip
 
-    async def ask(leave: asyncio.Event) -> list[Any]:
+    async def ask(leave):
         sent, read = [], False
 
-        async def receive() -> Body:
+        async def receive():
             nonlocal read
             if read:
                 await leave.wait()
@@ -222,13 +208,13 @@ def test_clients_that_leave_are_dropped(
             read = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        async def send(message: Body) -> None:
+        async def send(message):
             sent.append(message)
 
         await app({**scope}, receive, send)
         return sent
 
-    async def crowd(store: Store) -> list[list[Any]]:
+    async def crowd(store):
         leave = asyncio.Event()
         asked = [asyncio.ensure_future(ask(leave)) for _ in range(count)]
         while store.batcher.waiting < count:

@@ -1,8 +1,6 @@
 import re
-from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
 from tests.service.toy import NAME, start
 
@@ -15,7 +13,7 @@ PATHS = (
 
 class TestHead:
     @pytest.mark.parametrize("path", PATHS)
-    def test_it_is_get_without_the_body(self, client: TestClient, path: str) -> None:
+    def test_it_is_get_without_the_body(self, client, path):
         asked, got = client.head(path), client.get(path)
         assert (asked.status_code, asked.content) == (got.status_code, b"")
         assert got.content
@@ -28,30 +26,28 @@ class TestHead:
         for name in set(got.headers) - changing:
             assert asked.headers[name] == got.headers[name]
 
-    def test_it_is_counted_by_its_route_and_logged_as_it_is(
-        self, client: TestClient, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_it_is_counted_by_its_route_and_logged_as_it_is(self, client, capsys):
         assert client.head("/predict").status_code == 405
         client.head(f"/models/{NAME}")
         assert 'route="/models/{name:path}"' in client.get("/metrics").text
         assert '"method": "HEAD"' in capsys.readouterr().err
 
 
-def test_while_the_service_ends_each_answer_is_the_last_of_its_connection(folder: Path) -> None:
+def test_while_the_service_ends_each_answer_is_the_last_of_its_connection(folder):
     with start(model=str(folder)) as client:
         body = client.get(f"/models/{NAME}/example").json()
         asked = [("GET", "/livez"), ("GET", "/readyz"), ("POST", "/predict"), ("GET", "/nothing")]
 
-        def closed() -> list[str | None]:
+        def closed():
             answers = [client.request(method, path, json=body) for method, path in asked]
             return [answer.headers.get("connection") for answer in answers]
 
         assert closed() == [None] * 4
-        client.app.state.store.draining = True  # type: ignore[attr-defined]
+        client.app.state.store.draining = True
         assert closed() == ["close"] * 4
 
 
-def test_generated_clients_have_good_names(client: TestClient) -> None:
+def test_generated_clients_have_good_names(client):
     paths = client.get("/openapi.json").json()["paths"]
     names = {
         (method, path): told["operationId"]

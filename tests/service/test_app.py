@@ -6,8 +6,6 @@ import sys
 import threading
 import time
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -53,23 +51,23 @@ print(seen)
 class Links(HTMLParser):
     """The addresses that a page loads."""
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__()
-        self.found: list[str] = []
+        self.found = []
         self.feed(page)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.found += [value for name, value in attrs if name in ("src", "href") and value]
 
 
 def test_the_device_soon_has_the_interpreter_back_and_cycles_are_looked_for_rarely(
-    client: TestClient,
-) -> None:
+    client,
+):
     assert sys.getswitchinterval() < 0.001
     assert gc.get_threshold()[0] > 10_000
 
 
-def test_docs_load_nothing_from_elsewhere(client: TestClient) -> None:
+def test_docs_load_nothing_from_elsewhere(client):
     page = client.get("/docs").text
     links = Links(page).found
     assert len(links) >= 3
@@ -94,7 +92,7 @@ def test_docs_load_nothing_from_elsewhere(client: TestClient) -> None:
         ("GET", "/readyz?verbose=" + "x" * 9, 422),
     ],
 )
-def test_every_error_is_a_problem(client: TestClient, method: str, path: str, status: int) -> None:
+def test_every_error_is_a_problem(client, method, path, status):
     answer = client.request(method, path)
     problem = answer.json()
     assert answer.headers["content-type"] == PROBLEM
@@ -113,7 +111,7 @@ def test_every_error_is_a_problem(client: TestClient, method: str, path: str, st
         ("forecast.example", 200),
     ],
 )
-def test_other_hosts_are_refused(folder: Path, host: str, status: int) -> None:
+def test_other_hosts_are_refused(folder, host, status):
     with start(allowed_hosts=("forecast.example",)) as client:
         answer = client.get("/livez", headers={"Host": host})
     assert answer.status_code == status
@@ -124,19 +122,16 @@ def test_other_hosts_are_refused(folder: Path, host: str, status: int) -> None:
     ("sent", "kept"),
     [("job-17.a_B", True), ("x" * 64, True), ("x" * 65, False), ("a b", False), ('"}', False)],
 )
-def test_request_ids(client: TestClient, sent: str, kept: bool) -> None:
+def test_request_ids(client, sent, kept):
     got = client.get("/livez", headers={"X-Request-ID": sent}).headers["x-request-id"]
     assert re.fullmatch(r"[A-Za-z0-9._-]{1,64}", got)
     assert (got == sent) == kept
 
 
-def test_an_unforeseen_error_reveals_nothing(
-    folder: Path, flat: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+def test_an_unforeseen_error_reveals_nothing(folder, flat, monkeypatch, capsys):
     with start(model=str(folder)) as client:
 
-        def fail(*args: Any, **options: Any) -> None:
+        def fail(*args, **options):
             raise RuntimeError("the password is swordfish")
 
         monkeypatch.setattr(Predictor, "forecast_quantiles", fail)
@@ -150,11 +145,11 @@ def test_an_unforeseen_error_reveals_nothing(
     assert '"request_id": "bad-1"' in log
 
 
-def test_alive_while_loading(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alive_while_loading(folder, monkeypatch):
     go_on = threading.Event()
     load = Predictor.load
 
-    def slow(*args: Any) -> Predictor:
+    def slow(*args):
         go_on.wait(20)
         return load(*args)
 
@@ -172,7 +167,7 @@ def test_alive_while_loading(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert client.get("/readyz").json() == {"status": "ready"}
 
 
-def test_openapi_describes_requests_and_problems(client: TestClient) -> None:
+def test_openapi_describes_requests_and_problems(client):
     schema = client.get("/openapi.json").json()
     components = schema["components"]["schemas"]
     assert "HTTPValidationError" not in components
@@ -185,9 +180,7 @@ def test_openapi_describes_requests_and_problems(client: TestClient) -> None:
         assert name in components
 
 
-def test_clocks_that_jump_change_nothing(
-    folder: Path, full: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clocks_that_jump_change_nothing(folder, full, monkeypatch):
     hours = itertools.count()
     monkeypatch.setattr(time, "time", lambda: 1.8e9 - 3600.0 * (next(hours) % 7))
     with start(model=str(folder), deadline_seconds=20) as client:
@@ -203,7 +196,7 @@ def test_clocks_that_jump_change_nothing(
     assert all(0 <= float(value) < 1000 for value in sums)
 
 
-def test_no_field_opens_a_file_or_a_connection(folder: Path) -> None:
+def test_no_field_opens_a_file_or_a_connection(folder):
     command = [sys.executable, "-c", REFERENCES, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -1,8 +1,6 @@
 """When a request arrived, by a proxy that is trusted."""
 
-from pathlib import Path
 from time import monotonic, time
-from typing import Any
 
 import anyio
 import pytest
@@ -12,24 +10,24 @@ from forecaster_service.answers import LONGEST, arrived
 from tests.service.toy import start
 
 
-def age(said: str | None, trusted: tuple[str, ...] = ("10.0.0.0/8",), client: Any = None) -> float:
+def age(said, trusted=("10.0.0.0/8",), client=None):
     """How many seconds before its head was read a request counts as arrived."""
-    found: list[float] = []
+    found = []
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope, receive, send):
         found.append(monotonic() - arrived(scope))
 
     headers = [(b"x-forwarded-for", b"192.0.2.1")]
     headers += [] if said is None else [(b"x-request-start", said.encode())]
     scope = {"type": "http", "headers": headers, "client": client or ("10.1.2.3", 1), "state": {}}
-    anyio.run(ProxyHeadersMiddleware(app, list(trusted)), scope, None, None)  # type: ignore[arg-type]
+    anyio.run(ProxyHeadersMiddleware(app, list(trusted)), scope, None, None)
     return found[0]
 
 
 @pytest.mark.parametrize(
     ("form", "unit"), [("t={:.3f}", 1), ("{:.3f}", 1), ("t={:.0f}", 1e3), ("{:.0f}", 1e6)]
 )
-def test_a_trusted_proxy_says_when(form: str, unit: float) -> None:
+def test_a_trusted_proxy_says_when(form, unit):
     assert age(form.format((time() - 7) * unit)) == pytest.approx(7, abs=1)
 
 
@@ -39,9 +37,7 @@ NONSENSE = (None, "", "t=", "nonsense", "t=nan", "t=inf", "-5", "1_000", "1e9", 
 @pytest.mark.parametrize(
     ("said", "seconds"), [*((each, 0) for each in NONSENSE), ("t=1", LONGEST), ("0", LONGEST)]
 )
-def test_nonsense_counts_for_nothing_and_all_is_within_bounds(
-    said: str | None, seconds: float
-) -> None:
+def test_nonsense_counts_for_nothing_and_all_is_within_bounds(said, seconds):
     assert age(said) == pytest.approx(seconds, abs=1)
 
 
@@ -57,7 +53,7 @@ def test_nonsense_counts_for_nothing_and_all_is_within_bounds(
         ("1.2.3.5", ("1.2.3.4", 1), False),
     ],
 )
-def test_only_a_trusted_proxy(trusted: str, client: Any, believed: bool) -> None:
+def test_only_a_trusted_proxy(trusted, client, believed):
     assert (age(f"t={time() - 9:.3f}", (trusted,), client) > 5) is believed
 
 
@@ -65,9 +61,7 @@ def test_only_a_trusted_proxy(trusted: str, client: Any, believed: bool) -> None
     ("trusted", "seconds", "status"),
     [("testclient", 40, 503), ("testclient", 20, 200), ("", 40, 200)],
 )
-def test_a_deadline_counts_from_there(
-    folder: Path, flat: dict[str, Any], trusted: str, seconds: float, status: int
-) -> None:
+def test_a_deadline_counts_from_there(folder, flat, trusted, seconds, status):
     late = {"X-Forwarded-For": "192.0.2.1", "X-Request-Start": f"t={time() - seconds:.3f}"}
     with start(model=str(folder), trusted_proxies=trusted) as client:
         assert client.post("/predict", json=flat, headers=late).status_code == status

@@ -3,13 +3,12 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
 from forecaster_service import batching
-from forecaster_service.batching import LATEST, Batcher, Done
+from forecaster_service.batching import LATEST, Batcher
 from forecaster_service.http_errors import HttpError
 from forecaster_service.pace import FRESH
 
@@ -19,12 +18,12 @@ SECONDS = 60  # the most that something immediate may take
 class Device:
     """A model that squares numbers once the gate is open, and fails on infinite ones and NaN."""
 
-    def __init__(self) -> None:
-        self.batches: list[list[float]] = []
+    def __init__(self):
+        self.batches = []
         self.open = threading.Event()
         self.entered = threading.Semaphore(0)
 
-    def __call__(self, items: Sequence[float]) -> list[float]:
+    def __call__(self, items):
         self.batches.append(list(items))
         self.entered.release()
         assert self.open.wait(SECONDS)
@@ -32,27 +31,22 @@ class Device:
             raise ValueError(f"not finite: {items}")
         return [item**2 for item in items]
 
-    def wait_until_busy(self) -> None:
+    def wait_until_busy(self):
         assert self.entered.acquire(timeout=SECONDS)
 
 
-Make = Callable[..., Batcher[float, float]]
-
-
 @pytest.fixture
-def device() -> Iterator[Device]:
+def device():
     device = Device()
     yield device
     device.open.set()
 
 
 @pytest.fixture
-def make(device: Device) -> Iterator[Make]:
-    made: list[Batcher[float, float]] = []
+def make(device):
+    made = []
 
-    def batcher(
-        max_batch: int = 4, max_queue: int = 1000, coming: Callable[[], object] = bool
-    ) -> Batcher[float, float]:
+    def batcher(max_batch=4, max_queue=1000, coming=bool):
         made.append(Batcher(max_batch, max_queue, coming))
         return made[-1]
 
@@ -62,15 +56,15 @@ def make(device: Device) -> Iterator[Make]:
         each.close()
 
 
-def retry(error: HttpError) -> int:
+def retry(error):
     return int((error.headers or {})["Retry-After"])
 
 
-def results(futures: Sequence[Future[Done[float]]]) -> list[list[float]]:
+def results(futures):
     return [future.result(SECONDS).results for future in futures]
 
 
-def test_what_waits_together_runs_together(make: Make, device: Device) -> None:
+def test_what_waits_together_runs_together(make, device):
     batcher = make(max_batch=4)
     first = batcher.submit("a", device, [0])
     device.wait_until_busy()
@@ -83,7 +77,7 @@ def test_what_waits_together_runs_together(make: Make, device: Device) -> None:
     assert batcher.waiting == 0
 
 
-def test_only_one_key_at_a_time_and_the_oldest_first(make: Make, device: Device) -> None:
+def test_only_one_key_at_a_time_and_the_oldest_first(make, device):
     batcher = make()
     futures = [batcher.submit("a", device, [0])]
     device.wait_until_busy()
@@ -93,7 +87,7 @@ def test_only_one_key_at_a_time_and_the_oldest_first(make: Make, device: Device)
     assert device.batches == [[0], [1, 4], [2, 3]]
 
 
-def test_a_large_submission_leaves_turns_to_others(make: Make, device: Device) -> None:
+def test_a_large_submission_leaves_turns_to_others(make, device):
     batcher = make(max_batch=3)
     large = batcher.submit("a", device, list(range(8)))
     device.wait_until_busy()
@@ -106,7 +100,7 @@ def test_a_large_submission_leaves_turns_to_others(make: Make, device: Device) -
     assert (large.result().batch, small.result().batch) == (3, 3)
 
 
-def test_times_are_those_of_waiting_and_running(make: Make, device: Device) -> None:
+def test_times_are_those_of_waiting_and_running(make, device):
     batcher = make()
     first = batcher.submit("a", device, [0])
     device.wait_until_busy()
@@ -121,8 +115,8 @@ def test_times_are_those_of_waiting_and_running(make: Make, device: Device) -> N
 
 @pytest.mark.parametrize("count", [1, 4])
 def test_while_more_is_coming_a_batch_waits_to_be_full_but_not_for_long(
-    make: Make, device: Device, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
+    make, device, monkeypatch, count
+):
     monkeypatch.setattr(batching, "COMING", 0.2 if count == 1 else 100)
     device.open.set()
     batcher = make(max_batch=4, coming=lambda: True)
@@ -132,7 +126,7 @@ def test_while_more_is_coming_a_batch_waits_to_be_full_but_not_for_long(
     assert (time.monotonic() - began >= 0.2) == (count == 1)
 
 
-def test_a_full_queue_refuses(make: Make, device: Device) -> None:
+def test_a_full_queue_refuses(make, device):
     batcher = make(max_queue=3)
     futures = [batcher.submit("a", device, [0])]
     device.wait_until_busy()
@@ -148,7 +142,7 @@ def test_a_full_queue_refuses(make: Make, device: Device) -> None:
     assert len(large.result(SECONDS).results) == 5
 
 
-def test_what_would_not_be_done_in_time_is_refused(make: Make, device: Device) -> None:
+def test_what_would_not_be_done_in_time_is_refused(make, device):
     batcher = make(max_batch=4)
     for _ in range(20):  # 1 s and 0.5 s a series
         batcher.pace.note("a", 2, 2.0)
@@ -177,7 +171,7 @@ def test_what_would_not_be_done_in_time_is_refused(make: Make, device: Device) -
     assert batcher.ahead() == 0
 
 
-def test_what_runs_too_long_is_expected_to_go_on(make: Make, device: Device) -> None:
+def test_what_runs_too_long_is_expected_to_go_on(make, device):
     batcher = make()
     batcher.pace.note("a", 1, 0.001)
     running = batcher.submit("a", device, [1])
@@ -190,9 +184,7 @@ def test_what_runs_too_long_is_expected_to_go_on(make: Make, device: Device) -> 
     assert results([running]) == [[1]]
 
 
-def test_what_was_too_slow_once_is_tried_again(
-    make: Make, device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_too_slow_once_is_tried_again(make, device, monkeypatch):
     device.open.set()
     batcher = make()
     batcher.pace.note("a", 1, 40)
@@ -205,9 +197,7 @@ def test_what_was_too_slow_once_is_tried_again(
     assert batcher.pace.cost("a", 1, 4) < 1
 
 
-def test_a_large_submission_keeps_its_turn_when_its_time_gets_short(
-    make: Make, device: Device
-) -> None:
+def test_a_large_submission_keeps_its_turn_when_its_time_gets_short(make, device):
     batcher = make(max_batch=2)
     for _ in range(9):
         batcher.pace.note("a", 1, 1)
@@ -220,7 +210,7 @@ def test_a_large_submission_keeps_its_turn_when_its_time_gets_short(
     assert device.batches == [[0, 1], [2, 3], [4, 5], [6, 7], [10, 11]]
 
 
-def test_the_cancelled_leave_the_queue_and_never_run(make: Make, device: Device) -> None:
+def test_the_cancelled_leave_the_queue_and_never_run(make, device):
     batcher = make(max_queue=1000)
     first = batcher.submit("a", device, [0])
     device.wait_until_busy()
@@ -235,7 +225,7 @@ def test_the_cancelled_leave_the_queue_and_never_run(make: Make, device: Device)
     assert device.batches == [[0], [2]]
 
 
-def test_the_rest_of_a_large_submission_does_not_run_for_nobody(make: Make, device: Device) -> None:
+def test_the_rest_of_a_large_submission_does_not_run_for_nobody(make, device):
     batcher = make(max_batch=2)
     large = batcher.submit("a", device, range(10))
     device.wait_until_busy()
@@ -248,7 +238,7 @@ def test_the_rest_of_a_large_submission_does_not_run_for_nobody(make: Make, devi
         large.result(SECONDS)
 
 
-def test_a_poison_item_fails_alone(make: Make, device: Device) -> None:
+def test_a_poison_item_fails_alone(make, device):
     batcher = make(max_batch=8)
     first = batcher.submit("a", device, [0])
     device.wait_until_busy()
@@ -262,7 +252,7 @@ def test_a_poison_item_fails_alone(make: Make, device: Device) -> None:
     assert batcher.submit("a", device, [7]).result(SECONDS).results == [49]
 
 
-def test_memory_is_free_at_once(make: Make, device: Device) -> None:
+def test_memory_is_free_at_once(make, device):
     class Number(float):
         pass
 
@@ -284,8 +274,8 @@ def test_memory_is_free_at_once(make: Make, device: Device) -> None:
         gc.enable()
 
 
-def test_closing_runs_what_waits_and_takes_nothing_more(device: Device) -> None:
-    batcher: Batcher[float, float] = Batcher(2, 1000)
+def test_closing_runs_what_waits_and_takes_nothing_more(device):
+    batcher = Batcher(2, 1000)
     device.open.set()
     futures = [batcher.submit(key, device, [n]) for n, key in enumerate("abcab")]
     batcher.close()
@@ -294,11 +284,11 @@ def test_closing_runs_what_waits_and_takes_nothing_more(device: Device) -> None:
         batcher.submit("a", device, [1])
 
 
-def test_many_threads_get_their_own_results(make: Make, device: Device) -> None:
+def test_many_threads_get_their_own_results(make, device):
     device.open.set()
     batcher = make(max_batch=7)
 
-    def ask(number: int) -> list[float]:
+    def ask(number):
         items = [number + part / 100 for part in range(number % 11 + 1)]
         future = batcher.submit(number % 3, device, items)
         if number % 5 == 0 and future.cancel():

@@ -1,10 +1,8 @@
 """The memory and the turns of bodies, without HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import monotonic, sleep
-from typing import Any
 
 import pytest
 
@@ -20,34 +18,34 @@ MIB = 2**20
 class Sender:
     """Stands in for a request whose body comes when it is told to."""
 
-    def __init__(self, declared: int | None) -> None:
+    def __init__(self, declared):
         self.headers = {} if declared is None else {"content-length": str(declared)}
-        self.pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.pieces = asyncio.Queue()
         self.asked = False
 
-    def send(self, *pieces: bytes | None) -> None:
+    def send(self, *pieces):
         for piece in pieces:
             self.pieces.put_nowait(piece)
 
-    async def receive(self) -> dict[str, Any]:
+    async def receive(self):
         self.asked = True
         piece = await self.pieces.get()
         return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
 
 
-def bodies(**settings: Any) -> Bodies:
+def bodies(**settings):
     """Room for 2 MiB of bodies that arrive."""
     return Bodies(Settings(max_bodies_bytes=4 * MIB, max_body_bytes=MIB, **settings))
 
 
-async def read(of: Bodies, sender: Sender, seconds: float = 60) -> int:
+async def read(of, sender, seconds=60):
     """The length of a body, whose memory is then free."""
-    async with of.read(sender, monotonic() + seconds) as data:  # type: ignore[arg-type]
+    async with of.read(sender, monotonic() + seconds) as data:
         return len(data)
 
 
 @asynccontextmanager
-async def full() -> AsyncIterator[Bodies]:
+async def full():
     """Bodies whose memory is taken by two that do not arrive."""
     of = bodies()
     tasks = [asyncio.create_task(read(of, Sender(MIB))) for _ in range(2)]
@@ -60,11 +58,11 @@ async def full() -> AsyncIterator[Bodies]:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend():
     return "asyncio"
 
 
-async def test_a_body_waits_for_memory_and_none_of_it_is_read_before() -> None:
+async def test_a_body_waits_for_memory_and_none_of_it_is_read_before():
     of, senders = bodies(), [Sender(MIB) for _ in range(3)]
     tasks = [asyncio.create_task(read(of, each)) for each in senders]
     await asyncio.sleep(0.3)
@@ -78,7 +76,7 @@ async def test_a_body_waits_for_memory_and_none_of_it_is_read_before() -> None:
     assert of.held == 0
 
 
-async def test_without_memory_until_the_deadline_it_is_refused_unless_it_is_small() -> None:
+async def test_without_memory_until_the_deadline_it_is_refused_unless_it_is_small():
     small = Sender(LARGE - 1)
     small.send(b"x" * (LARGE - 1), None)
     async with full() as of:
@@ -89,7 +87,7 @@ async def test_without_memory_until_the_deadline_it_is_refused_unless_it_is_smal
     assert int((caught.value.headers or {})["Retry-After"]) >= 1
 
 
-async def test_one_of_unknown_length_takes_the_most_once_it_is_large() -> None:
+async def test_one_of_unknown_length_takes_the_most_once_it_is_large():
     of, sender = bodies(), Sender(None)
     task = asyncio.create_task(read(of, sender))
     sender.send(b"x" * (LARGE - 1))
@@ -104,8 +102,8 @@ async def test_one_of_unknown_length_takes_the_most_once_it_is_large() -> None:
 
 
 async def test_who_stands_still_loses_the_place_only_when_others_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(module, "STALLED", 0.3)
     of, still, busy = bodies(), Sender(MIB), Sender(MIB)
     tasks = [asyncio.create_task(read(of, each)) for each in (still, busy)]
@@ -124,10 +122,10 @@ async def test_who_stands_still_loses_the_place_only_when_others_wait(
     assert await tasks[1] == 5 * LARGE
 
 
-async def test_one_large_body_is_parsed_at_a_time_and_those_behind_it_know() -> None:
+async def test_one_large_body_is_parsed_at_a_time_and_those_behind_it_know():
     of, running, most = bodies(), 0, 0
 
-    def parse() -> None:
+    def parse():
         nonlocal running, most
         running += 1
         most = max(most, running)
@@ -147,23 +145,23 @@ async def test_one_large_body_is_parsed_at_a_time_and_those_behind_it_know() -> 
     assert (most, of.ahead()) == (1, 0)
 
 
-async def test_small_bodies_leave_others_a_turn() -> None:
+async def test_small_bodies_leave_others_a_turn():
     of, gaps, done = bodies(), [0.0], 0
 
-    async def watch() -> None:
+    async def watch():
         while done < 40:
             began = monotonic()
             await asyncio.sleep(0)
             gaps.append(monotonic() - began)
 
-    def parse() -> None:
+    def parse():
         nonlocal done
         sleep(0.005)
         done += 1
 
-    waiting: list[int] = []
+    waiting = []
 
-    async def work() -> None:
+    async def work():
         await of.work(1, monotonic() + 60, parse)
         waiting.append(of.waiting)
 
@@ -174,10 +172,10 @@ async def test_small_bodies_leave_others_a_turn() -> None:
     assert of.waiting == 0
 
 
-async def test_an_error_is_that_of_its_own_request() -> None:
+async def test_an_error_is_that_of_its_own_request():
     of = bodies()
 
-    def fail() -> None:
+    def fail():
         raise HttpError(422, "no")
 
     for size in (1, MIB):

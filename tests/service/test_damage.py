@@ -4,17 +4,13 @@ FORECASTER_DAMAGES=all tries every recipe, and every type of attention in both s
 """
 
 import os
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch import Tensor
 
 from forecaster.attention import ATTENTIONS
 from forecaster.base.errors import BundleError, ForecasterError
@@ -56,11 +52,11 @@ CASES = EVERY if os.environ.get("FORECASTER_DAMAGES") == "all" else SHORT
 
 
 @pytest.fixture(autouse=True)
-def _drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _drawn_once(monkeypatch):
     """The same histories for every damage."""
-    found: dict[Any, Question] = {}
+    found = {}
 
-    def question(*asked: Any) -> Question:
+    def question(*asked):
         key = (id(asked[0]), *asked[1:3], *asked[3])
         if key not in found:
             found[key] = make(*asked)
@@ -70,7 +66,7 @@ def _drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(golden, "question", question)
 
 
-def made(recipe: str, attention: str = "prob") -> Bundle:
+def made(recipe, attention="prob"):
     """A bundle of a recipe at a small size, with all weights far from their initial values."""
     small = [f"{name}={value}" for name, value in SMALL.items() if recipe.startswith("informer")]
     lengths = [f"window.past={PAST}", f"window.start={PAST // 2}", f"window.horizon={HORIZON}"]
@@ -97,7 +93,7 @@ def made(recipe: str, attention: str = "prob") -> Bundle:
     return Bundle(config, schema, weights, Record(), about)
 
 
-def validation(bundle: Bundle) -> Question:
+def validation(bundle):
     """Windows like those of real data: a daily wave and noise."""
     schema, past, width = bundle.schema, bundle.past, len(bundle.schema.columns)
     random, steps = np.random.default_rng(5), past + bundle.horizon
@@ -114,7 +110,7 @@ def validation(bundle: Bundle) -> Question:
     return replace(asked, covariates=covariates, static={"kind": ["in", "out"] * (SEEN // 2)})
 
 
-def damages(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+def damages(tensor):
     generator = torch.Generator().manual_seed(1)
     noise = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
     yield "zero", torch.zeros_like(tensor)
@@ -127,16 +123,15 @@ def damages(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 class Ahead:
     """The forecasts of validation windows by several models in turn, with quantiles, scaled."""
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle):
         self.windows, self.std = validation(bundle), bundle.schema.target_scaler.std[:, None]
-        self.found: list[bool] = []  # whether a damage moved one of them
+        self.found = []  # whether a damage moved one of them
 
-    def __call__(self, forecaster: Predictor) -> np.ndarray:
+    def __call__(self, forecaster):
         point, quantiles = forecaster.forecast_quantiles(self.windows, forecaster.levels)
-        found: np.ndarray = np.concatenate([point[..., None], quantiles], axis=-1) / self.std
-        return found
+        return np.concatenate([point[..., None], quantiles], axis=-1) / self.std
 
-    def through(self, forecaster: Predictor, before: np.ndarray) -> str:
+    def through(self, forecaster, before):
         """How far a damage that is not refused moves a forecast, or "" for one that is or that
         moves none."""
         moved = np.inf
@@ -149,7 +144,7 @@ class Ahead:
         return ""
 
 
-def check_network(recipe: str, attention: str, folder: Path) -> None:
+def check_network(recipe, attention, folder):
     bundle = keep(made(recipe, attention), folder)
     forecaster = Predictor.load(folder, "cpu")
     ahead, through = Ahead(bundle), []
@@ -168,23 +163,23 @@ def check_network(recipe: str, attention: str, folder: Path) -> None:
     forecaster.check()
 
 
-def test_what_moves_a_forecast_is_refused(tmp_path: Path) -> None:
+def test_what_moves_a_forecast_is_refused(tmp_path):
     check_network("default", "prob", tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("recipe", "attention"), CASES)
-def test_so_it_is_of_every_recipe_and_type(recipe: str, attention: str, tmp_path: Path) -> None:
+def test_so_it_is_of_every_recipe_and_type(recipe, attention, tmp_path):
     check_network(recipe, attention, tmp_path)
 
 
-def others(bundle: Bundle) -> Iterator[tuple[str, Callable[[Tensor], Bundle], Tensor]]:
+def others(bundle):
     """The tensors outside of the network: the name of each, and how to replace it."""
     for place, share in enumerate(bundle.parts):
         for name, tensor in share.tensors.items():
 
-            def put(new: Tensor, place: int = place, name: str = name) -> Bundle:
+            def put(new, place=place, name=name):
                 parts, own = [*bundle.parts], bundle.parts[place]
                 parts[place] = replace(own, tensors={**own.tensors, name: new})
                 return replace(bundle, parts=tuple(parts))
@@ -194,13 +189,13 @@ def others(bundle: Bundle) -> Iterator[tuple[str, Callable[[Tensor], Bundle], Te
     intervals = bundle.intervals
     assert intervals is not None
 
-    def change(new: Tensor) -> Bundle:
+    def change(new):
         return replace(bundle, intervals=replace(intervals, offsets=new.numpy()))
 
     yield "intervals: offsets", change, torch.from_numpy(intervals.offsets)
 
 
-def test_so_it_is_of_parts_and_intervals(tmp_path: Path) -> None:
+def test_so_it_is_of_parts_and_intervals(tmp_path):
     bundle = blended(make_bundle(tmp_path), network=0.5, cycle=0.3, last=0.2)
     keep(bundle, tmp_path)
     forecaster = Predictor.load(tmp_path, "cpu")

@@ -7,13 +7,10 @@ import json
 import os
 import re
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
-from fastapi.testclient import TestClient
 from packaging.utils import canonicalize_name
 
 from forecaster_service.app import create_app
@@ -26,19 +23,19 @@ BASE, GPU, TLS = (f"docker-compose{each}.yml" for each in ("", ".gpu", ".tls"))
 DOCKERFILE = (ROOT / "service/Dockerfile").read_text()
 
 
-def loaded(file: Path | str) -> Any:
+def loaded(file):
     return yaml.safe_load((ROOT / file).read_text())
 
 
-def whole(*files: str) -> dict[str, Any]:
+def whole(*files):
     """The files merged as compose merges them."""
-    merged: dict[str, Any] = {}
+    merged = {}
     for file in files:
         merged = _merged(merged, loaded(file))
     return merged
 
 
-def _merged(one: Any, other: Any) -> Any:
+def _merged(one, other):
     if isinstance(one, dict):
         return {**one, **{k: _merged(one[k], v) if k in one else v for k, v in other.items()}}
     return one + other if isinstance(one, list) else other
@@ -49,16 +46,14 @@ SERVICES = loaded(BASE)["services"]
 
 class TestCompose:
     @pytest.mark.parametrize("files", [(BASE,), (GPU,), (BASE, GPU), (BASE, TLS)], ids=" and ".join)
-    def test_the_files_follow_the_specification(
-        self, files: tuple[str, ...], tmp_path: Path
-    ) -> None:
+    def test_the_files_follow_the_specification(self, files, tmp_path):
         (tmp_path / "compose.yml").write_text(yaml.safe_dump(whole(*files)))
         command = ["check-jsonschema", "--builtin-schema", "vendor.compose-spec"]
         command.append(str(tmp_path / "compose.yml"))
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
 
-    def test_what_they_name_exists(self) -> None:
+    def test_what_they_name_exists(self):
         everything = whole(BASE, GPU, TLS)
         assert set(loaded(GPU)["services"]) <= set(SERVICES)
         for service in everything["services"].values():
@@ -69,13 +64,13 @@ class TestCompose:
                 if not source.startswith("set it to"):  # it has no default
                     assert source in everything["volumes"] or (ROOT / source).exists()
 
-    def test_every_setting_of_theirs_is_explained(self) -> None:
+    def test_every_setting_of_theirs_is_explained(self):
         used = set(re.findall(r"\$\{(\w+)", "".join((ROOT / f).read_text() for f in (BASE, TLS))))
         told = re.findall(r"^#?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
         assert used == set(told)
         check_settings(SERVICES["forecaster"]["environment"])
 
-    def test_every_service_has_its_limits_and_no_rights(self) -> None:
+    def test_every_service_has_its_limits_and_no_rights(self):
         for service in SERVICES.values():
             assert service["mem_limit"]
             assert service["cpus"]
@@ -90,20 +85,20 @@ class TestCompose:
             else:
                 assert re.fullmatch("([1-9][0-9]*):\\1", service["user"])
 
-    def test_mlflow_may_be_slow_and_starts_nothing_unused(self) -> None:
+    def test_mlflow_may_be_slow_and_starts_nothing_unused(self):
         mlflow = SERVICES["mlflow"]
         assert "--uvicorn-opts=--timeout-worker-healthcheck=120" in mlflow["command"]
         assert mlflow["healthcheck"]["start_period"] == "300s"
         assert mlflow["environment"]["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
 
-    def test_every_port_is_published_on_loopback_alone(self) -> None:
+    def test_every_port_is_published_on_loopback_alone(self):
         ports = {name: service.get("ports", []) for name, service in SERVICES.items()}
         assert {name: found for name, found in ports.items() if found} == {
             "mlflow": ["127.0.0.1:5000:5000"],
             "nginx": ["127.0.0.1:8000:8080"],
         }
 
-    def test_passwords_come_from_outside(self) -> None:
+    def test_passwords_come_from_outside(self):
         for service in SERVICES.values():
             for name, value in service.get("environment", {}).items():
                 if re.search("PASS|SECRET|TOKEN", name):
@@ -112,8 +107,8 @@ class TestCompose:
                     assert value == f"${{{name}:-}}"
         assert "password" not in " ".join(SERVICES["mlflow"]["command"])
 
-    def test_who_can_talk_to_whom(self) -> None:
-        def company(of: str) -> set[str]:
+    def test_who_can_talk_to_whom(self):
+        def company(of):
             own = set(SERVICES[of]["networks"])
             return {name for name, each in SERVICES.items() if own & set(each["networks"])}
 
@@ -125,8 +120,8 @@ class TestCompose:
             outward = bool(set(service["networks"]) - inward)
             assert outward == ("ports" in service or name == "train")
 
-    def test_they_end_when_they_have_answered_and_training_waits_to_be_asked(self) -> None:
-        def seconds(name: str) -> int:
+    def test_they_end_when_they_have_answered_and_training_waits_to_be_asked(self):
+        def seconds(name):
             return int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
 
         settings = Settings()
@@ -137,7 +132,7 @@ class TestCompose:
         assert SERVICES["train"]["restart"] == "no"
 
 
-def check_settings(variables: dict[str, Any]) -> None:
+def check_settings(variables):
     """Check that variables of a container that look like settings of the service are."""
     for name in variables:
         if name.startswith("FORECASTER_"):
@@ -147,7 +142,7 @@ def check_settings(variables: dict[str, Any]) -> None:
 EXTRAS = {"serve": {"serve", "registry"}, "train": {"all", "excel", "postgresql", "sample"}}
 
 
-def locked(name: str) -> dict[str, tuple[str, list[str]]]:
+def locked(name):
     """The version and the hashes of each package of a file."""
     found = {}
     text = (ROOT / f"service/lock/{name}.txt").read_text().strip()
@@ -160,7 +155,7 @@ def locked(name: str) -> dict[str, tuple[str, list[str]]]:
 
 class TestImages:
     @pytest.mark.parametrize("name", ["serve", "train", "build"])
-    def test_the_locks_agree_with_the_constraints(self, name: str) -> None:
+    def test_the_locks_agree_with_the_constraints(self, name):
         for package, (version, hashes) in locked(name).items():
             assert version == PINS.get(package, version)
             assert package in PINS or package == "setuptools", f"{package} is not pinned"
@@ -169,7 +164,7 @@ class TestImages:
         assert (ROOT / "service/lock/torch.txt").read_text() == f"torch=={PINS['torch']}\n"
 
     @pytest.mark.parametrize("name", EXTRAS)
-    def test_they_hold_what_the_extras_want_and_nothing_else(self, name: str) -> None:
+    def test_they_hold_what_the_extras_want_and_nothing_else(self, name):
         of_torch = r"nvidia-|cuda-|triton$"  # of its builds for CUDA
         found = {each for each in closure(*EXTRAS[name]) if not re.match(of_torch, each)}
         assert set(locked(name)) - {"setuptools"} == found - {"torch", "setuptools"}
@@ -177,26 +172,26 @@ class TestImages:
         (line,) = re.findall(rf"(?m)^compile (.*) pyproject.toml .*/{name}\.txt$", making)
         assert set(line.replace("--extra", "").split()) == EXTRAS[name]
 
-    def test_what_serves_holds_neither_training_nor_mlflows_server(self) -> None:
+    def test_what_serves_holds_neither_training_nor_mlflows_server(self):
         serve, train = set(locked("serve")), set(locked("train"))
         assert "mlflow-skinny" in serve
         assert serve < train
         assert {"mlflow", "lightning", "scikit-learn", "matplotlib", "sqlalchemy"} <= train - serve
 
-    def test_what_is_copied_exists_and_is_not_ignored(self) -> None:
+    def test_what_is_copied_exists_and_is_not_ignored(self):
         lines = re.findall(r"^COPY (.*) \S+$", DOCKERFILE, re.MULTILINE)
         copied = {name for line in lines for name in line.split()}
         ignore = (ROOT / ".dockerignore").read_text().split()
         assert {f"!{name}" for name in copied} == {line for line in ignore if line.startswith("!")}
         assert all((ROOT / name).exists() for name in copied)
 
-    def test_who_runs_it_is_a_number(self) -> None:
+    def test_who_runs_it_is_a_number(self):
         stages = dict(re.findall(r"^FROM \S+ AS (\w+)\n(.*?)(?=^FROM|\Z)", DOCKERFILE, re.M | re.S))
         for name in EXTRAS:
             assert re.findall(r"^USER (.*)$", stages[name], re.MULTILINE) == ["10001:10001"]
             assert stages[name].index("RUN") < stages[name].index("USER")
 
-    def test_all_is_checked_before_the_sources_come(self) -> None:
+    def test_all_is_checked_before_the_sources_come(self):
         for each in re.findall(r"pip install (.*)$", DOCKERFILE, re.MULTILINE):
             assert "--require-hashes" in each or "torch.txt" in each or "/wheel/" in each
             assert "--no-deps" in each or "torch.txt" in each
@@ -205,7 +200,7 @@ class TestImages:
         for found in re.finditer("^COPY (forecaster|service/forecaster)", DOCKERFILE, re.M):
             assert wheel < found.start() < torch
 
-    def test_the_release_pins_every_image_of_compose(self, tmp_path: Path) -> None:
+    def test_the_release_pins_every_image_of_compose(self, tmp_path):
         """It was never run: its scripts are bash, and this one runs with a stand-in for docker."""
         release = ROOT / ".github/workflows/release.yml"
         assert not re.search(r"sha256:[0-9a-f]{8}", release.read_text() + DOCKERFILE)
@@ -238,19 +233,19 @@ POD = KINDS["Deployment"]["spec"]["template"]
 
 class TestKubernetes:
     @pytest.mark.parametrize("file", sorted(FILES))
-    def test_each_follows_its_schema(self, file: str) -> None:
+    def test_each_follows_its_schema(self, file):
         latest = kubernetes_validate.latest_version()
         kubernetes_validate.validate(FILES[file], latest, strict=True)
         wrong = {**copy.deepcopy(FILES[file]), "unheard": 1}
         with pytest.raises(kubernetes_validate.ValidationError):
             kubernetes_validate.validate(wrong, latest, strict=True)
 
-    def test_the_list_names_them_all(self) -> None:
+    def test_the_list_names_them_all(self):
         assert sorted(LIST["resources"]) == sorted(FILES)
         assert LIST["namespace"] == KINDS["Namespace"]["metadata"]["name"]
         assert [each["name"] for each in LIST["images"]] == [CONTAINER["image"]]
 
-    def test_the_pod_is_restricted(self) -> None:
+    def test_the_pod_is_restricted(self):
         """What the profile "restricted" of the Pod Security Standards wants, and no more rights."""
         labels = KINDS["Namespace"]["metadata"]["labels"]
         assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
@@ -265,7 +260,7 @@ class TestKubernetes:
         kinds = {key for each in spec["volumes"] for key in each} - {"name"}
         assert kinds <= {"configMap", "emptyDir", "persistentVolumeClaim", "secret"}
 
-    def test_they_find_each_other(self) -> None:
+    def test_they_find_each_other(self):
         name, kinds = {"app.kubernetes.io/name": "forecaster"}, KINDS
         assert POD["metadata"]["labels"] == name
         assert kinds["Deployment"]["spec"]["selector"]["matchLabels"] == name
@@ -279,7 +274,7 @@ class TestKubernetes:
         minimum = kinds["PodDisruptionBudget"]["spec"]["minAvailable"]
         assert kinds["Deployment"]["spec"]["replicas"] > minimum
 
-    def test_they_ask_what_the_service_answers(self) -> None:
+    def test_they_ask_what_the_service_answers(self):
         paths = create_app(Settings()).openapi()["paths"]
         for name in ("startupProbe", "livenessProbe", "readinessProbe"):
             get = CONTAINER[name]["httpGet"]
@@ -288,7 +283,7 @@ class TestKubernetes:
             # the service does not answer to a pod's address
             assert get["httpHeaders"] == [{"name": "Host", "value": "localhost"}]
 
-    def test_the_settings_are_the_services(self) -> None:
+    def test_the_settings_are_the_services(self):
         own = {each["name"]: each["value"] for each in CONTAINER["env"]}
         assert (
             CONTAINER["envFrom"][0]["configMapRef"]["name"]
@@ -316,7 +311,7 @@ LEDGER = {f"forecaster_live_{name}" for name in LIVE}
 """Those of a service with a ledger."""
 
 
-def given(client: TestClient) -> set[str]:
+def given(client):
     """The names of the service's metrics, with or without samples."""
     names = set()
     for name, kind in re.findall(r"(?m)^# TYPE (\S+) (\S+)$", client.get("/metrics").text):
@@ -326,13 +321,13 @@ def given(client: TestClient) -> set[str]:
 
 
 class TestMonitoring:
-    def test_the_service_gives_what_is_asked(self, client: TestClient) -> None:
+    def test_the_service_gives_what_is_asked(self, client):
         for texts in (DRAWN, [rule["expr"] for rule in RULES]):
             names = set(re.findall(r"\b(?:forecaster|process)_\w+", " ".join(texts)))
             assert len(names) > 15
             assert names - given(client) <= SEVERAL | LEDGER
 
-    def test_what_the_service_gives_is_drawn_and_documented(self, client: TestClient) -> None:
+    def test_what_the_service_gives_is_drawn_and_documented(self, client):
         said, shown = (ROOT / "docs/operate.md").read_text(), " ".join(DRAWN)
         for name in given(client) | LEDGER:
             plain = re.sub(r"_(bucket|sum|count)$", "", name)
@@ -340,14 +335,14 @@ class TestMonitoring:
                 assert f"`{plain}`" in said, name
                 assert plain in shown or plain == "forecaster_build_info", name
 
-    def test_each_alert_is_tried(self) -> None:
+    def test_each_alert_is_tried(self):
         tried = (FOLDER / "alerts_test.yml").read_text()
         assert len({rule["alert"] for rule in RULES}) == len(RULES) >= 12
         for rule in RULES:
             assert f'alertname="{rule["alert"]}"' in tried
 
     @pytest.mark.slow
-    def test_promtool_finds_nothing(self, tmp_path: Path) -> None:
+    def test_promtool_finds_nothing(self, tmp_path):
         rules = [{"record": f"drawn:{i}", "expr": each} for i, each in enumerate(DRAWN)]
         drawn = tmp_path / "drawn.yml"
         drawn.write_text(yaml.safe_dump({"groups": [{"name": "drawn", "rules": rules}]}))

@@ -1,34 +1,28 @@
 """Missing values, covariates, attributes and panels, for every kind of model."""
 
 from copy import deepcopy
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from fastapi.testclient import TestClient
 
 from forecaster.forecast.questions import Question
-from tests.service.conftest import Serve
 from tests.service.toy import HORIZON, PAST
 
-Body = dict[str, Any]
 
-
-def ask(client: TestClient, *inputs: Body) -> Body:
+def ask(client, *inputs):
     answer = client.post("/predict", json={"inputs": list(inputs)})
     assert answer.status_code == 200, answer.text
-    body: Body = answer.json()
-    return body
+    return answer.json()
 
 
-def means(client: TestClient, *inputs: Body) -> list[np.ndarray]:
+def means(client, *inputs):
     return [np.array(each["mean"]) for each in ask(client, *inputs)["predictions"]]
 
 
 class TestMissing:
     @pytest.mark.parametrize("model", ["informer", "tokens"])
-    def test_they_are_masked_and_counted(self, serve: Serve, model: str) -> None:
+    def test_they_are_masked_and_counted(self, serve, model):
         client, forecaster, series = serve("plain", model)
         complete = np.array(series["target"])
         for row, column in ((0, 1), (20, 0), (20, 2)):
@@ -44,7 +38,7 @@ class TestMissing:
         other, _ = forecaster.forecast_quantiles(Question(complete[None], starts))
         assert not np.allclose(expected, other[0])
 
-    def test_one_in_a_flat_list(self, serve: Serve) -> None:
+    def test_one_in_a_flat_list(self, serve):
         client, _, series = serve("panel")
         series["target"] = [row[0] for row in series["target"]]
         series["target"][-1] = None
@@ -54,7 +48,7 @@ class TestMissing:
 
 
 class TestPastCovariates:
-    def test_apart_or_among_the_columns_they_are_the_same(self, serve: Serve) -> None:
+    def test_apart_or_among_the_columns_they_are_the_same(self, serve):
         client, _, series = serve("past")
         assert series["columns"] == ["Zürich °C"]
         apart = series["past_covariates"]
@@ -80,7 +74,7 @@ class TestPastCovariates:
 
 
 class TestKnownAhead:
-    def test_it_matters_at_every_step_and_belongs_to_its_series(self, serve: Serve) -> None:
+    def test_it_matters_at_every_step_and_belongs_to_its_series(self, serve):
         client, _, series = serve("ahead")
         others = []
         for role, place in (("past_covariates", 2), ("future_covariates", 5)):
@@ -93,7 +87,7 @@ class TestKnownAhead:
         assert not np.allclose(together[0], together[2])
         assert not np.allclose(together[1], together[2])
 
-    def test_the_newest_belong_to_the_newest_rows(self, serve: Serve) -> None:
+    def test_the_newest_belong_to_the_newest_rows(self, serve):
         client, _, series = serve("ahead")
         before = pd.Timestamp(series["start"]) - pd.Timedelta("2h")
         longer = {
@@ -109,7 +103,7 @@ class TestKnownAhead:
 
 class TestPanels:
     @pytest.mark.parametrize("kind", ["panel", "wide"])
-    def test_each_series_has_its_own_scale(self, serve: Serve, kind: str) -> None:
+    def test_each_series_has_its_own_scale(self, serve, kind):
         client, forecaster, series = serve(kind)
         target = np.array(series["target"])
         items = list(forecaster.schema.items)
@@ -124,7 +118,7 @@ class TestPanels:
         for place, each in enumerate(answer["predictions"]):
             np.testing.assert_allclose(each["mean"], first + 100 * place, rtol=1e-5)
 
-    def test_one_that_is_not_known_is_scaled_by_its_history(self, serve: Serve) -> None:
+    def test_one_that_is_not_known_is_scaled_by_its_history(self, serve):
         client, _, series = serve("panel")
         other = {**series, "item_id": "Zürich 2"}
         unnamed = {**series, "item_id": None}
@@ -141,7 +135,7 @@ class TestPanels:
         np.testing.assert_allclose(means(client, grown)[0], new * 1000, rtol=1e-5)
 
 
-def test_words_may_be_columns_of_0_and_1(serve: Serve) -> None:
+def test_words_may_be_columns_of_0_and_1(serve):
     client, _, series = serve("words")
     parted = deepcopy(series)
     for role in ("past_covariates", "future_covariates"):
@@ -150,13 +144,13 @@ def test_words_may_be_columns_of_0_and_1(serve: Serve) -> None:
     np.testing.assert_array_equal(*means(client, series, parted))
 
 
-def test_attributes_matter(serve: Serve) -> None:
+def test_attributes_matter(serve):
     client, _, series = serve("attributes")
     other = {**series, "static_covariates": {"kind": "out", "size": 300}}
     assert not np.allclose(*means(client, series, other))
 
 
-def test_series_of_different_contents_run_together(serve: Serve) -> None:
+def test_series_of_different_contents_run_together(serve):
     client, forecaster, series = serve("all")
     random = np.random.default_rng(0)
     bodies = []
@@ -178,7 +172,7 @@ def test_series_of_different_contents_run_together(serve: Serve) -> None:
         np.testing.assert_allclose(each["mean"], alone, rtol=1e-5, atol=1e-5)
 
 
-def test_a_new_series_of_two_columns_has_plain_parts(serve: Serve) -> None:
+def test_a_new_series_of_two_columns_has_plain_parts(serve):
     client, _, series = serve("two ids")
     answer = ask(client, {**series, "item_id": "South / Basel"})
     assert answer["predictions"][0]["item_id"] == "South / Basel"

@@ -8,13 +8,9 @@ import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
-from pathlib import Path
-from typing import Any, TypeAlias
 
 import pytest
-from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -50,10 +46,8 @@ TOKENS_OF_HTTP = [
 EXPECTED = {200, 400, 404, 413, 415, 422, 503}
 VALUE = re.compile(rb'"[^"]*"|[-+.\w]+')
 
-Edit: TypeAlias = tuple[str, float, float, bytes]
 
-
-def mutated(data: bytes, changes: list[Edit]) -> bytes:
+def mutated(data, changes):
     """For each change, some bytes replaced by a token, or a whole value by a token or a copy of
     another value."""
     for what, place, length, token in changes:
@@ -67,7 +61,7 @@ def mutated(data: bytes, changes: list[Edit]) -> bytes:
     return data
 
 
-def fuzzed(tokens: list[bytes]) -> Callable[[Any], Any]:
+def fuzzed(tokens):
     """Calls a function with many lists of one to three edits."""
     what, place = st.sampled_from(["bytes", "value", "copy", "copy"]), st.floats(0, 1)
     token = st.one_of(st.sampled_from(tokens), st.binary(max_size=4))
@@ -83,7 +77,7 @@ def fuzzed(tokens: list[bytes]) -> Callable[[Any], Any]:
 
 
 @pytest.fixture(scope="module")
-def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rich(tmp_path_factory):
     """A model that reads everything that a request can contain."""
     folder = tmp_path_factory.mktemp("rich") / "bundle"
     make_bundle(folder, model="tokens", **KINDS["all"])
@@ -91,12 +85,12 @@ def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def service(rich: Path) -> Iterator[TestClient]:
+def service(rich):
     with start(model=str(rich)) as client:
         yield client
 
 
-def requests(example: Any) -> dict[str, Any]:
+def requests(example):
     """Requests that the model accepts, by path; "/v1/predict" has the flat form."""
     (series,) = example["inputs"]
     before, ahead = series["past_covariates"], series["future_covariates"]
@@ -116,9 +110,7 @@ def requests(example: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", ["/predict", "/v1/predict", "/invocations", KSERVE, "/read"])
-def test_mutated_bodies_get_expected_answers(
-    service: TestClient, client: TestClient, path: str
-) -> None:
+def test_mutated_bodies_get_expected_answers(service, client, path):
     """Small ones for errors; some changes are harmless."""
     asked, kind = client if path == KSERVE else service, CSV if path == "/read" else JSON
     answer = asked.get(f"/models/{NAME}/example", headers={"Accept": kind["Content-Type"]})
@@ -128,7 +120,7 @@ def test_mutated_bodies_get_expected_answers(
         body = json.dumps(kserve(example) if path == KSERVE else requests(example)[path]).encode()
 
     @fuzzed(TOKENS)
-    def try_it(changes: list[Edit]) -> None:
+    def try_it(changes):
         answer = asked.post(path, content=mutated(body, changes), headers=kind)
         assert answer.status_code in EXPECTED, answer.text
         statuses[answer.status_code] += 1
@@ -143,7 +135,7 @@ def test_mutated_bodies_get_expected_answers(
     assert asked.post(path, content=body, headers=kind).status_code == 200
 
 
-def statuses_of(received: bytes) -> list[int]:
+def statuses_of(received):
     """The statuses of all answers that were received, which follow one another without a gap."""
     found = []
     while received:
@@ -157,13 +149,13 @@ def statuses_of(received: bytes) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_server_survives_them_on_the_wire(rich: Path, tmp_path: Path) -> None:
+def test_a_server_survives_them_on_the_wire(rich, tmp_path):
     """Mutated requests never get a 5xx other than 503, do not confuse later ones on the same
     connection, and leave the server as it was."""
     with serving(rich, tmp_path) as server:
         connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
 
-        def ask(body: bytes) -> tuple[int, Any]:
+        def ask(body):
             connection.request("POST", "/predict", body, JSON)
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read()).get("predictions")
@@ -174,12 +166,12 @@ def test_a_server_survives_them_on_the_wire(rich: Path, tmp_path: Path) -> None:
         raw = Counter[int]()
 
         @fuzzed(TOKENS)
-        def bodies(changes: list[Edit]) -> None:
+        def bodies(changes):
             assert ask(mutated(good, changes))[0] in EXPECTED
             assert ask(good) == expected
 
         @fuzzed(TOKENS_OF_HTTP)
-        def heads(changes: list[Edit]) -> None:
+        def heads(changes):
             received = b""
             with socket.create_connection(("127.0.0.1", server.port), timeout=0.2) as wire:
                 try:

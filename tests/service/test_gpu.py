@@ -1,16 +1,12 @@
 """Failures of a GPU that a service meets: out of memory, or lost. Simulated; real where marked."""
 
 import os
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-from fastapi.testclient import TestClient
 
 from forecaster.base.errors import DeviceLostError
 from forecaster.forecast.predictor import Predictor
@@ -19,17 +15,14 @@ from forecaster_service.http_errors import HttpError
 from forecaster_service.schemas import FullRequest
 from tests.service.toy import NAME, start
 
-Body = dict[str, Any]
 GONE = "the GPU is lost: CUDA error: unspecified launch failure"
 
 
-def test_of_a_lost_device_clients_get_503_and_the_process_ends(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_lost_device_clients_get_503_and_the_process_ends(folder, monkeypatch):
     leave, lost = Mock(), Mock(side_effect=DeviceLostError(GONE))
     monkeypatch.setattr(store, "Timer", leave)
     with start(model=str(folder)) as client:
-        served = client.app.state.store.ready()  # type: ignore[attr-defined]
+        served = client.app.state.store.ready()
         example = client.get(f"/models/{NAME}/example").json()
         job = forecasting.prepare(FullRequest.model_validate(example), served.forecaster)
         monkeypatch.setattr(Predictor, "forecast_quantiles", lost)
@@ -38,7 +31,7 @@ def test_of_a_lost_device_clients_get_503_and_the_process_ends(
         assert int(answer.headers["Retry-After"]) > 0
         assert client.get("/readyz").status_code == 503
         assert client.get("/livez").status_code == 200
-        queued = client.app.state.store.submit(served, job)  # type: ignore[attr-defined]
+        queued = client.app.state.store.submit(served, job)
         with pytest.raises(HttpError, match=GONE):
             queued.result(60)
     leave.assert_called_once_with(store.LEAVING_SECONDS, os._exit, (70,))
@@ -49,13 +42,11 @@ def test_of_a_lost_device_clients_get_503_and_the_process_ends(
 @pytest.mark.gpu
 class TestReal:
     @pytest.fixture
-    def there(self, folder: Path) -> Iterator[TestClient]:
+    def there(self, folder):
         with start(model=str(folder), device="cuda", max_batch=1000) as client:
             yield client
 
-    def test_it_answers_as_a_processor(
-        self, client: TestClient, there: TestClient, full: Body
-    ) -> None:
+    def test_it_answers_as_a_processor(self, client, there, full):
         (card,) = there.get("/models").json()["models"]
         assert card["device"] == "cuda"
         for count in (1, 3, 64, 300):
@@ -64,7 +55,7 @@ class TestReal:
             here, theirs = ([each["mean"] for each in one["predictions"]] for one in answers)
             np.testing.assert_allclose(theirs, here, rtol=1e-4, atol=1e-3)
 
-    def test_out_of_memory_halves_the_batch(self, there: TestClient, full: Body) -> None:
+    def test_out_of_memory_halves_the_batch(self, there, full):
         body = {**full, "inputs": full["inputs"] * 1000}
         torch.cuda.empty_cache()
         before = torch.cuda.memory_reserved()
@@ -82,7 +73,7 @@ class TestReal:
 
 
 @contextmanager
-def at_most(memory: int) -> Iterator[None]:
+def at_most(memory):
     """Limit the bytes of the GPU that torch may use."""
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(memory / total)

@@ -1,6 +1,4 @@
-from pathlib import Path
 from time import sleep
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from tests.service.test_access import KEY, KEYS, OTHER, bearer
 from tests.service.toy import COLUMNS, NAME, start
 
 
-def ask(folder: Path, ledger: Path, **settings: Any) -> list[dict[str, Any]]:
+def ask(folder, ledger, **settings):
     """The answers to anna and bob, about one history."""
     with start(model=str(folder), ledger=ledger, api_keys=KEYS, **settings) as client:
         name = client.get("/models", headers=bearer(KEY)).json()["models"][0]["name"]
@@ -25,9 +23,7 @@ def ask(folder: Path, ledger: Path, **settings: Any) -> list[dict[str, Any]]:
         ]
 
 
-def test_forecasts_are_kept_and_the_histories_of_those_who_may(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_forecasts_are_kept_and_the_histories_of_those_who_may(folder, tmp_path):
     answers = ask(folder, tmp_path / "l", actuals_keys=("anna",))
     model = Predictor.load(folder, "cpu")
     kept, actual = read(tmp_path / "l", "forecasts"), read(tmp_path / "l", "actuals")
@@ -45,7 +41,7 @@ def test_forecasts_are_kept_and_the_histories_of_those_who_may(
     assert len(actual) == actual["time"].nunique() * targets
 
 
-def test_without_such_a_key_nobody_says_what_came(folder: Path, tmp_path: Path) -> None:
+def test_without_such_a_key_nobody_says_what_came(folder, tmp_path):
     ask(folder, tmp_path / "l")
     assert read(tmp_path / "l", "actuals").empty
     with start(model=str(folder), ledger=tmp_path / "l", api_keys=KEYS) as client:
@@ -55,7 +51,7 @@ def test_without_such_a_key_nobody_says_what_came(folder: Path, tmp_path: Path) 
     assert read(tmp_path / "l", "actuals").empty
 
 
-def test_without_a_ledger_there_is_nothing_to_look_at(folder: Path) -> None:
+def test_without_a_ledger_there_is_nothing_to_look_at(folder):
     with start(model=str(folder)) as client:
         for answer in (client.get(f"/models/{NAME}/live"), client.post("/actuals", json={})):
             assert answer.status_code == 404
@@ -63,11 +59,9 @@ def test_without_a_ledger_there_is_nothing_to_look_at(folder: Path) -> None:
         assert "forecaster_live" not in client.get("/metrics").text
 
 
-def test_what_came_is_scored_and_shown(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_came_is_scored_and_shown(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(keeping, "SECONDS", 0.1)
-    settings: Any = {"api_keys": KEYS, "actuals_keys": ("anna",), "ledger_seconds": 0.1}
+    settings = {"api_keys": KEYS, "actuals_keys": ("anna",), "ledger_seconds": 0.1}
     with start(model=str(folder), ledger=tmp_path / "l", **settings) as client:
         client.headers = bearer(KEY)
         assert client.get(f"/models/{NAME}/live").json()["looked"] is None
@@ -83,7 +77,7 @@ def test_what_came_is_scored_and_shown(
         }
         said = client.post("/actuals", json={"inputs": [came], "model": NAME})
         assert (said.status_code, said.json()) == (202, {"values": 15})
-        found: dict[str, Any] = {"scored": 0}
+        found = {"scored": 0}
         for _ in range(200):
             found = client.get(f"/models/{NAME}/live").json()
             if found["scored"] == 15:
@@ -109,9 +103,7 @@ def test_what_came_is_scored_and_shown(
         ({"start": "2026-01-01", "target": [1], "future": 2}, ["inputs", 0, "future"]),
     ],
 )
-def test_values_that_do_not_fit_are_refused(
-    folder: Path, tmp_path: Path, series: dict[str, Any], where: list[Any]
-) -> None:
+def test_values_that_do_not_fit_are_refused(folder, tmp_path, series, where):
     with start(model=str(folder), ledger=tmp_path / "l", api_keys=KEYS,
                actuals_keys=("anna",)) as client:  # fmt: skip
         said = client.post("/actuals", json={"inputs": [series]}, headers=bearer(KEY))
@@ -120,36 +112,30 @@ def test_values_that_do_not_fit_are_refused(
     assert not (tmp_path / "l/actuals").exists()
 
 
-def test_no_request_fails_where_nothing_can_be_kept(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_request_fails_where_nothing_can_be_kept(folder, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(keeping, "SECONDS", 0.05)
     with start(model=str(folder), ledger=tmp_path / "file") as client:
         name = client.get("/models").json()["models"][0]["name"]
         example = client.get(f"/models/{name}/example").json()
         assert client.post("/predict", json=example).status_code == 200
-        keeper = client.app.state.store.keeper  # type: ignore[attr-defined]
+        keeper = client.app.state.store.keeper
         until(lambda: keeper.lost > 0)
         assert client.post("/predict", json=example).status_code == 200
         text = client.get("/metrics").text
     assert "forecaster_ledger_rows_lost_total 0.0" not in text
 
 
-def test_too_many_answers_at_once_are_counted_as_lost(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_answers_at_once_are_counted_as_lost(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(keeping, "MOST", 1)
     ask(folder, tmp_path / "l")
     kept = read(tmp_path / "l", "forecasts")
     assert kept["made"].nunique() == 1
 
 
-def test_values_without_room_are_refused_to_be_sent_again(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_without_room_are_refused_to_be_sent_again(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("forecaster.record.ledger.MOST_WAITING", 2)
-    settings: Any = {"api_keys": KEYS, "actuals_keys": ("anna",)}
+    settings = {"api_keys": KEYS, "actuals_keys": ("anna",)}
     with start(model=str(folder), ledger=tmp_path / "l", **settings) as client:
         came = {"inputs": [{"start": "2026-01-01", "target": [[1, 2, 3]]}]}
         said = client.post("/actuals", json=came, headers=bearer(KEY))
@@ -157,18 +143,16 @@ def test_values_without_room_are_refused_to_be_sent_again(
     assert int(said.headers["retry-after"]) == 10
 
 
-def test_a_look_that_fails_is_tried_again_only_later(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried = list[str]()
+def test_a_look_that_fails_is_tried_again_only_later(folder, tmp_path, monkeypatch):
+    tried = []
 
-    def fail(folder: Path, model: Predictor) -> bytes:
+    def fail(folder, model):
         tried.append(model.digest)
         raise StorageError("no room")
 
     monkeypatch.setattr(keeping, "_ask", fail)
     with start(model=str(folder), ledger=tmp_path / "l") as client:
-        keeper = client.app.state.store.keeper  # type: ignore[attr-defined]
+        keeper = client.app.state.store.keeper
         keeper.look()
         assert not tried, "there is nothing to look at"
         example = client.get(f"/models/{NAME}/example").json()
@@ -179,15 +163,13 @@ def test_a_look_that_fails_is_tried_again_only_later(
         assert len(tried) == 1
 
 
-def test_what_comes_during_a_look_is_looked_at_next(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_comes_during_a_look_is_looked_at_next(folder, tmp_path, monkeypatch):
     with start(model=str(folder), ledger=tmp_path / "l", ledger_seconds=1e-9) as client:
-        keeper = client.app.state.store.keeper  # type: ignore[attr-defined]
+        keeper = client.app.state.store.keeper
         example = client.get(f"/models/{NAME}/example").json()
-        looks = list[int]()
+        looks = []
 
-        def meanwhile(ledger: Path, model: Predictor) -> bytes:
+        def meanwhile(ledger, model):
             looks.append(len(read(ledger, "forecasts")))
             if len(looks) == 1:
                 client.post("/predict", json=example)

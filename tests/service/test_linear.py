@@ -8,15 +8,12 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from time import thread_time
-from types import ModuleType
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 from pydantic import TypeAdapter, ValidationError
 
 import forecaster.datasets
@@ -56,14 +53,14 @@ KINDS: list[TypeAdapter[Any]] = [
 
 
 @pytest.fixture(autouse=True)
-def tuned(client: TestClient) -> Iterator[None]:
+def tuned(client):
     """The garbage collector as in a service, which leaves alone what is older."""
     gc.freeze()
     yield
     gc.unfreeze()
 
 
-def seconds(call: Callable[[Any], object], given: Any) -> float:
+def seconds(call, given):
     """The processor time of a call, the least of two."""
     took = []
     for _ in range(2):
@@ -74,12 +71,12 @@ def seconds(call: Callable[[Any], object], given: Any) -> float:
     return min(took)
 
 
-def is_linear(call: Callable[[Any], object], make: Callable[[int], Any]) -> None:
+def is_linear(call, make):
     small, large = seconds(call, make(SMALL)), seconds(call, make(LARGE))
     assert large < STEEP * (LARGE / SMALL) * small + NOISE, (small, large)
 
 
-def read(body: bytes) -> None:
+def read(body):
     """What happens to a body until it is refused or fits no model."""
     for kind, rows in zip(KINDS, (False, True, False), strict=True):
         try:
@@ -91,22 +88,22 @@ def read(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("piece", PIECES, ids=repr)
-def test_bodies_of_one_piece(piece: bytes) -> None:
+def test_bodies_of_one_piece(piece):
     for before, after in WRAPS:
         is_linear(read, lambda n, a=before, b=after: a + piece * (n // len(piece)) + b)
 
 
 @pytest.mark.parametrize("body", LISTS)
-def test_bodies_of_long_lists(body: bytes) -> None:
+def test_bodies_of_long_lists(body):
     for item in LISTS[body]:
         is_linear(read, lambda n, item=item: body % b",".join([item] * (n // len(item))))
 
 
-def test_bodies_of_many_keys() -> None:
+def test_bodies_of_many_keys():
     is_linear(read, lambda n: b"{%s}" % b",".join(b'"%d":1' % i for i in range(n // 10)))
 
 
-def modules(package: ModuleType) -> Iterator[ModuleType]:
+def modules(package):
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         yield importlib.import_module(found.name)
 
@@ -122,12 +119,12 @@ PATTERNS = {
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_patterns(name: str) -> None:
+def test_patterns(name):
     pattern = PATTERNS[name]
     for piece in PIECES:
         for end in (b"", b"!"):
 
-            def make(n: int, piece: bytes = piece, end: bytes = end) -> Any:
+            def make(n, piece=piece, end=end):
                 text = piece * (n // len(piece)) + end
                 return text if isinstance(pattern.pattern, bytes) else text.decode("latin-1")
 
@@ -135,19 +132,19 @@ def test_patterns(name: str) -> None:
             is_linear(pattern.fullmatch, make)
 
 
-def test_no_pattern_is_searched_for() -> None:
+def test_no_pattern_is_searched_for():
     """Searching is quadratic for most patterns: they begin again at each place."""
     for module in modules(forecaster_service):
         assert not re.search(r"\.(search|sub|findall|finditer)\(", inspect.getsource(module))
 
 
 @pytest.mark.parametrize("piece", PIECES, ids=repr)
-def test_stamps_and_cells_of_a_table(client: TestClient, piece: bytes) -> None:
-    store: Any = client.app.state.store  # type: ignore[attr-defined]
+def test_stamps_and_cells_of_a_table(client, piece):
+    store = client.app.state.store
     forecaster = store.slots[0].served.forecaster
     word = (piece * 60).decode("latin-1")[:60]
 
-    def make(n: int) -> Any:
+    def make(n):
         times = [word] * (n // 400)
         table = {"time": times, **dict.fromkeys(forecaster.schema.columns, times)}
         return KINDS[1].validate_python({"inputs": table})
@@ -156,8 +153,8 @@ def test_stamps_and_cells_of_a_table(client: TestClient, piece: bytes) -> None:
 
 
 @pytest.mark.parametrize("piece", PIECES, ids=repr)
-def test_texts_of_tables(client: TestClient, piece: bytes) -> None:
-    store: Any = client.app.state.store  # type: ignore[attr-defined]
+def test_texts_of_tables(client, piece):
+    store = client.app.state.store
     served = store.slots[0].served
     read = partial(_read, served=served, settings=Settings(), item=None, short="refuse")
     for row in (piece, piece + b"\n", b"2026-01-01," + piece + b",1,1\n"):
@@ -171,7 +168,7 @@ def test_texts_of_tables(client: TestClient, piece: bytes) -> None:
 
 
 @pytest.mark.parametrize("piece", [b"a", b",", b";", b"/", b"[", b":"])
-def test_origins(piece: bytes) -> None:
+def test_origins(piece):
     """Heads have 32 KiB at most; here they have more."""
     make = partial(lambda piece, n: piece * (n // len(piece)), piece)
     is_linear(lambda origin: _foreign({b"origin": origin, b"host": b"localhost"}), make)

@@ -4,8 +4,6 @@ import logging
 import sys
 import threading
 import warnings
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,9 +11,7 @@ from forecaster_service.logs import logger, owning_stderr, say
 from tests.service.toy import NAME, start
 
 
-def test_one_json_line_for_a_request_and_none_for_probes(
-    folder: Path, flat: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_json_line_for_a_request_and_none_for_probes(folder, flat, capsys):
     with start(model=str(folder)) as client:
         capsys.readouterr()
         client.get("/livez")
@@ -49,11 +45,11 @@ def test_one_json_line_for_a_request_and_none_for_probes(
     assert "secret" not in captured.err
 
 
-def cause_lines() -> None:
+def cause_lines():
     """Other libraries log something, and raise exceptions that nobody catches."""
 
     class Odd:
-        def __del__(self) -> None:
+        def __del__(self):
             raise ValueError("in the end")
 
     logging.getLogger("uvicorn.error").warning("of %s", "others")
@@ -71,7 +67,7 @@ def cause_lines() -> None:
 
 
 @pytest.mark.filterwarnings("default")
-def test_all_lines_are_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_lines_are_json(capsys):
     before = threading.excepthook, sys.unraisablehook, [*logging.getLogger().handlers]
     with owning_stderr():
         cause_lines()
@@ -92,9 +88,7 @@ def test_all_lines_are_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.filterwarnings("default")
-def test_on_a_terminal_they_are_plain(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_terminal_they_are_plain(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with owning_stderr():
         cause_lines()

@@ -1,10 +1,7 @@
 import time
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from forecaster_service.metrics import MODEL
@@ -13,22 +10,22 @@ from tests.service.toy import NAME, make_bundle, start
 Labels = frozenset[tuple[str, str]]
 
 
-def figures(client: TestClient) -> dict[str, dict[Labels, float]]:
+def figures(client):
     """All samples by name and labels."""
-    found: dict[str, dict[Labels, float]] = {}
+    found = {}
     for family in text_string_to_metric_families(client.get("/metrics").text):
         for sample in family.samples:
             found.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
     return found
 
 
-def only(found: dict[Labels, float]) -> float:
+def only(found):
     (value,) = found.values()
     return value
 
 
-def test_requests_and_batches_are_counted(client: TestClient, full: dict[str, Any]) -> None:
-    def samples() -> Counter[str]:
+def test_requests_and_batches_are_counted(client, full):
+    def samples():
         """The samples by name, route and status, summed over the models."""
         return Counter(
             {
@@ -61,7 +58,7 @@ def test_requests_and_batches_are_counted(client: TestClient, full: dict[str, An
     assert frozenset({"route": "/predict", "status": "200", **model}.items()) in found
 
 
-def test_what_clients_send_is_no_label(client: TestClient, full: dict[str, Any]) -> None:
+def test_what_clients_send_is_no_label(client, full):
     client.post("/predict?key=swordfish", json={**full, "model": "swordfish"})
     client.get("/swordfish", headers={"X-Request-ID": "swordfish"})
     client.get("/models/swordfish/example")
@@ -74,7 +71,7 @@ def test_what_clients_send_is_no_label(client: TestClient, full: dict[str, Any])
     assert {("other", "404"), ("/predict", "404"), ("other", "404")} <= counted
 
 
-def test_the_service_tells_how_it_is(client: TestClient) -> None:
+def test_the_service_tells_how_it_is(client):
     found = {name: only(each) for name, each in figures(client).items() if len(each) == 1}
     expected = {
         "ready": 1,
@@ -93,9 +90,9 @@ def test_the_service_tells_how_it_is(client: TestClient) -> None:
     assert time.time() - found["process_start_time_seconds"] < 86_400
 
 
-def test_what_waits_is_told(full: dict[str, Any], folder: Path) -> None:
+def test_what_waits_is_told(full, folder):
     with start(model=str(folder), max_queue=1, deadline_seconds=5) as client:
-        store: Any = client.app.state.store  # type: ignore[attr-defined]
+        store = client.app.state.store
         store.batcher.pace.note("x", 1, 7.0)
         store.batcher._waiting["x"] = 1
         found = figures(client)
@@ -110,7 +107,7 @@ def test_what_waits_is_told(full: dict[str, Any], folder: Path) -> None:
         assert only(found["forecaster_ready"]) == 1
 
 
-def test_models_their_loads_and_failures(tmp_path: Path) -> None:
+def test_models_their_loads_and_failures(tmp_path):
     bundle = make_bundle(tmp_path / "here")
     began = time.time()
     with start(model=f"{tmp_path / 'here'},{tmp_path / 'none'}", poll_seconds=1000) as client:
@@ -131,7 +128,7 @@ def test_models_their_loads_and_failures(tmp_path: Path) -> None:
         assert began <= loaded[here] <= time.time()
         assert loaded[none] == 0
         assert only(found["forecaster_ready"]) == 0
-        client.app.state.store.poll()  # type: ignore[attr-defined]
+        client.app.state.store.poll()
         found = figures(client)
         assert found["forecaster_model_looked_timestamp_seconds"][here] > loaded[here]
         assert found["forecaster_model_looked_timestamp_seconds"][none] == 0
@@ -139,7 +136,7 @@ def test_models_their_loads_and_failures(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("count", "bad"), [(1, 1), (3, 2)])
-def test_forecasts_and_their_notices_are_counted(folder: Path, count: int, bad: int) -> None:
+def test_forecasts_and_their_notices_are_counted(folder, count, bad):
     with start(model=str(folder)) as client:
         body = client.get(f"/models/{NAME}/example").json()
         (series,) = body["inputs"]

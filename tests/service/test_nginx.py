@@ -9,11 +9,8 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from select import POLLERR, poll
-from typing import Any
 
 import pytest
 
@@ -39,7 +36,7 @@ WHOLE = head("Content-Length: 15", "Connection: close") + BODY
 
 
 @pytest.fixture(scope="module")
-def service(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def service(folder, tmp_path_factory):
     """A service that believes the proxy."""
     place = tmp_path_factory.mktemp("service")
     with serving(folder, place, trusted_proxies="127.0.0.1") as server:
@@ -47,33 +44,31 @@ def service(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def port() -> int:
+def port():
     return free_port()
 
 
 @pytest.fixture(scope="module")
-def logs(service: Server, port: int) -> Iterator[Path]:
+def logs(service, port):
     """The folder of the logs of an nginx on that port."""
     with nginx(port, service.port, lingering_timeout="1s") as folder:
         yield folder
 
 
 @pytest.fixture
-def proxied(logs: Path, port: int) -> Server:
+def proxied(logs, port):
     return Server(port)
 
 
 @pytest.fixture(scope="module")
-def hasty(service: Server) -> Iterator[int]:
+def hasty(service):
     """The port of another nginx, which waits only a second for clients and for the service."""
     times = ("client_header_timeout", "client_body_timeout", "send_timeout", "proxy_read_timeout")
     with nginx(port := free_port(), service.port, **dict.fromkeys(times, "1s")):
         yield port
 
 
-def exchange(
-    port: int, parts: Iterable[bytes], pause: float = 0, source: str = "127.0.0.1"
-) -> bytes:
+def exchange(port, parts, pause=0, source="127.0.0.1"):
     """What comes back until the connection is closed, which must happen within a minute."""
     with socket.create_connection(("127.0.0.1", port), 60, (source, 0)) as connection:
         received = b""
@@ -88,11 +83,11 @@ def exchange(
         return received
 
 
-def told(service: Server, ours: str) -> dict[str, Any]:
+def told(service, ours):
     """The line of the service's log about a request with this id."""
-    found: list[dict[str, Any]] = []
+    found = []
 
-    def there() -> bool:
+    def there():
         lines = map(json.loads, service.log.read_text().splitlines())
         found[:] = [line for line in lines if line.get("request_id") == ours]
         return bool(found)
@@ -101,20 +96,20 @@ def told(service: Server, ours: str) -> dict[str, Any]:
     return found[0]
 
 
-def requests_of(service: Server) -> int:
+def requests_of(service):
     """How many requests the service has got."""
     return int(service.figure("request_seconds_count"))
 
 
 @contextmanager
-def untouched(service: Server) -> Iterator[None]:
+def untouched(service):
     """The service gets no request during the block."""
     before = requests_of(service)
     yield
     assert requests_of(service) == before + 1, "the one that asked for this number"
 
 
-def problem(port: int, path: str = "/predict", body: bytes | None = None, **headers: str) -> Any:
+def problem(port, path="/predict", body=None, **headers):
     """The status, headers and detail of an answer that is an error."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, headers)
     with pytest.raises(urllib.error.HTTPError) as caught:
@@ -128,7 +123,7 @@ def problem(port: int, path: str = "/predict", body: bytes | None = None, **head
         return error.code, error.headers, found["detail"]
 
 
-def test_the_service_answers_as_without_it(service: Server, proxied: Server) -> None:
+def test_the_service_answers_as_without_it(service, proxied):
     example = service.get(f"/models/{NAME}/example")
     for body in (example, {"inputs": example["inputs"] * 50}):
         direct, through = (one.post("/predict", body) for one in (service, proxied))
@@ -146,9 +141,7 @@ def test_the_service_answers_as_without_it(service: Server, proxied: Server) -> 
 
 
 class TestRequests:
-    def test_arrive_in_any_form_and_share_connections(
-        self, service: Server, proxied: Server
-    ) -> None:
+    def test_arrive_in_any_form_and_share_connections(self, service, proxied):
         pieces = [b"%x\r\n%c\r\n" % (1, byte) for byte in BODY]
         chunked = head("Transfer-Encoding: chunked") + b"".join(pieces) + b"0\r\n\r\n"
         for _ in range(10):  # clients, one after the other
@@ -159,9 +152,7 @@ class TestRequests:
     @pytest.mark.parametrize(
         ("given", "kept"), [("my-id.1", True), ('x" y', False), ("a" * 65, False)]
     )
-    def test_say_who_sent_them_by_what_nginx_saw(
-        self, service: Server, proxied: Server, logs: Path, given: str, kept: bool
-    ) -> None:
+    def test_say_who_sent_them_by_what_nginx_saw(self, service, proxied, logs, given, kept):
         """In both logs, under one id; probes are in none."""
         forged = ("X-Forwarded-For: 1.2.3.4", "Forwarded: for=1.2.3.4", "X-Request-Start: t=1")
         asked = head(f"X-Request-ID: {given}", *forged, "Connection: close", "Content-Length: 0")
@@ -189,7 +180,7 @@ class TestRefusals:
         ],
         ids=["chunked", "declared", "a client that waits"],
     )
-    def test_a_long_body(self, proxied: Server, parts: list[bytes]) -> None:
+    def test_a_long_body(self, proxied, parts):
         """The service sees its beginning at most."""
         received = exchange(proxied.port, parts)
         # a client that goes on sending may lose the answer, but never sees another one
@@ -199,13 +190,11 @@ class TestRefusals:
         ("path", "length", "status"),
         [("/livez", 9000, 431), ("/" + "a" * 9000, 0, 414), ("/.problem", 0, 404)],
     )
-    def test_long_heads_and_its_own_page(
-        self, service: Server, proxied: Server, path: str, length: int, status: int
-    ) -> None:
+    def test_long_heads_and_its_own_page(self, service, proxied, path, length, status):
         with untouched(service):
             assert problem(proxied.port, path, **{"X-Long": "a" * length})[0] == status
 
-    def test_a_service_that_does_not_answer_or_is_not_there(self) -> None:
+    def test_a_service_that_does_not_answer_or_is_not_there(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             place = silent.getsockname()[1]
             with nginx(port := free_port(), place, proxy_read_timeout="1s"):
@@ -217,9 +206,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("zone", "other"), [("requests", b"503"), ("of_client", b"422")], ids=["all", "a client"]
     )
-    def test_more_requests_at_a_time_than_it_takes(
-        self, service: Server, zone: str, other: bytes
-    ) -> None:
+    def test_more_requests_at_a_time_than_it_takes(self, service, zone, other):
         """Of one client, others still have room."""
         slow = {f"limit_conn {zone}": "2", "client_body_timeout": "120s"}
         with nginx(port := free_port(), service.port, **slow), ExitStack() as stack:
@@ -231,7 +218,7 @@ class TestRefusals:
             assert exchange(port, [WHOLE], source="127.0.0.2")[9:12] == other
 
     @pytest.mark.parametrize("zone", ["address", "key"])
-    def test_more_requests_of_one_client_than_it_may_send(self, service: Server, zone: str) -> None:
+    def test_more_requests_of_one_client_than_it_may_send(self, service, zone):
         """By one address; by one key, also from several addresses."""
         variable, name = {
             "address": ("$binary_remote_addr", "rate"), "key": ("$http_authorization", "of_key"),
@@ -242,7 +229,7 @@ class TestRefusals:
         }
         with nginx(port := free_port(), service.port, **slow):
 
-            def ask(place: int, key: str) -> bytes:
+            def ask(place, key):
                 return exchange(
                     port, [get("/x", f"Authorization: {key}")], source=f"127.0.0.{place}"
                 )
@@ -255,7 +242,7 @@ class TestRefusals:
         assert other[9:12] == b"404"
 
 
-def test_an_outer_proxy_is_believed_when_it_is_known(service: Server) -> None:
+def test_an_outer_proxy_is_believed_when_it_is_known(service):
     asked = get("/x", "X-Forwarded-For: 6.6.6.6, 10.1.2.3", "X-Request-ID: %s")
     with nginx(port := free_port(), service.port, "set_real_ip_from 127.0.0.9;"):
         for source, client in (("127.0.0.9", "10.1.2.3"), ("127.0.0.1", "127.0.0.1")):
@@ -263,7 +250,7 @@ def test_an_outer_proxy_is_believed_when_it_is_known(service: Server) -> None:
             assert told(service, source)["client"] == client
 
 
-def test_pages_and_forecasts_go_through_tls(service: Server, tmp_path: Path) -> None:
+def test_pages_and_forecasts_go_through_tls(service, tmp_path):
     """With the certificate that docs/operate.md makes."""
     (command,) = re.findall(r"^openssl req (?:.*\\\n)*.*", DEPLOY.read_text(), re.MULTILINE)
     with folder_of_nobody() as folder:
@@ -306,11 +293,11 @@ class TestSlowClients:
         ],
         ids=["silence", "half a header", "a drip", "half a body", "half a chunk"],
     )
-    def test_are_sent_away(self, hasty: int, parts: list[bytes], pause: float) -> None:
+    def test_are_sent_away(self, hasty, parts, pause):
         received = exchange(hasty, parts, pause)
         assert received == b"" or received.startswith(b"HTTP/1.1 408 ")
 
-    def test_that_do_not_read_are_reset(self, hasty: int) -> None:
+    def test_that_do_not_read_are_reset(self, hasty):
         large = get("/static-offline-docs/swagger-ui-bundle.js").replace(b"close", b"keep-alive")
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -333,9 +320,7 @@ class TestSmuggling:
             head("Transfer-Encoding: chunked") + b"1\r\n{\r\n+1\r\n}\r\n0\r\n\r\n",
         ],
     )
-    def test_what_is_ambiguous_never_reaches_the_service(
-        self, service: Server, proxied: Server, request_: bytes
-    ) -> None:
+    def test_what_is_ambiguous_never_reaches_the_service(self, service, proxied, request_):
         with untouched(service):
             received = exchange(proxied.port, [request_])
         assert re.match(rb"HTTP/1.1 (400|501) ", received)
@@ -351,7 +336,7 @@ class TestSmuggling:
         ],
         ids=["lines without CR", "extensions", "a request in a body"],
     )
-    def test_what_is_forgiven_is_written_anew(self, proxied: Server, request_: bytes) -> None:
+    def test_what_is_forgiven_is_written_anew(self, proxied, request_):
         """The service, which refuses some of it, gets one plain request."""
         received = exchange(proxied.port, [request_])
         assert received[9:12] in (b"422", b"400")
@@ -359,10 +344,10 @@ class TestSmuggling:
         assert b"is no HTTP request" not in received
 
 
-def test_its_limits_fit_those_of_the_service() -> None:
+def test_its_limits_fit_those_of_the_service():
     text = NGINX.read_text()
 
-    def value(directive: str) -> int:
+    def value(directive):
         (found,) = re.findall(rf"\b{directive} (\d+)[ms];", text)
         return int(found)
 

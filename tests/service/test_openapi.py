@@ -2,7 +2,6 @@
 
 from collections import Counter
 from itertools import count
-from typing import Any
 
 import pytest
 import schemathesis
@@ -10,7 +9,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import load_all_checks
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from tests.service.processes import Server
 from tests.service.toy import KSERVE, NAME, kserve
 
 load_all_checks()
@@ -39,13 +37,13 @@ OPTIONS = {"parameters", "params", "options"}
 
 
 @pytest.fixture(scope="module")
-def operations(server: Server) -> dict[str, Any]:
+def operations(server):
     schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{server.port}/openapi.json")
     return {result.ok().label: result.ok() for result in schema.get_all_operations()}
 
 
 @pytest.fixture(scope="module")
-def fitting(server: Server) -> dict[str, Any]:
+def fitting(server):
     """Series that fit the model, by path."""
     example = server.get(f"/models/{NAME}/example")
     (series,) = example["inputs"]
@@ -63,15 +61,13 @@ def fitting(server: Server) -> dict[str, Any]:
     }
 
 
-def test_every_operation_is_tried(operations: dict[str, Any]) -> None:
+def test_every_operation_is_tried(operations):
     assert set(operations) == set(OPERATIONS)
 
 
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_answers_are_those_described(
-    operations: dict[str, Any], fitting: dict[str, Any], operation: str
-) -> None:
+def test_answers_are_those_described(operations, fitting, operation):
     """No 5xx, and status, content type and body as described.
 
     A request that fits the description may still not fit the model, so acceptance is not required;
@@ -88,7 +84,7 @@ def test_answers_are_those_described(
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    def try_it(case: Any) -> None:
+    def try_it(case):
         series = fitting.get(case.path)
         if series and next(number) % 2:
             options = {key: value for key, value in case.body.items() if key in OPTIONS}

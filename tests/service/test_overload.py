@@ -14,7 +14,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -31,18 +30,18 @@ SLOW = 0.004
 """Seconds that the device needs for a series: 250 a second, where the test sends twice as many."""
 
 
-def post(body: bytes, *more: str) -> bytes:
+def post(body, *more):
     return head(f"Content-Length: {len(body)}", *more) + body
 
 
-def status(port: int, request: bytes) -> bytes:
+def status(port, request):
     """The status of the answer to a request on a connection of its own."""
     with socket.create_connection(("127.0.0.1", port), 120) as connection:
         connection.sendall(request)
         return connection.recv(2**16)[9:12]
 
 
-def test_bodies_that_are_held_back_do_not_fill_the_memory(server: Server) -> None:
+def test_bodies_that_are_held_back_do_not_fill_the_memory(server):
     """130 connections that keep back the last byte of 15.5 MiB; others are answered meanwhile."""
     with ExitStack() as stack:
         memory = psutil.Process(server.process.pid).memory_info
@@ -71,7 +70,7 @@ def test_bodies_that_are_held_back_do_not_fill_the_memory(server: Server) -> Non
         assert len(server.post("/predict", example)["predictions"]) == 1
 
 
-def test_large_tables_that_are_refused_hold_nobody_up(server: Server) -> None:
+def test_large_tables_that_are_refused_hold_nobody_up(server):
     """Twelve at once, each of 15 MB and with a bad last cell."""
     cells = b",".join([b"[1.25,2.5,3.75]"] * (LONG // 16))
     body = b'{"start": "2026-01-01T00:00:00", "target": [' + cells + b',[1,2,"x"]]}'
@@ -93,7 +92,7 @@ def test_large_tables_that_are_refused_hold_nobody_up(server: Server) -> None:
 
 
 @pytest.mark.parametrize("where", ["a pipe that nobody reads", "a full disk"])
-def test_a_log_that_takes_nothing_costs_lines(folder: Path, where: str) -> None:
+def test_a_log_that_takes_nothing_costs_lines(folder, where):
     port, (read, write) = free_port(), os.pipe()
     full = os.open("/dev/full", os.O_WRONLY)
     command = ["forecaster", "serve", "--model", str(folder), "--port", str(port)]
@@ -115,7 +114,7 @@ def test_a_log_that_takes_nothing_costs_lines(folder: Path, where: str) -> None:
             os.close(file)
 
 
-def test_connections_that_wait_are_answered_before_the_end(folder: Path, tmp_path: Path) -> None:
+def test_connections_that_wait_are_answered_before_the_end(folder, tmp_path):
     with serving(folder, tmp_path, drain_seconds=0) as server, ExitStack() as stack:
         request = post(json.dumps(server.get(f"/models/{NAME}/example")).encode())
         server.process.send_signal(signal.SIGSTOP)
@@ -130,7 +129,7 @@ def test_connections_that_wait_are_answered_before_the_end(folder: Path, tmp_pat
         assert server.process.wait(20) in (143, -signal.SIGTERM)
 
 
-def test_few_descriptors_disconnect_nobody_who_asks(folder: Path, tmp_path: Path) -> None:
+def test_few_descriptors_disconnect_nobody_who_asks(folder, tmp_path):
     code = (
         "import resource, sys; from forecaster.cli import main;"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); main()"
@@ -148,7 +147,7 @@ def test_few_descriptors_disconnect_nobody_who_asks(folder: Path, tmp_path: Path
         assert Counter(found) == {b"200": 200}
 
 
-async def ask(port: int, request: bytes, source: str) -> tuple[bytes, float]:
+async def ask(port, request, source):
     """The answer to a request on a connection of its own, and how long it took."""
     began = time.monotonic()
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
@@ -160,14 +159,14 @@ async def ask(port: int, request: bytes, source: str) -> tuple[bytes, float]:
     return received, time.monotonic() - began
 
 
-async def flood(port: int, inner: int, request: bytes, rate: float, seconds: float) -> Any:
+async def flood(port, inner, request, rate, seconds):
     """The answers to requests at `rate` for `seconds` from 50 addresses through `port`, with their
     times; the times of probes; and the figures of the service on `inner` meanwhile."""
-    probes: list[float] = []
-    figures: list[tuple[float, ...]] = []
+    probes = []
+    figures = []
     busy = re.compile(rb"(?m)^forecaster_(?:queue_series|expected_wait_seconds) (\S+)$")
 
-    async def probe() -> None:
+    async def probe():
         while True:
             for path in ("/livez", "/readyz"):
                 answer, took = await ask(port, get(path), "127.0.2.1")
@@ -186,12 +185,12 @@ async def flood(port: int, inner: int, request: bytes, rate: float, seconds: flo
     return answers, probes, figures
 
 
-def test_twice_what_can_be_served_through_nginx(folder: Path, tmp_path: Path) -> None:
+def test_twice_what_can_be_served_through_nginx(folder, tmp_path):
     """Ten seconds; docs/operate.md has the figures of a longer flood without nginx."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
     slowed = (sys.executable, str(Path(__file__).with_name("slowed.py")), str(SLOW))
-    settings: dict[str, Any] = {"threads": 1, "max_queue": 150, "trusted_proxies": "127.0.0.1"}
+    settings = {"threads": 1, "max_queue": 150, "trusted_proxies": "127.0.0.1"}
     try:
         with (
             serving(folder, tmp_path, program=slowed, **settings) as server,

@@ -3,13 +3,13 @@ import pytest
 from forecaster_service.pace import FRESH, Pace
 
 
-def test_nobody_knows_what_was_never_measured() -> None:
+def test_nobody_knows_what_was_never_measured():
     pace = Pace()
     assert pace.cost("a", 100, 16) == 0
     assert not pace.fresh("a", 1)
 
 
-def test_batches_of_each_size_have_their_costs() -> None:
+def test_batches_of_each_size_have_their_costs():
     pace = Pace()
     for size in (1, 16, 4, 16, 1):
         pace.note("a", size, 0.5 + 0.25 * size)
@@ -19,7 +19,7 @@ def test_batches_of_each_size_have_their_costs() -> None:
     assert pace.last == 0.75
 
 
-def test_what_was_seen_in_one_size_alone_is_taken_in_proportion() -> None:
+def test_what_was_seen_in_one_size_alone_is_taken_in_proportion():
     pace = Pace()
     for _ in range(3):
         pace.note("a", 2, 1.0)
@@ -29,7 +29,7 @@ def test_what_was_seen_in_one_size_alone_is_taken_in_proportion() -> None:
 
 
 @pytest.mark.parametrize(("before", "now"), [(1.0, 5.0), (5.0, 1.0)])
-def test_it_follows_a_device_that_becomes_another(before: float, now: float) -> None:
+def test_it_follows_a_device_that_becomes_another(before, now):
     pace = Pace()
     for _ in range(100):
         pace.note("a", 4, before)
@@ -38,7 +38,7 @@ def test_it_follows_a_device_that_becomes_another(before: float, now: float) -> 
     assert pace.cost("a", 4, 4) == pytest.approx(now, rel=0.2)
 
 
-def test_what_was_measured_is_believed_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_measured_is_believed_for_a_while(monkeypatch):
     clock = 1000.0
     monkeypatch.setattr("forecaster_service.pace.monotonic", lambda: clock)
     pace = Pace()

@@ -5,11 +5,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,17 +15,17 @@ import pytest
 
 from forecaster.forecast.notices import Notice
 from forecaster.forecast.predictor import Predictor, keep
-from tests.browser import FAILED, SHOWN, TEXT, Tab, complaints, quiet, wants_chromium
+from tests.browser import FAILED, SHOWN, TEXT, complaints, quiet, wants_chromium
 from tests.bundles import blended, rejudged, warning
 from tests.service.processes import until
-from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, Registry, make_bundle
+from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, make_bundle
 from tests.test_client import history, serving
 
 pytestmark = [pytest.mark.slow, wants_chromium]
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Predictor]]:
+def plain(tmp_path_factory):
     """The URL of a service, and its model."""
     folder = tmp_path_factory.mktemp("bundle")
     forecaster = Predictor(make_bundle(folder))
@@ -36,31 +34,29 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Predi
 
 
 @pytest.fixture
-def frame(plain: tuple[str, Predictor]) -> pd.DataFrame:
+def frame(plain):
     return history(plain[1].bundle)
 
 
-def values(tab: Tab) -> pd.DataFrame:
+def values(tab):
     """The forecast that the page shows."""
     return pd.read_csv(io.StringIO(tab.text("#values")))
 
 
-def pick(tab: Tab, field: str, change: str) -> None:
+def pick(tab, field, change):
     """Change a field as a user does, once the page shows nothing."""
     tab.run("document.querySelector('#status').textContent = ''")
     tab.run(f"document.querySelector('{field}').{change}")
     tab.run(f"document.querySelector('{field}').dispatchEvent(new Event('change'))")
 
 
-def shown(command: list[str], **how: Any) -> str:
+def shown(command, **how):
     """What a command prints."""
     return subprocess.run(command, capture_output=True, text=True, check=True, **how).stdout
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "dark")])
-def test_it_opens_with_the_example_of_the_model(
-    tab: Tab, width: int, scheme: str, tmp_path: Path
-) -> None:
+def test_it_opens_with_the_example_of_the_model(tab, width, scheme, tmp_path):
     """The policy refuses nothing, the colours follow the scheme, nothing sticks out, and axe finds
     nothing: in the example, in a forecast with every kind of notice, and in an error."""
     bundle = warning(make_bundle(tmp_path)).save(tmp_path)
@@ -95,8 +91,8 @@ def test_it_opens_with_the_example_of_the_model(
 
 
 @pytest.mark.parametrize("kind", ["two ids", "wide", "all", "median", "UTC"])
-def test_its_forecast_is_that_of_the_model(tab: Tab, kind: str, tmp_path: Path) -> None:
-    others: dict[str, dict[str, Any]] = {
+def test_its_forecast_is_that_of_the_model(tab, kind, tmp_path):
+    others = {
         "median": {"loss": "pinball"},
         "UTC": {"timezone": "UTC", "freq": "15min"},
     }
@@ -126,9 +122,9 @@ def test_its_forecast_is_that_of_the_model(tab: Tab, kind: str, tmp_path: Path) 
     assert tab.run("document.querySelector('#column').options.length") == len(schema.targets)
 
 
-def test_what_stands_out_is_listed(tab: Tab, tmp_path: Path) -> None:
+def test_what_stands_out_is_listed(tab, tmp_path):
     bundle = warning(make_bundle(tmp_path)).save(tmp_path)
-    said: list[str] = []
+    said = []
     frame = history(bundle)[-PAST:]
     Predictor(bundle).predict(frame, levels=(0.1, 0.9), say=said.append)
     with serving(tmp_path) as url, quiet(tab):
@@ -145,9 +141,7 @@ def test_what_stands_out_is_listed(tab: Tab, tmp_path: Path) -> None:
     )
 
 
-def test_what_a_band_covered_stands_beside_it(
-    tab: Tab, plain: tuple[str, Predictor], tmp_path: Path
-) -> None:
+def test_what_a_band_covered_stands_beside_it(tab, plain, tmp_path):
     tab.open(plain[0])
     assert tab.text("#legend-band") == "80 % band; its coverage was not measured"
     bundle = make_bundle(tmp_path)
@@ -163,7 +157,7 @@ def test_what_a_band_covered_stands_beside_it(
         assert "95 % band, covered 91 % of the test values." in tab.text("#facts")
 
 
-def test_of_many_targets_some_are_drawn_and_all_are_given(tab: Tab, tmp_path: Path) -> None:
+def test_of_many_targets_some_are_drawn_and_all_are_given(tab, tmp_path):
     make_bundle(tmp_path, columns=tuple(f"c{number}" for number in range(30)))
     with serving(tmp_path) as url, quiet(tab):
         tab.open(url, 375)
@@ -174,7 +168,7 @@ def test_of_many_targets_some_are_drawn_and_all_are_given(tab: Tab, tmp_path: Pa
         assert tab.run("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_long_history_does_not_squeeze_the_forecast(tab: Tab, tmp_path: Path) -> None:
+def test_a_long_history_does_not_squeeze_the_forecast(tab, tmp_path):
     """Two seasons of 5 steps or three horizons of 6 are drawn, of 24 steps; all on request."""
     bundle = make_bundle(tmp_path)
     reading = replace(bundle.schema.reading, seasons=(5,))
@@ -198,7 +192,7 @@ def test_a_long_history_does_not_squeeze_the_forecast(tab: Tab, tmp_path: Path) 
         assert tab.run(steps) == [12] * 4, "at least"
 
 
-def test_a_short_history_can_be_taken(tab: Tab, tmp_path: Path) -> None:
+def test_a_short_history_can_be_taken(tab, tmp_path):
     bundle = make_bundle(tmp_path)
     keep(blended(bundle, network=0.5, cycle=0.3, last=0.2), tmp_path)
     frame = history(bundle).tail(3)
@@ -220,18 +214,18 @@ def test_a_short_history_can_be_taken(tab: Tab, tmp_path: Path) -> None:
 
 class TestHistories:
     @pytest.fixture(autouse=True)
-    def _opened(self, tab: Tab, plain: tuple[str, Predictor]) -> None:
+    def _opened(self, tab, plain):
         tab.open(plain[0])
 
     @pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
     def test_a_file_that_is_chosen_can_be_downloaded_and_asked_elsewhere(
         self,
-        tab: Tab,
-        plain: tuple[str, Predictor],
-        frame: pd.DataFrame,
-        tmp_path: Path,
-        encoding: str,
-    ) -> None:
+        tab,
+        plain,
+        frame,
+        tmp_path,
+        encoding,
+    ):
         """The download has all targets with their bands, by RFC 4180."""
         text = frame.to_csv(index=False, sep=";", lineterminator="\n")
         (tmp_path / "mine.csv").write_text(text, encoding=encoding)
@@ -260,7 +254,7 @@ class TestHistories:
         found = json.loads(shown(["bash", "-c", tab.text("#curl")]))["predictions"][0]["mean"]
         np.testing.assert_allclose(values(tab)["load"], [row[0] for row in found], rtol=1e-12)
 
-    def test_a_file_can_be_dropped(self, tab: Tab, frame: pd.DataFrame) -> None:
+    def test_a_file_can_be_dropped(self, tab, frame):
         tab.run("document.querySelector('#status').textContent = ''")
         tab.run(
             "{ const dataTransfer = new DataTransfer();"
@@ -271,7 +265,7 @@ class TestHistories:
         tab.wait(SHOWN)
         assert 'predict("x.csv"' in tab.text("#python")
 
-    def test_what_does_not_fit_is_said_and_mended(self, tab: Tab, frame: pd.DataFrame) -> None:
+    def test_what_does_not_fit_is_said_and_mended(self, tab, frame):
         tab.paste(frame.assign(wind="calm").to_csv(index=False))
         tab.wait(FAILED)
         assert "row 1 (2026-03-01 00:00:00), column 'wind'" in tab.text("#error")
@@ -284,9 +278,7 @@ class TestHistories:
         tab.wait(FAILED)
         assert tab.text("#error") == "This model forecasts at most 6 steps."
 
-    def test_a_long_file_is_kept_out_of_the_field(
-        self, tab: Tab, plain: tuple[str, Predictor], tmp_path: Path
-    ) -> None:
+    def test_a_long_file_is_kept_out_of_the_field(self, tab, plain, tmp_path):
         frame = history(plain[1].bundle, 20_000)
         frame.to_csv(tmp_path / "long.csv", index=False)
         tab.choose(tmp_path / "long.csv")
@@ -296,7 +288,7 @@ class TestHistories:
         expected = plain[1].predict(frame)["load"]
         np.testing.assert_allclose(values(tab)["load"], expected, rtol=1e-6, atol=1e-5)
 
-    def test_the_keyboard_is_enough(self, tab: Tab) -> None:
+    def test_the_keyboard_is_enough(self, tab):
         seen = []
         while not seen or (seen[-1] != "chart" and len(seen) < 20):
             tab.press("Tab")
@@ -309,7 +301,7 @@ class TestHistories:
         tab.press("ArrowLeft")
         assert "load, 2026-01-01 23:00: history" in tab.text("#readout")
 
-    def test_each_target_can_be_drawn(self, tab: Tab) -> None:
+    def test_each_target_can_be_drawn(self, tab):
         buttons = "[...document.querySelectorAll('#targets button')]"
         assert tab.run(f"{buttons}.map(e => e.querySelector('strong').textContent)") == [*COLUMNS]
         before = tab.run("document.querySelector('path.forecast').getAttribute('d')")
@@ -320,7 +312,7 @@ class TestHistories:
         pressed = tab.run(f"{buttons}.map(e => e.getAttribute('aria-pressed'))")
         assert pressed == ["false", "true", "false"]
 
-    def test_the_example_is_no_data_of_ours(self, tab: Tab, frame: pd.DataFrame) -> None:
+    def test_the_example_is_no_data_of_ours(self, tab, frame):
         for text, title in ((None, "Forecast of the example"), (frame.to_csv(), "Forecast")):
             if text:
                 tab.paste(text)
@@ -330,7 +322,7 @@ class TestHistories:
             assert ("made up" in tab.text("#csv-label")) == (text is None)
 
 
-def test_models_of_one_name_can_be_switched(tab: Tab, tmp_path: Path, registry: Registry) -> None:
+def test_models_of_one_name_can_be_switched(tab, tmp_path, registry):
     for number, alias in enumerate(("champion", "next")):
         bundle = make_bundle(tmp_path / alias, columns=("load", "wind")[number:])
         version = str(number)
@@ -347,14 +339,14 @@ def test_models_of_one_name_can_be_switched(tab: Tab, tmp_path: Path, registry: 
     np.testing.assert_allclose(values(tab)["wind"], expected["wind"], rtol=1e-6, atol=1e-5)
 
 
-def test_a_service_without_a_model_says_why(tab: Tab, tmp_path: Path) -> None:
+def test_a_service_without_a_model_says_why(tab, tmp_path):
     with serving(tmp_path / "none") as url:
         tab.call("Page.navigate", url=url)
         tab.wait(FAILED)
         assert "The model could not be found" in tab.text("#error")
 
 
-def test_a_key_is_asked_for_and_told_to_nobody(tab: Tab, tmp_path: Path) -> None:
+def test_a_key_is_asked_for_and_told_to_nobody(tab, tmp_path):
     make_bundle(tmp_path)
     key = "s3cret"
     with serving(tmp_path, api_keys=(f"anna:{sha256(key.encode()).hexdigest()}",)) as url:

@@ -5,10 +5,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 import uvicorn
@@ -32,13 +29,13 @@ PATIENCE = 60
 class Service:
     """A service on a port of this machine, and its parts that cannot be seen from outside."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, **settings):
         self.app, self.port = create_app(Settings(**settings)), free_port()
         config = uvicorn.Config(self.app, port=self.port, **{**HOW, "timeout_keep_alive": 3})
         self.server = uvicorn.Server(config)
 
     @contextmanager
-    def running(self) -> Iterator["Service"]:
+    def running(self):
         thread = threading.Thread(target=self.server.run)
         thread.start()
         try:
@@ -49,20 +46,19 @@ class Service:
             thread.join()
 
     @contextmanager
-    def client(self) -> Iterator[socket.socket]:
+    def client(self):
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
             yield connection
 
-    def closed(self, reason: str) -> float:
-        value: float = self.app.state.metrics.closed.labels(reason)._value.get()
-        return value
+    def closed(self, reason):
+        return self.app.state.metrics.closed.labels(reason)._value.get()
 
     @property
-    def connections(self) -> int:
+    def connections(self):
         return len(self.server.server_state.connections)
 
 
-def rest(connection: socket.socket) -> bytes:
+def rest(connection):
     """Everything that is received until the server closes."""
     received = b""
     with suppress(ConnectionResetError):
@@ -71,7 +67,7 @@ def rest(connection: socket.socket) -> bytes:
     return received
 
 
-def whole(connection: socket.socket) -> bytes:
+def whole(connection):
     """Receive an answer in JSON, which may come in two parts."""
     received = b""
     while not received.endswith(b"}"):
@@ -81,7 +77,7 @@ def whole(connection: socket.socket) -> bytes:
     return received
 
 
-def drip(connection: socket.socket, piece: bytes) -> bytes:
+def drip(connection, piece):
     """Send a piece every now and then until the server closes; returns its answer."""
     with suppress(BrokenPipeError, ConnectionResetError):
         end = time.monotonic() + PATIENCE
@@ -94,7 +90,7 @@ def drip(connection: socket.socket, piece: bytes) -> bytes:
     return rest(connection)
 
 
-def is_problem(answer: bytes, status: int) -> bool:
+def is_problem(answer, status):
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status), answer[:80]
     assert b"content-type: application/problem+json" in head
@@ -105,13 +101,13 @@ def is_problem(answer: bytes, status: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def service(folder: Path) -> Iterator[Service]:
+def service(folder):
     """A service with a model that waits for a second."""
     with Service(model=str(folder), receive_seconds=1).running() as service:
         yield service
 
 
-def test_who_says_nothing_is_told_nothing(service: Service) -> None:
+def test_who_says_nothing_is_told_nothing(service):
     with service.client() as connection:
         assert rest(connection) == b""
 
@@ -121,7 +117,7 @@ def test_who_says_nothing_is_told_nothing(service: Service) -> None:
     "sent",
     [GET[:-2], POST + b"Content-Length: 9\r\n\r\n{", CHUNKED + b"9\r\n{", GET + b"G"],
 )
-def test_half_a_request_is_408(service: Service, sent: bytes) -> None:
+def test_half_a_request_is_408(service, sent):
     before = service.closed("408")
     with service.client() as connection:
         connection.sendall(sent)
@@ -148,9 +144,7 @@ def test_half_a_request_is_408(service: Service, sent: bytes) -> None:
         (GET, b"\r\n", b"200"),
     ],
 )
-def test_a_little_at_a_time_is_not_enough(
-    service: Service, sent: bytes, piece: bytes, answer: bytes
-) -> None:
+def test_a_little_at_a_time_is_not_enough(service, sent, piece, answer):
     began = time.monotonic()
     with service.client() as connection:
         connection.sendall(sent)
@@ -160,7 +154,7 @@ def test_a_little_at_a_time_is_not_enough(
 
 
 @pytest.mark.slow
-def test_an_answer_before_the_end_of_a_request_ends_nothing(service: Service) -> None:
+def test_an_answer_before_the_end_of_a_request_ends_nothing(service):
     """The next request has its own time limit, and the wait for it ends."""
     with service.client() as connection:
         for _ in range(6):
@@ -173,7 +167,7 @@ def test_an_answer_before_the_end_of_a_request_ends_nothing(service: Service) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("end", "status"), [(GET[20:], b"200"), (b"", b"408")])
-def test_a_busy_service_gives_the_time_anew(service: Service, end: bytes, status: bytes) -> None:
+def test_a_busy_service_gives_the_time_anew(service, end, status):
     with service.client() as connection:
         connection.sendall(GET[:20])
         connections = service.server.server_state.connections
@@ -184,7 +178,7 @@ def test_a_busy_service_gives_the_time_anew(service: Service, end: bytes, status
 
 
 @pytest.mark.slow
-def test_who_sends_much_may_take_longer(service: Service) -> None:
+def test_who_sends_much_may_take_longer(service):
     piece = b" " * 2**18
     began = time.monotonic()
     with service.client() as connection:
@@ -197,7 +191,7 @@ def test_who_sends_much_may_take_longer(service: Service) -> None:
 
 
 @pytest.mark.slow
-def test_who_does_not_read_is_closed(service: Service) -> None:
+def test_who_does_not_read_is_closed(service):
     """The buffers of the system are not counted, so more is requested."""
     before = service.closed("unread")
     with socket.socket() as connection:
@@ -212,7 +206,7 @@ def test_who_does_not_read_is_closed(service: Service) -> None:
 
 
 @pytest.mark.slow
-def test_who_reads_slowly_gets_it_all() -> None:
+def test_who_reads_slowly_gets_it_all():
     received, times = 0, 5
     with Service(receive_seconds=5).running() as service, socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
@@ -230,9 +224,7 @@ def test_who_reads_slowly_gets_it_all() -> None:
 
 
 @pytest.mark.slow
-def test_a_forecast_may_take_longer_than_its_request(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forecast_may_take_longer_than_its_request(folder, monkeypatch):
     run = forecasting.run
     monkeypatch.setattr(forecasting, "run", lambda *given: (time.sleep(1.5), run(*given))[1])
     served = Service(model=str(folder), receive_seconds=0.3)
@@ -247,7 +239,7 @@ def test_a_forecast_may_take_longer_than_its_request(
 class TestHeads:
     @pytest.mark.parametrize("header", [b"X-A: " + b"a" * MOST_HEAD, b"X-A: b\r\n" * 10_000])
     @pytest.mark.parametrize("pieces", [1, 10])
-    def test_long_ones_are_431(self, service: Service, header: bytes, pieces: int) -> None:
+    def test_long_ones_are_431(self, service, header, pieces):
         head = GET[:-2] + header + b"\r\n\r\n"
         size = -(-len(head) // pieces)
         with service.client() as connection:
@@ -261,7 +253,7 @@ class TestHeads:
     @pytest.mark.parametrize(
         "start", [GET[:-2] + b"X-A: ", CHUNKED + b"1;x=", CHUNKED + b"0\r\nX-A: "]
     )
-    def test_those_without_an_end_are_431(self, service: Service, start: bytes) -> None:
+    def test_those_without_an_end_are_431(self, service, start):
         before = service.closed("431")
         with service.client() as connection, suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(start)
@@ -286,9 +278,7 @@ UPGRADE = ("Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key
     ],
     ids=["a usual head", "requests without a wait", "an upgrade", "a trailer"],
 )
-def test_requests_are_answered_in_their_order(
-    service: Service, sent: bytes, statuses: list[bytes]
-) -> None:
+def test_requests_are_answered_in_their_order(service, sent, statuses):
     with service.client() as connection:
         connection.sendall(sent)
         answer = rest(connection)
@@ -296,7 +286,7 @@ def test_requests_are_answered_in_their_order(
     assert b"mine" not in answer
 
 
-def test_the_leave_to_go_on_is_given_at_once(service: Service) -> None:
+def test_the_leave_to_go_on_is_given_at_once(service):
     with service.client() as connection:
         connection.sendall(POST + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
         assert connection.recv(2**16).startswith(b"HTTP/1.1 100 Continue")
@@ -304,7 +294,7 @@ def test_the_leave_to_go_on_is_given_at_once(service: Service) -> None:
         assert connection.recv(2**16).startswith(b"HTTP/1.1 422")
 
 
-def test_the_oldest_idle_connection_makes_room() -> None:
+def test_the_oldest_idle_connection_makes_room():
     with Service(max_connections=3).running() as service:
         with service.client() as first, service.client() as second, service.client() as third:
             until(lambda: service.connections == 3)  # or the others may be taken after its request

@@ -7,10 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -36,10 +33,10 @@ os.rename(file.name, sys.argv[4] + "/found.json")
 
 
 @pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def script(tmp_path, monkeypatch):
     """Run a Python script as the child."""
 
-    def become(text: str) -> None:
+    def become(text):
         code, file = tmp_path / "child.py", tmp_path / "python"
         code.write_text(f"import json, os, sys, time\n{text}")
         file.write_text(f'#!/bin/sh\nexec {PYTHON} {code} "$@"\n')
@@ -50,10 +47,10 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[], Child]]:
-    children: list[Child] = []
+def start():
+    children = []
 
-    def child() -> Child:
+    def child():
         children.append(Child(Settings(model=NAMES, poll_seconds=7)))
         return children[-1]
 
@@ -62,15 +59,13 @@ def start() -> Iterator[Callable[[], Child]]:
         each.close()
 
 
-def reason(child: Child) -> str:
+def reason(child):
     with pytest.raises(UnavailableError) as error:
         child.state("model")
     return str(error.value)
 
 
-def test_one_process_watches_all_models_and_ends_with_us(
-    script: Callable[[str], None], start: Callable[[], Child]
-) -> None:
+def test_one_process_watches_all_models_and_ends_with_us(script, start):
     script(FOUND + "time.sleep(600)")
     child = start()
     found = [child.state(name) for name in ("other", "model")]
@@ -83,9 +78,7 @@ def test_one_process_watches_all_models_and_ends_with_us(
     assert not child.place.exists()
 
 
-def test_one_that_died_is_replaced_and_what_it_found_stays(
-    script: Callable[[str], None], start: Callable[[], Child], tmp_path: Path
-) -> None:
+def test_one_that_died_is_replaced_and_what_it_found_stays(script, start, tmp_path):
     script(FOUND + "time.sleep(600)")
     child = start()
     first = child.state("model")
@@ -97,13 +90,11 @@ def test_one_that_died_is_replaced_and_what_it_found_stays(
     assert child.state("model") != first
 
 
-def test_one_that_ends_says_why_and_is_started_ever_more_rarely(
-    script: Callable[[str], None], start: Callable[[], Child], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
+def test_one_that_ends_says_why_and_is_started_ever_more_rarely(script, start, monkeypatch):
+    pauses = []
 
     class Ending(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
+        def wait(self, timeout=None):
             pauses.append(timeout or 0.0)
             return super().wait(0.0 if len(pauses) < 8 else timeout)
 
@@ -117,13 +108,11 @@ def test_one_that_ends_says_why_and_is_started_ever_more_rarely(
     assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def test_where_no_process_can_be_started_it_is_tried_again(
-    script: Callable[[str], None], start: Callable[[], Child], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_process_can_be_started_it_is_tried_again(script, start, monkeypatch):
     script(FOUND + "time.sleep(600)")
-    starts, real = list[Any](), subprocess.Popen
+    starts, real = [], subprocess.Popen
 
-    def popen(*arguments: Any, **how: Any) -> Any:
+    def popen(*arguments, **how):
         starts.append(arguments)
         if len(starts) == 1:
             raise OSError("no more processes")
@@ -134,11 +123,9 @@ def test_where_no_process_can_be_started_it_is_tried_again(
     assert len(starts) == 2
 
 
-def test_a_question_does_not_outlive_the_service(
-    script: Callable[[str], None], start: Callable[[], Child]
-) -> None:
+def test_a_question_does_not_outlive_the_service(script, start):
     script("time.sleep(600)")
-    child, reasons = start(), list[str]()
+    child, reasons = start(), []
     thread = threading.Thread(target=lambda: reasons.append(reason(child)))
     thread.start()
     child.close()
@@ -146,9 +133,7 @@ def test_a_question_does_not_outlive_the_service(
     assert reasons == ["MLflow has not been asked yet"]
 
 
-def test_no_setting_of_ours_is_handed_on(
-    script: Callable[[str], None], start: Callable[[], Child], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_setting_of_ours_is_handed_on(script, start, monkeypatch):
     monkeypatch.setenv("FORECASTER_API_KEYS", "anna:" + "0" * 64)
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "needed")
     script(FOUND.replace('"pid": str(os.getpid())', "**os.environ") + "time.sleep(600)")
@@ -157,7 +142,7 @@ def test_no_setting_of_ours_is_handed_on(
     assert not any(name.startswith("FORECASTER_") for name in environment)
 
 
-def test_what_was_found_is_read_as_it_was_meant(folder: Path, tmp_path: Path) -> None:
+def test_what_was_found_is_read_as_it_was_meant(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "kept")
     state = {"name": "x", "version": "1"}
     entries = {
@@ -172,7 +157,7 @@ def test_what_was_found_is_read_as_it_was_meant(folder: Path, tmp_path: Path) ->
     assert found.state("there") == state
     kinds = {"unknown": UsageError, "away": UnavailableError, "full": StorageError}
     for name, kind in kinds.items():
-        with pytest.raises(kind, match=entries[name]["error"]):  # type: ignore[arg-type]
+        with pytest.raises(kind, match=entries[name]["error"]):
             found.state(name)
     for name in ("there", "away"):  # the last one is for a process that starts
         assert found.fetch(name, tmp_path / name) == state
@@ -183,7 +168,7 @@ def test_what_was_found_is_read_as_it_was_meant(folder: Path, tmp_path: Path) ->
         found.fetch("gone", tmp_path / "none")
 
 
-def register(folder: Path, score: float) -> None:
+def register(folder, score):
     """Register a bundle as the next version of "swapped", whose champion has the lowest score."""
     forecaster = Predictor.load(folder, "cpu")
     with start_run(RunConfig(), "toy", {}) as run:
@@ -194,8 +179,8 @@ def register(folder: Path, score: float) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_service_follows_the_champion_under_load_and_keeps_its_model_when_it_cannot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     """A database that goes and comes back; the child that asks it ends with its killed parent."""
     database = tmp_path / "mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
@@ -209,12 +194,12 @@ def test_the_service_follows_the_champion_under_load_and_keeps_its_model_when_it
         "models:/swapped@champion", tmp_path, variables=variables, poll_seconds=1, device="cpu"
     ) as server:
 
-        def version() -> str:
+        def version():
             (card,) = server.get("/models")["models"]
             assert (card["name"], card["alias"]) == ("swapped", "champion")
             return str(card["version"])
 
-        def failures() -> float:
+        def failures():
             return server.figure("model_reload_failures_total")
 
         assert version() == "1"
@@ -223,7 +208,7 @@ def test_the_service_follows_the_champion_under_load_and_keeps_its_model_when_it
         (child,) = psutil.Process(server.process.pid).children()
         ended = threading.Event()
 
-        def ask() -> int:
+        def ask():
             count = 0
             while not ended.is_set():
                 server.post("/predict", example)

@@ -3,9 +3,7 @@
 import asyncio
 import threading
 from contextlib import nullcontext, suppress
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pandas as pd
 import psutil
@@ -19,7 +17,7 @@ from tests.service.toy import COLUMNS, HORIZON, PAST
 CLIENTS = 6
 
 
-def replicas(process: Any) -> list[psutil.Process]:
+def replicas(process):
     """The processes of the replicas that `process` has started."""
     found = []
     for each in psutil.Process(process.pid).children(recursive=True):
@@ -31,14 +29,14 @@ def replicas(process: Any) -> list[psutil.Process]:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_replica_that_is_killed_under_load_costs_no_request(folder: Path, tmp_path: Path) -> None:
+def test_a_replica_that_is_killed_under_load_costs_no_request(folder, tmp_path):
     history = pd.DataFrame({"time": pd.date_range("2026-01-01", periods=PAST, freq="h")})
     history[list(COLUMNS)] = 1.5
-    answers: list[pd.DataFrame] = []
-    errors: list[Exception] = []
+    answers = []
+    errors = []
     ended = threading.Event()
 
-    def ask() -> None:
+    def ask():
         while not ended.is_set():
             try:
                 answers.append(Client(f"http://127.0.0.1:{server.port}").predict(history))
@@ -82,17 +80,17 @@ def test_a_replica_that_is_killed_under_load_costs_no_request(folder: Path, tmp_
     [("", [""], ""), ("the GPU is gone", [""], "the GPU is gone"), ("", ["damaged"], "damaged"),
      ("", [], "no model was named")],
 )  # fmt: skip
-def test_the_reasons_to_replace_a_replica(lost: str, reasons: list[str], words: str) -> None:
+def test_the_reasons_to_replace_a_replica(lost, reasons, words):
     slots = [SimpleNamespace(served=None if each else object(), reason=each) for each in reasons]
-    store: Any = SimpleNamespace(status="ready", lost=lost, slots=slots)
+    store = SimpleNamespace(status="ready", lost=lost, slots=slots)
     with pytest.raises(RuntimeError, match=f"^{words}$") if words else nullcontext():
         asyncio.run(check(store))
 
 
-def test_a_replica_is_not_judged_while_its_models_are_loaded() -> None:
-    store: Any = SimpleNamespace(status="loading", lost="", slots=[SimpleNamespace(served=1)])
+def test_a_replica_is_not_judged_while_its_models_are_loaded():
+    store = SimpleNamespace(status="loading", lost="", slots=[SimpleNamespace(served=1)])
 
-    async def load() -> None:
+    async def load():
         task = asyncio.create_task(check(store))
         await asyncio.sleep(0.05)
         assert not task.done()

@@ -10,10 +10,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from fastapi.testclient import TestClient
 
 from forecaster_service.http_errors import Flaw, invalid
-from tests.service.conftest import Serve
 from tests.service.toy import (
     COLUMNS,
     HORIZON,
@@ -24,10 +22,8 @@ from tests.service.toy import (
     start,
 )
 
-Body = dict[str, Any]
 
-
-def told(problem: Body) -> str:
+def told(problem):
     """The first flaw of a request: where, and what."""
     if "errors" not in problem:
         return ""
@@ -55,7 +51,7 @@ def told(problem: Body) -> str:
         b'{"inputs": [{"target": [1], "start": "a", "start": "b"}]}',
     ],
 )
-def test_what_is_not_json_is_400(client: TestClient, content: bytes) -> None:
+def test_what_is_not_json_is_400(client, content):
     refused(client, content, 400)
 
 
@@ -97,7 +93,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize(("content", "flaw"), BODIES.items())
-def test_what_is_no_request_is_422(client: TestClient, content: str, flaw: str) -> None:
+def test_what_is_no_request_is_422(client, content, flaw):
     assert told(refused(client, content)) == flaw
 
 
@@ -109,7 +105,7 @@ def test_what_is_no_request_is_422(client: TestClient, content: str, flaw: str) 
         ('{"inputs": [{"target": [1]}], "parameters": {"quantiles": []}}', "quantile_levels"),
     ],
 )
-def test_a_wrong_key_is_told_the_right_one(client: TestClient, content: str, hint: str) -> None:
+def test_a_wrong_key_is_told_the_right_one(client, content, hint):
     assert f"Did you mean '{hint}'?" in refused(client, content)["detail"]
 
 
@@ -180,9 +176,7 @@ PARAMETERS: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "place", "value", "flaw"), SERIES)
-def test_a_series_that_does_not_fit_the_model(
-    serve: Serve, kind: str, place: str, value: Any, flaw: str
-) -> None:
+def test_a_series_that_does_not_fit_the_model(serve, kind, place, value, flaw):
     """Alone at the top, and as the second of a request."""
     client, _, good = serve(kind)
     bad = deepcopy(good)
@@ -197,22 +191,20 @@ def test_a_series_that_does_not_fit_the_model(
 
 
 @pytest.mark.parametrize(("name", "value", "kind"), PARAMETERS)
-def test_a_parameter_that_does_not_fit_the_model(
-    client: TestClient, flat: Body, full: Body, name: str, value: Any, kind: str
-) -> None:
+def test_a_parameter_that_does_not_fit_the_model(client, flat, full, name, value, kind):
     full["parameters"][name] = value
     assert told(refused(client, {**flat, name: value})) == f"{name} {kind}"
     assert told(refused(client, full)) == f"parameters.{name} {kind}"
 
 
-def test_a_name_that_does_not_fit_is_told_those_that_do(client: TestClient, flat: Body) -> None:
+def test_a_name_that_does_not_fit_is_told_those_that_do(client, flat):
     flat["columns"] = ["load", "wind", "Zurich °C"]
     detail = refused(client, flat)["detail"]
     for words in ("load, wind, Zürich °C", "name 3", "Did you mean 'Zürich °C'?", "missing"):
         assert words in detail
 
 
-def test_each_bad_series_is_told(client: TestClient, full: Body) -> None:
+def test_each_bad_series_is_told(client, full):
     good = full["inputs"][0]
     short, unnamed = {**good, "target": good["target"][:5]}, {**good, "columns": ["a"]}
     problem = refused(client, {"inputs": [good, short, good, unnamed] * 15})
@@ -222,7 +214,7 @@ def test_each_bad_series_is_told(client: TestClient, full: Body) -> None:
 
 
 @pytest.mark.parametrize("secret", ["s3cret-" * 20, "<script>", "päss wörd", "\u2028"])
-def test_nothing_that_came_in_goes_out(client: TestClient, flat: Body, secret: str) -> None:
+def test_nothing_that_came_in_goes_out(client, flat, secret):
     for body in (
         {secret: 1},
         {**flat, "item_id": secret + "/"},
@@ -240,11 +232,11 @@ def test_nothing_that_came_in_goes_out(client: TestClient, flat: Body, secret: s
         assert secret[:7] not in json.dumps(refused(client, body), ensure_ascii=False)
 
 
-def many(count: int, item: bytes) -> bytes:
+def many(count, item):
     return b",".join([item] * count)
 
 
-def keys(count: int) -> bytes:
+def keys(count):
     return b",".join(b'"%d":1' % number for number in range(count))
 
 
@@ -266,7 +258,7 @@ LONG = {
 
 
 @pytest.mark.parametrize(("content", "flaw"), LONG.items(), ids=map(str, range(len(LONG))))
-def test_large_and_wrong_is_cheap(client: TestClient, content: bytes, flaw: str) -> None:
+def test_large_and_wrong_is_cheap(client, content, flaw):
     began = time.perf_counter()
     assert flaw in told(refused(client, content))
     assert time.perf_counter() - began < 3  # tens of milliseconds on an idle machine
@@ -279,24 +271,22 @@ def test_large_and_wrong_is_cheap(client: TestClient, content: bytes, flaw: str)
         *[{"Content-Type": kind} for kind in ("text/plain", "multipart/form-data", "", "*/*")],
     ],
 )
-def test_other_content_types_are_415(
-    client: TestClient, flat: Body, headers: dict[str, str]
-) -> None:
+def test_other_content_types_are_415(client, flat, headers):
     refused(client, flat, 415, **headers)
 
 
-def test_content_type_may_name_the_charset(client: TestClient, flat: Body) -> None:
+def test_content_type_may_name_the_charset(client, flat):
     headers = {"Content-Type": "Application/JSON; charset=utf-8", "Content-Encoding": "identity"}
     answer = client.post("/predict", content=json.dumps(flat), headers=headers)
     assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_long_bodies_are_413(folder: Any, flat: Body, chunked: bool) -> None:
+def test_long_bodies_are_413(folder, flat, chunked):
     content = json.dumps(flat).encode()
     for most, status in ((len(content), 200), (len(content) - 1, 413)):
         with start(model=str(folder), max_body_bytes=most) as client:
-            sent: Any = iter([content[:500], content[500:]]) if chunked else content
+            sent = iter([content[:500], content[500:]]) if chunked else content
             kind = {"Content-Type": "application/json"}
             answer = client.post("/predict", content=sent, headers=kind)
         assert answer.status_code == status
@@ -304,7 +294,7 @@ def test_long_bodies_are_413(folder: Any, flat: Body, chunked: bool) -> None:
     assert answer.headers["connection"] == "close"
 
 
-def test_longest_series_in_many(folder: Any, flat: Body) -> None:
+def test_longest_series_in_many(folder, flat):
     with start(model=str(folder), max_series=2, max_rows=2 * PAST) as client:
         series = {key: flat[key] for key in ("start", "target", "columns")}
         assert client.post("/predict", json={"inputs": [series] * 2}).status_code == 200
@@ -336,9 +326,7 @@ def test_longest_series_in_many(folder: Any, flat: Body) -> None:
         ("inputs", {}, "inputs list_type"),
     ],
 )
-def test_kserve_is_told_in_the_words_of_its_request(
-    client: TestClient, full: Body, key: str, value: Any, flaw: str
-) -> None:
+def test_kserve_is_told_in_the_words_of_its_request(client, full, key, value, flaw):
     body = kserve(full)
     inner = key not in body
     (body["inputs"][0] if inner else body)[key] = value
@@ -346,7 +334,7 @@ def test_kserve_is_told_in_the_words_of_its_request(
     assert found == (f"inputs[0].{flaw}" if inner else flaw)
 
 
-def test_kserve_knows_no_covariates(serve: Serve) -> None:
+def test_kserve_knows_no_covariates(serve):
     client, _, series = serve("ahead")
     assert told(refused(client, kserve({"inputs": [series]}), path=KSERVE)) == "model no_covariates"
 
@@ -377,7 +365,7 @@ TABLES: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("body", "flaw"), TABLES)
-def test_what_is_no_table_of_the_model(client: TestClient, body: Any, flaw: str) -> None:
+def test_what_is_no_table_of_the_model(client, body, flaw):
     assert told(refused(client, json.dumps(body), path="/invocations")) == flaw
 
 
@@ -391,9 +379,7 @@ def test_what_is_no_table_of_the_model(client: TestClient, body: Any, flaw: str)
         ("time", "9999-12-31T23:00:00", "row"),
     ],
 )
-def test_cells_that_do_not_fit(
-    client: TestClient, full: Body, column: str, cell: Any, words: str
-) -> None:
+def test_cells_that_do_not_fit(client, full, column, cell, words):
     (series,) = full["inputs"]
     times = pd.date_range(series["start"], periods=PAST, freq="h").astype(str)
     rows = [
@@ -405,6 +391,6 @@ def test_cells_that_do_not_fit(
     assert words in refused(client, body, path="/invocations")["detail"]
 
 
-def test_the_words_of_an_error() -> None:
+def test_the_words_of_an_error():
     flaws = [Flaw(loc=["inputs", 3, "target"], msg="no", type="x"), Flaw(loc=[], msg="", type="y")]
     assert invalid(flaws).detail == "inputs[3].target: no (and 1 more, see errors)"

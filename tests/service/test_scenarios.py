@@ -1,7 +1,6 @@
 """What the page makes of inputs known ahead, and the times on its axis, in a real browser."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,7 +8,7 @@ import pytest
 import torch
 
 from forecaster.forecast.predictor import Predictor, keep
-from tests.browser import FAILED, SHOWN, Tab, complaints, quiet, wants_chromium
+from tests.browser import FAILED, SHOWN, complaints, quiet, wants_chromium
 from tests.service.processes import until
 from tests.service.test_page import pick, values
 from tests.service.toy import HORIZON, KINDS, PAST, make_bundle
@@ -18,7 +17,7 @@ from tests.test_client import history, serving
 pytestmark = [pytest.mark.slow, wants_chromium]
 
 
-def test_rows_ahead_are_downloaded_filled_in_and_compared(tab: Tab, tmp_path: Path) -> None:
+def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
     bundle = make_bundle(tmp_path / "model", model="tokens", **KINDS["ahead"])
     torch.manual_seed(1)
     weights = {  # before training, they are zero where it reads covariates
@@ -88,7 +87,7 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab: Tab, tmp_path: Pa
 
 
 @pytest.mark.parametrize("freq", ["ms", "s", "h", "MS"])
-def test_times_on_the_axis_differ(tab: Tab, tmp_path: Path, freq: str) -> None:
+def test_times_on_the_axis_differ(tab, tmp_path, freq):
     make_bundle(tmp_path, freq=freq)
     labels = "[...document.querySelectorAll('#chart text.middle')].map((e) => e.textContent)"
     with serving(tmp_path) as url, quiet(tab):
@@ -103,7 +102,7 @@ def test_times_on_the_axis_differ(tab: Tab, tmp_path: Path, freq: str) -> None:
         assert len(set(tab.run(labels))) > 1
 
 
-def test_of_a_panel_the_rows_of_each_series_are_taken(tab: Tab, tmp_path: Path) -> None:
+def test_of_a_panel_the_rows_of_each_series_are_taken(tab, tmp_path):
     bundle = make_bundle(tmp_path / "model", model="tokens", **KINDS["all"])
     frame = history(bundle)
     expected = Predictor.load(tmp_path / "model", "cpu").predict(frame)

@@ -21,7 +21,7 @@ TABLE = st.integers(0, 3).flatmap(
 TARGET = st.one_of(TABLE, st.lists(CELL), st.lists(st.lists(CELL)), CELL)
 
 
-def read(target: Any, form: str, context: Any) -> Any:
+def read(target, form, context):
     """A target as it is read, or its flaws."""
     body = {"target": target} if form == "flat" else {"inputs": [{"target": target}]}
     try:
@@ -35,7 +35,7 @@ def read(target: Any, form: str, context: Any) -> Any:
     st.one_of(TABLE, st.lists(CELL), st.lists(st.lists(CELL)), CELL),
     st.sampled_from(["flat", "full"]),
 )
-def test_the_same_is_taken_and_refused(target: Any, form: str) -> None:
+def test_the_same_is_taken_and_refused(target, form):
     plain, found = read(target, form, None), read(target, form, ARRAYS)
     if isinstance(found, np.ndarray):
         assert found.dtype == np.float64
@@ -45,6 +45,6 @@ def test_the_same_is_taken_and_refused(target: Any, form: str) -> None:
 
 
 @pytest.mark.parametrize("target", [[1.5, None], [[1.5, -2], [None, 0]], [[None]], [1, 2]])
-def test_full_tables_become_arrays(target: Any) -> None:
+def test_full_tables_become_arrays(target):
     assert isinstance(read(target, "flat", ARRAYS), np.ndarray)
     assert isinstance(read([[1.5] * (MOST_COLUMNS + 1)], "flat", ARRAYS), list)

@@ -7,10 +7,8 @@ import socket
 import sys
 import time
 import urllib.error
-from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -34,14 +32,14 @@ from tests.service.toy import NAME
 pytestmark = pytest.mark.slow
 
 
-def chunked(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def chunked(pieces):
     yield head("Transfer-Encoding: chunked", "Connection: close")
     for piece in pieces:
         yield b"%x\r\n%b\r\n" % (len(piece), piece)
     yield b"0\r\n\r\n"
 
 
-def test_same_bits_in_two_processes(server: Server, folder: Path, tmp_path: Path) -> None:
+def test_same_bits_in_two_processes(server, folder, tmp_path):
     """The other one runs by uvicorn alone."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "--factory", "forecaster_service.app:create_app"]
@@ -54,7 +52,7 @@ def test_same_bits_in_two_processes(server: Server, folder: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("way", ["declared", "chunked"])
-def test_fifty_megabytes_are_413_and_leave_no_trace(server: Server, way: str) -> None:
+def test_fifty_megabytes_are_413_and_leave_no_trace(server, way):
     piece = b"1" * 2**16
     pieces = [piece] * 800
     memory = psutil.Process(server.process.pid).memory_info
@@ -70,14 +68,14 @@ def test_fifty_megabytes_are_413_and_leave_no_trace(server: Server, way: str) ->
     assert server.get("/livez") == {"status": "alive"}
 
 
-def test_a_client_that_waits_gets_the_413(server: Server) -> None:
+def test_a_client_that_waits_gets_the_413(server):
     received, closed = server.raw([head("Content-Length: 50000000", "Expect: 100-continue")])
     assert received.startswith(b"HTTP/1.1 413")
     assert b"application/problem+json" in received
     assert closed
 
 
-def test_chunks_of_one_byte(server: Server) -> None:
+def test_chunks_of_one_byte(server):
     received, _ = server.raw(chunked(bytes([byte]) for byte in BODY))
     assert received.startswith(b"HTTP/1.1 422")
 
@@ -85,14 +83,14 @@ def test_chunks_of_one_byte(server: Server) -> None:
 @pytest.mark.parametrize(
     "request_", [*AMBIGUOUS, (head("Content-Length: 15") + BODY).replace(b"\r\n", b"\n")]
 )
-def test_ambiguous_http_is_400_and_ends_the_connection(server: Server, request_: bytes) -> None:
+def test_ambiguous_http_is_400_and_ends_the_connection(server, request_):
     received, closed = server.raw([request_])
     assert received.startswith(b"HTTP/1.1 400")
     assert received.count(b"HTTP/1.1") == 1
     assert closed
 
 
-def test_head_has_no_body_and_leaves_the_connection(server: Server) -> None:
+def test_head_has_no_body_and_leaves_the_connection(server):
     request = head(start=("HEAD /models HTTP/1.1", "Host: localhost"))
     received, _ = server.raw([request, request, READY])
     assert received.count(b"HTTP/1.1 200") == 3
@@ -100,7 +98,7 @@ def test_head_has_no_body_and_leaves_the_connection(server: Server) -> None:
     assert int(re.findall(rb"content-length: (\d+)", received)[0]) > 100
 
 
-def test_alive_while_a_large_request_runs(server: Server) -> None:
+def test_alive_while_a_large_request_runs(server):
     (series,) = server.get(f"/models/{NAME}/example")["inputs"]
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(server.post, "/predict", {"inputs": [series] * 1000})
@@ -113,7 +111,7 @@ def test_alive_while_a_large_request_runs(server: Server) -> None:
     assert slowest < 2
 
 
-def test_terminated_it_says_so_and_answers_what_it_has(folder: Path, tmp_path: Path) -> None:
+def test_terminated_it_says_so_and_answers_what_it_has(folder, tmp_path):
     warnings = {"PYTHONWARNINGS": "default"}
     with (
         serving(folder, tmp_path, variables=warnings, drain_seconds=1.5, max_batch=1) as server,
@@ -137,7 +135,7 @@ def test_terminated_it_says_so_and_answers_what_it_has(folder: Path, tmp_path: P
     assert "Traceback" not in server.log.read_text()
 
 
-def test_a_registry_that_hangs_delays_neither_probes_nor_the_end(tmp_path: Path) -> None:
+def test_a_registry_that_hangs_delays_neither_probes_nor_the_end(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         variables = {"MLFLOW_TRACKING_URI": address, "FORECASTER_MODEL": NAME}
@@ -150,9 +148,7 @@ def test_a_registry_that_hangs_delays_neither_probes_nor_the_end(tmp_path: Path)
     assert "Traceback" not in server.log.read_text()
 
 
-def test_hundreds_of_clients_that_are_slow_or_leave_delay_nobody(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_hundreds_of_clients_that_are_slow_or_leave_delay_nobody(folder, tmp_path):
     with serving(folder, tmp_path, receive_seconds=2) as server, ExitStack() as stack:
         example = server.get(f"/models/{NAME}/example")
         looked_at = psutil.Process(server.process.pid)

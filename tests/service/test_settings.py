@@ -23,9 +23,7 @@ KEYS = (f"anna:{'0a' * 32}", f"bob:{'1b' * 32}")
         ("RATE", "0", "models", ()),
     ],
 )
-def test_from_the_environment(
-    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, name: str, value: object
-) -> None:
+def test_from_the_environment(monkeypatch, variable, text, name, value):
     monkeypatch.setenv(f"FORECASTER_{variable}", text)
     assert getattr(Settings(), name) == value
     create_app()
@@ -49,9 +47,7 @@ def test_from_the_environment(
         ("RATE", "60"),  # a protection that is gone
     ],
 )
-def test_a_wrong_variable_is_named_and_no_key_is_told(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
+def test_a_wrong_variable_is_named_and_no_key_is_told(monkeypatch, name, value):
     monkeypatch.setenv(f"FORECASTER_{name}", value)
     with pytest.raises(ConfigError, match=rf"\$FORECASTER_{name}") as error:
         create_app()

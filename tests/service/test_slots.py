@@ -1,7 +1,5 @@
 from dataclasses import replace
 from importlib.metadata import EntryPoint
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +16,6 @@ from forecaster.base.errors import (
 from forecaster.config.run_config import load_dict
 from forecaster.datasets.known import Attribute, KnownInputs
 from forecaster.datasets.scaling import Scaler
-from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.predictor import Predictor, keep
 from forecaster.parts import CycleMean
 from forecaster_service.settings import Settings
@@ -40,7 +37,7 @@ ATTRIBUTES, PANEL, AHEAD_ = (KINDS[kind] for kind in ("attributes", "panel", "ah
 ONE = {"columns": ("load",)}
 
 
-def attributes(size: tuple[str, ...], kind: tuple[str, ...]) -> dict[str, Any]:
+def attributes(size, kind):
     """A kind of bundle whose attributes are these words, or a number without any."""
     known = KnownInputs(attributes=(Attribute("size", size), Attribute("kind", kind)))
     return {**ATTRIBUTES, "known": known}
@@ -69,19 +66,17 @@ def attributes(size: tuple[str, ...], kind: tuple[str, ...]) -> dict[str, Any]:
         (ONE, KINDS["holidays"], []),
     ],
 )
-def test_what_would_not_suit_the_clients_of_a_model(
-    before: dict[str, Any], after: dict[str, Any], what: list[str], tmp_path: Path
-) -> None:
+def test_what_would_not_suit_the_clients_of_a_model(before, after, what, tmp_path):
     old = Predictor(make_bundle(tmp_path / "old", **{"model": "tokens", **before}), "cpu")
     new = Predictor(make_bundle(tmp_path / "new", **{"model": "tokens", **after}), "cpu")
     assert differences(old, old) == []
     assert [each.partition(":")[0] for each in differences(old, new)] == what
 
 
-def test_lengths_and_levels_may_not_shrink(tmp_path: Path) -> None:
+def test_lengths_and_levels_may_not_shrink(tmp_path):
     bundle, ahead = (make_bundle(tmp_path, **kind) for kind in (TWO, AHEAD_))
 
-    def other(of: Bundle, **changes: Any) -> Predictor:
+    def other(of, **changes):
         """What is compared of a model, with another horizon, which its weights do not fit."""
         made = object.__new__(Predictor)
         made.device, made.model = "cpu", of.build()
@@ -102,7 +97,7 @@ def test_lengths_and_levels_may_not_shrink(tmp_path: Path) -> None:
         assert [each.partition(":")[0] for each in differences(two, one)] == back
 
 
-def test_names_outside_ascii_fit_into_a_header(tmp_path: Path) -> None:
+def test_names_outside_ascii_fit_into_a_header(tmp_path):
     bundle = rename(make_bundle(tmp_path), tmp_path, "forecaster-Zürich/1\n")
     served = load(str(tmp_path), Settings(), Registry())
     assert served.header == f"forecaster-Z%C3%BCrich/1%0A; digest={bundle.digest}"
@@ -118,9 +113,7 @@ def test_names_outside_ascii_fit_into_a_header(tmp_path: Path) -> None:
         ("0" * 32, {}, True),
     ],
 )
-def test_which_names_may_move(
-    reference: str, origin: dict[str, str], fixed: bool, tmp_path: Path, registry: Registry
-) -> None:
+def test_which_names_may_move(reference, origin, fixed, tmp_path, registry):
     make_bundle(tmp_path)
     registry.put(reference, tmp_path, **origin)
     if not origin:
@@ -132,7 +125,7 @@ def test_which_names_may_move(
     assert current(slot, registry) == slot.served.state
 
 
-def test_what_folders_and_names_resolve_to(tmp_path: Path, registry: Registry) -> None:
+def test_what_folders_and_names_resolve_to(tmp_path, registry):
     make_bundle(tmp_path / "one")
     digest = load(str(tmp_path / "one"), Settings(), Registry()).identity.digest
     registry.put("a", tmp_path / "one", name="a", version="1")
@@ -167,7 +160,7 @@ def test_what_folders_and_names_resolve_to(tmp_path: Path, registry: Registry) -
         (ValueError("/secret"), "could not be loaded"),
     ],
 )
-def test_what_clients_are_told(error: Exception, words: str) -> None:
+def test_what_clients_are_told(error, words):
     assert words in for_clients(error)
     assert "/secret" not in for_clients(error)
 
@@ -178,7 +171,7 @@ class Theirs(ProbSparseAttention):
 
 class TestAttentionsOfOthers:
     @pytest.fixture
-    def theirs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    def theirs(self, tmp_path, monkeypatch):
         """A bundle whose attention another package offers."""
         entry = EntryPoint("theirs", f"{__name__}:Theirs", GROUP)
         monkeypatch.setattr(EntryPoint, "load", lambda self: Theirs)
@@ -188,27 +181,25 @@ class TestAttentionsOfOthers:
         replace(bundle, config=load_dict(values, "the test")).save(tmp_path / "theirs")
         return tmp_path / "theirs"
 
-    def test_they_are_loaded_only_where_the_settings_name_them(self, theirs: Path) -> None:
+    def test_they_are_loaded_only_where_the_settings_name_them(self, theirs):
         with pytest.raises(BundleError, match="allow it with FORECASTER_ATTENTIONS=theirs"):
             load(str(theirs), Settings(model=str(theirs)), Registry())
         served = load(str(theirs), Settings(model=str(theirs), attentions=("theirs",)), Registry())
         assert served.identity.attn == "theirs"
 
-    def test_a_service_binds_nobody_else_in_its_process(self, theirs: Path) -> None:
+    def test_a_service_binds_nobody_else_in_its_process(self, theirs):
         with pytest.raises(BundleError):
             load(str(theirs), Settings(model=str(theirs)), Registry())
         assert Predictor.load(theirs, "cpu").bundle.config.attn.name == "theirs"
 
 
-def test_parts_of_others_are_loaded_only_where_the_settings_name_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_others_are_loaded_only_where_the_settings_name_them(tmp_path, monkeypatch):
     ours = blended(make_bundle(tmp_path / "ours"), network=0.5, cycle=0.5)
     network, cycle = ours.parts
     source = str(tmp_path / "theirs")
-    imported: list[str] = []
+    imported = []
 
-    def imports(entry: EntryPoint) -> type[CycleMean]:
+    def imports(entry):
         imported.append(entry.name)
         return CycleMean
 

@@ -11,9 +11,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -50,16 +48,16 @@ class Soak:
     failed: list[str] = field(default_factory=list)
     digests: set[str] = field(default_factory=set)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.ended = threading.Event()
 
-    def run(self, number: int) -> None:
+    def run(self, number):
         """Send one random request after the other until the end."""
         draw = random.Random(number)
-        good: list[Callable[[requests.Session], None]] = [
+        good = [
             self.predict, self.predict, self.predict, self.table, self.look, self.scoring,
         ]  # fmt: skip
-        bad: list[Callable[[requests.Session], None]] = [self.wrong, self.leave, self.half]
+        bad = [self.wrong, self.leave, self.half]
         with requests.Session() as session:
             while not self.ended.is_set():
                 act = draw.choice(good if draw.random() < 0.8 else bad)
@@ -70,12 +68,12 @@ class Soak:
                     return
                 self.counts[act.__name__] += 1
 
-    def ask(self, session: requests.Session, status: int, path: str, **how: Any) -> Any:
+    def ask(self, session, status, path, **how):
         answer = session.request(how.pop("method", "POST"), self.url + path, timeout=60, **how)
         assert answer.status_code == status, f"{path}: {answer.status_code} {answer.text[:300]}"
         return answer
 
-    def predict(self, session: requests.Session) -> None:
+    def predict(self, session):
         found = self.ask(session, 200, "/predict", json=self.body).json()
         digest = found["model"]["digest"]
         np.testing.assert_allclose(
@@ -83,41 +81,41 @@ class Soak:
         )
         self.digests.add(digest)
 
-    def table(self, session: requests.Session) -> None:
+    def table(self, session):
         accept = {"Accept": "text/csv"}
         text = self.ask(session, 200, "/predict", json=self.body, headers=accept).text
         assert text.count("\n") == 1 + len(next(iter(self.expected.values())))
 
-    def look(self, session: requests.Session) -> None:
+    def look(self, session):
         for path in ("/livez", "/readyz", "/models", f"/models/{NAME}", "/metrics", "/"):
             self.ask(session, 200, path, method="GET")
         self.ask(session, 200, "/models", method="HEAD")
 
-    def scoring(self, session: requests.Session) -> None:
+    def scoring(self, session):
         self.ask(session, 200, "/ping", method="GET")
 
-    def wrong(self, session: requests.Session) -> None:
+    def wrong(self, session):
         self.ask(session, 400, "/predict", data="{", headers=JSON)
         self.ask(session, 422, "/predict", json={**self.body, "horizon": "x"})
         self.ask(session, 415, "/predict", data="{}", headers={"Content-Type": "text/plain"})
         self.ask(session, 404, "/models/nobody", method="GET")
         self.ask(session, 400, "/livez", method="GET", headers={"Host": "elsewhere.example"})
 
-    def leave(self, session: requests.Session) -> None:
+    def leave(self, session):
         """Send a whole request and do not wait for the answer."""
         data = json.dumps(self.body).encode()
         self.send(head(f"Content-Length: {len(data)}") + data)
 
-    def half(self, session: requests.Session) -> None:
+    def half(self, session):
         """Send a part of a request and leave."""
         self.send(get("/models")[:20])
 
-    def send(self, data: bytes) -> None:
+    def send(self, data):
         with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
             connection.sendall(data)
 
 
-def swaps(link: Path, folders: list[Path], ended: threading.Event) -> Iterator[Path]:
+def swaps(link, folders, ended):
     """Point the link at one folder after the other."""
     spare, number = link.with_name("spare"), 0
     while not ended.wait(SWAP):
@@ -131,7 +129,7 @@ def swaps(link: Path, folders: list[Path], ended: threading.Event) -> Iterator[P
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 300)
-def test_nothing_grows_and_no_good_request_fails(tmp_path: Path) -> None:
+def test_nothing_grows_and_no_good_request_fails(tmp_path):
     folders = [tmp_path / kind for kind in ("informer", "tokens", "damaged")]
     bundles = [make_bundle(folder, model=folder.name) for folder in folders[:2]]
     shutil.copytree(folders[0], folders[2])

@@ -6,15 +6,11 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from prometheus_client import Counter
 
 from forecaster.base.errors import BundleError, UnavailableError
 from forecaster.forecast.bundle import MANIFEST, WEIGHTS, digest_of, load
@@ -23,11 +19,11 @@ from forecaster_service.http_errors import HttpError, busy
 from forecaster_service.metrics import Metrics
 from forecaster_service.schemas import FullRequest
 from forecaster_service.settings import Settings
-from forecaster_service.slots import AGAIN, Served
+from forecaster_service.slots import AGAIN
 from forecaster_service.store import Store
 from tests.bundles import sign
 from tests.service.processes import until
-from tests.service.toy import NAME, Registry, make_bundle, rename
+from tests.service.toy import NAME, make_bundle, rename
 
 ASK = """
 import sys
@@ -41,31 +37,31 @@ print(sorted(roots & {"lightning", "pytorch_lightning", "mlflow"}), sorted(ours 
 """
 
 
-def test_answering_imports_neither_lightning_nor_mlflow(folder: Path) -> None:
+def test_answering_imports_neither_lightning_nor_mlflow(folder):
     command = [sys.executable, "-c", ASK, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "[] []\n"
 
 
-def total(counter: Counter) -> int:
+def total(counter):
     """What a counter has counted, over all labels."""
     (found,) = counter.collect()
     return int(sum(each.value for each in found.samples if each.name.endswith("_total")))
 
 
-def example(served: Served) -> FullRequest:
+def example(served):
     return FullRequest.model_validate(forecasting.example(served.forecaster))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A folder with a model that may be replaced."""
     make_bundle(tmp_path / "one", columns=("load", "wind"))
     return tmp_path / "one"
 
 
 @contextmanager
-def stored(*sources: Path | str, **settings: Any) -> Iterator[Store]:
+def stored(*sources, **settings):
     """A store that has tried to load its models; tests call `poll` themselves."""
     names = ",".join(map(str, sources))
     store = Store(Settings(model=names, poll_seconds=1000, **settings), Metrics())
@@ -74,7 +70,7 @@ def stored(*sources: Path | str, **settings: Any) -> Iterator[Store]:
     store.close()
 
 
-def refused(store: Store, name: str | None = None) -> HttpError:
+def refused(store, name=None):
     with pytest.raises(HttpError) as caught:
         store.get(name)
     return caught.value
@@ -90,12 +86,11 @@ def refused(store: Store, name: str | None = None) -> HttpError:
     ],
 )
 def test_a_model_that_cannot_be_loaded_or_cannot_forecast(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    failing: str, error: Exception, words: str,
-) -> None:  # fmt: skip
+    folder, monkeypatch, capsys, failing, error, words
+):
     """Clients are told what is fit for them; the log tells all."""
 
-    def fail(*args: object, **options: object) -> None:
+    def fail(*args, **options):
         raise error
 
     monkeypatch.setattr(failing, fail)
@@ -111,7 +106,7 @@ def test_a_model_that_cannot_be_loaded_or_cannot_forecast(
 class TestNames:
     """Which model a request means."""
 
-    def test_several_the_first_is_the_default(self, folder: Path, tmp_path: Path) -> None:
+    def test_several_the_first_is_the_default(self, folder, tmp_path):
         other = rename(make_bundle(tmp_path / "two"), tmp_path / "two", "other")
         with stored(folder, tmp_path / "two") as store:
             assert store.get(None) is store.get(NAME)
@@ -122,9 +117,7 @@ class TestNames:
             )  # fmt: skip
 
     @pytest.mark.parametrize("order", [1, -1])
-    def test_one_that_no_request_could_reach_is_refused(
-        self, folder: Path, tmp_path: Path, registry: Registry, order: int
-    ) -> None:
+    def test_one_that_no_request_could_reach_is_refused(self, folder, tmp_path, registry, order):
         """A version of a name, and a folder whose model has the same name."""
         make_bundle(tmp_path / "two", model="tokens")
         registry.put(f"{NAME}/1", folder, name=NAME, version="1")
@@ -133,15 +126,13 @@ class TestNames:
             assert store.status == "failed"
             assert len([slot for slot in store.slots if slot.served]) == 1
 
-    def test_two_versions_of_a_name_are_served(self, folder: Path, registry: Registry) -> None:
+    def test_two_versions_of_a_name_are_served(self, folder, registry):
         for version in "12":
             registry.put(f"{NAME}/{version}", folder, name=NAME, version=version)
         with stored(f"{NAME}/1", f"{NAME}/2") as store:
             assert [store.get(f"{NAME}/{each}").identity.version for each in "12"] == ["1", "2"]
 
-    def test_the_same_twice_is_refused_and_the_first_answers(
-        self, folder: Path, tmp_path: Path
-    ) -> None:
+    def test_the_same_twice_is_refused_and_the_first_answers(self, folder, tmp_path):
         make_bundle(tmp_path / "two")
         with stored(folder, tmp_path / "two") as store:
             assert store.get(None).names == (NAME,)
@@ -149,7 +140,7 @@ class TestNames:
             with pytest.raises(HttpError, match=f"model 2 of 2: two models are called {NAME}"):
                 store.whole()
 
-    def test_versions_and_aliases_tell_them_apart(self, folder: Path, registry: Registry) -> None:
+    def test_versions_and_aliases_tell_them_apart(self, folder, registry):
         other = folder.parent / "two"
         make_bundle(other, columns=("x",))
         registry.put("a@champion", folder, name="a", version="7", alias="champion")
@@ -169,7 +160,7 @@ class TestNames:
 class TestTrust:
     """The reasons to refuse a complete bundle."""
 
-    def test_a_digest_that_is_not_pinned(self, folder: Path) -> None:
+    def test_a_digest_that_is_not_pinned(self, folder):
         digest = digest_of(folder)
         with stored(folder, digests=f"sha256:{'0' * 64}") as store:
             assert "FORECASTER_DIGESTS does not contain" in refused(store).detail
@@ -185,9 +176,7 @@ class TestTrust:
             None,
         ],
     )
-    def test_another_golden_forecast_is_refused_or_none(
-        self, folder: Path, change: Callable[[np.ndarray], np.ndarray] | None
-    ) -> None:
+    def test_another_golden_forecast_is_refused_or_none(self, folder, change):
         bundle = load(folder)
         assert bundle.golden is not None
         golden = change and replace(
@@ -197,7 +186,7 @@ class TestTrust:
         with stored(folder) as store:
             assert "forecasts" in refused(store).detail
 
-    def test_a_pickle_beside_the_bundle_is_not_opened(self, folder: Path, tmp_path: Path) -> None:
+    def test_a_pickle_beside_the_bundle_is_not_opened(self, folder, tmp_path):
         canary = tmp_path / "canary"
         bomb = f"cos\nsystem\n(S'touch {canary}'\ntR.".encode()
         for name in ("python_model.pkl", "model.pt", "weights.ckpt"):
@@ -218,16 +207,16 @@ class TestReplacing:
     """A folder or a name that now has another model."""
 
     @pytest.fixture
-    def store(self, folder: Path) -> Iterator[Store]:
+    def store(self, folder):
         with stored(folder) as store:
             yield store
 
-    def counts(self, store: Store) -> tuple[int, int]:
+    def counts(self, store):
         """How many models were replaced, and how many attempts have failed."""
         replaced = total(store.metrics.loads) - len(store.slots)
         return replaced, total(store.metrics.failures)
 
-    def test_another_model_takes_the_place(self, store: Store, folder: Path) -> None:
+    def test_another_model_takes_the_place(self, store, folder):
         old = store.get(None)
         store.poll()
         assert store.get(None) is old, "there is nothing new"
@@ -238,7 +227,7 @@ class TestReplacing:
         job = forecasting.prepare(example(old), old.forecaster)
         assert store.submit(old, job).result().results, "what began with the old ends with it"
 
-    def test_the_old_leaves_the_memory(self, store: Store, folder: Path) -> None:
+    def test_the_old_leaves_the_memory(self, store, folder):
         old = weakref.ref(store.get(None).forecaster)
         make_bundle(folder, columns=("load", "wind"), model="tokens")
         store.poll()
@@ -254,9 +243,7 @@ class TestReplacing:
             shutil.rmtree,
         ],
     )
-    def test_a_broken_one_leaves_the_old(
-        self, store: Store, folder: Path, damage: Callable[[Path], Any]
-    ) -> None:
+    def test_a_broken_one_leaves_the_old(self, store, folder, damage):
         old = store.get(None)
         make_bundle(folder, columns=("load", "wind"), model="tokens")
         damage(folder)
@@ -265,8 +252,8 @@ class TestReplacing:
         assert self.counts(store) == (0, 1)
 
     def test_a_broken_one_is_tried_again_when_it_changes_else_after_a_minute(
-        self, store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, store, folder, monkeypatch
+    ):
         whole = make_bundle(folder, columns=("load", "wind"), model="tokens")
         weights = (folder / WEIGHTS).read_bytes()
         (folder / WEIGHTS).write_bytes(b"x")
@@ -285,12 +272,10 @@ class TestReplacing:
         assert store.get(None).identity.digest == whole.digest
         assert self.counts(store) == (1, 2)
 
-    def test_while_the_queue_is_full_it_waits(
-        self, store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_while_the_queue_is_full_it_waits(self, store, folder, monkeypatch):
         new = make_bundle(folder, columns=("load", "wind"), model="tokens")
 
-        def refuse(*args: object) -> None:
+        def refuse(*args):
             raise busy("the queue is full", "queue", 1)
 
         with monkeypatch.context() as patch:
@@ -300,20 +285,20 @@ class TestReplacing:
         store.poll()
         assert store.get(None).identity.digest == new.digest
 
-    def test_a_model_of_another_shape_leaves_the_old(self, store: Store, folder: Path) -> None:
+    def test_a_model_of_another_shape_leaves_the_old(self, store, folder):
         make_bundle(folder, columns=("wind", "load"))
         store.poll()
         assert store.get(None).card.columns == ["load", "wind"]
         assert self.counts(store) == (0, 1)
 
-    def test_a_model_that_was_missing_is_found(self, tmp_path: Path) -> None:
+    def test_a_model_that_was_missing_is_found(self, tmp_path):
         with stored(tmp_path / "later") as store:
             assert refused(store).status_code == 503
             make_bundle(tmp_path / "later")
             store.poll()
             assert store.get(None).identity.name == NAME
 
-    def test_an_alias_moves(self, folder: Path, registry: Registry) -> None:
+    def test_an_alias_moves(self, folder, registry):
         other = folder.parent / "two"
         new = make_bundle(other, columns=("load", "wind"), model="tokens")
         registry.put("a@champion", folder, name="a", version="1", alias="champion")
@@ -337,14 +322,14 @@ class TestReplacing:
             assert store.status == "ready"
             assert self.counts(store) == (1, 2)
 
-    def test_a_lost_device_loads_nothing(self, store: Store, folder: Path) -> None:
+    def test_a_lost_device_loads_nothing(self, store, folder):
         store.lose("it is gone")
         make_bundle(folder, columns=("load", "wind"), model="tokens")
         store.poll()
         assert self.counts(store) == (0, 0)
 
 
-def test_it_polls_by_itself_until_it_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_polls_by_itself_until_it_ends(folder, monkeypatch):
     others = set(threading.enumerate())
     store = Store(Settings(model=str(folder), poll_seconds=0.01), Metrics())
     store.open()

@@ -7,24 +7,22 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 
 import psutil
 import pytest
 
 from forecaster.forecast.bundle import digest_of
-from tests.service.processes import SECONDS, Server, free_port, get, running, serving, until
+from tests.service.processes import SECONDS, free_port, get, running, serving, until
 from tests.service.toy import NAME, make_bundle
 
 WORKERS, CLIENTS = 2, 4
 SEVERAL = ("--workers", str(WORKERS))
 
 
-def workers(server: Server) -> list[psutil.Process]:
+def workers(server):
     """The processes that serve."""
     found = []
     for each in psutil.Process(server.process.pid).children():
@@ -34,19 +32,18 @@ def workers(server: Server) -> list[psutil.Process]:
     return found
 
 
-def workers_are(server: Server, gone: int) -> bool:
+def workers_are(server, gone):
     """Whether all workers are there, none of them the process that is gone."""
     pids = [each.pid for each in workers(server)]
     return len(pids) == WORKERS and gone not in pids
 
 
-def digest(server: Server) -> str:
+def digest(server):
     """The digest of the model that answers."""
-    found: str = server.get("/models")["models"][0]["digest"]
-    return found
+    return server.get("/models")["models"][0]["digest"]
 
 
-def counters(server: Server) -> dict[str, float]:
+def counters(server):
     """The samples of /metrics, by name and labels."""
     text = server.raw([get("/metrics")])[0].decode()
     found = re.findall(r"^([^#\s]\S*) (\S+)\r?$", text.partition("\r\n\r\n")[2], re.MULTILINE)
@@ -64,19 +61,19 @@ class Load:
     again: int = 0
     failed: list[object] = field(default_factory=list)
 
-    def __enter__(self) -> "Load":
+    def __enter__(self):
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._ask) for _ in range(CLIENTS)]
         for thread in self._threads:
             thread.start()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception):
         self._ended.set()
         for thread in self._threads:
             thread.join()
 
-    def _ask(self) -> None:
+    def _ask(self):
         connection, headers = self._connection(), {"Content-Type": "application/json"}
         while not self._ended.is_set():
             for attempt in range(2):
@@ -98,17 +95,17 @@ class Load:
             self.answers.append(json.loads(text)["model"]["digest"])
         connection.close()
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     return tmp_path_factory.mktemp("workers")
 
 
 @pytest.fixture(scope="module")
-def server(place: Path) -> Iterator[Server]:
+def server(place):
     for kind in ("informer", "tokens"):
         make_bundle(place / kind, model=kind)
     (place / "link").symlink_to("informer")
@@ -117,11 +114,11 @@ def server(place: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def body(server: Server) -> bytes:
+def body(server):
     return json.dumps(server.get(f"/models/{NAME}/example")).encode()
 
 
-def test_where_none_can_start_it_ends(tmp_path: Path) -> None:
+def test_where_none_can_start_it_ends(tmp_path):
     """A process that dies between the parent's question and its answer is waited for, here for six
     seconds."""
     log, environment = tmp_path / "log", {"FORECASTER_DEVICE": "cpu"}
@@ -138,12 +135,10 @@ def test_where_none_can_start_it_ends(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 class TestAsOneService:
-    def test_one_that_is_killed_costs_what_it_was_doing_and_comes_back(
-        self, server: Server, body: bytes
-    ) -> None:
-        seen: list[dict[str, float]] = []
+    def test_one_that_is_killed_costs_what_it_was_doing_and_comes_back(self, server, body):
+        seen = []
 
-        def counted(deaths: int) -> bool:
+        def counted(deaths):
             seen.append(counters(server))
             names = ("forecaster_workers", "forecaster_worker_deaths_total")
             return [seen[-1][name] for name in names] == [WORKERS, deaths]
@@ -170,8 +165,8 @@ class TestAsOneService:
         assert seen[-1]["forecaster_workers_wanted"] == WORKERS
 
     def test_a_newer_model_takes_its_place_in_all_without_a_failed_request(
-        self, server: Server, body: bytes, place: Path
-    ) -> None:
+        self, server, body, place
+    ):
         with Load(server.port, body) as load:
             until(lambda: len(load.answers) > 20)
             (place / "spare").symlink_to("tokens")
@@ -186,15 +181,13 @@ class TestAsOneService:
         older = [each for each in load.answers[asked:] if each != new]
         assert len(older) <= CLIENTS  # what was under way
 
-    def test_a_model_that_does_not_suit_is_kept_out_of_all(
-        self, server: Server, place: Path
-    ) -> None:
+    def test_a_model_that_does_not_suit_is_kept_out_of_all(self, server, place):
         had = digest(server)
         make_bundle(place / "other", columns=("x",))
         (place / "spare").symlink_to("other")
         (place / "spare").replace(place / "link")
 
-        def tried() -> list[int]:
+        def tried():
             """The workers that tried it, in order."""
             lines = (
                 line for line in server.log.read_text().splitlines() if "would not suit" in line
@@ -208,7 +201,7 @@ class TestAsOneService:
         for _ in range(10):
             assert digest(server) == had
 
-    def test_without_their_parent_none_is_left(self, server: Server) -> None:
+    def test_without_their_parent_none_is_left(self, server):
         processes = workers(server)
         server.process.kill()
         until(lambda: not any(each.is_running() for each in processes))
@@ -216,7 +209,7 @@ class TestAsOneService:
 
 
 @pytest.mark.slow
-def test_terminated_all_end_and_answer_what_they_have(folder: Path, tmp_path: Path) -> None:
+def test_terminated_all_end_and_answer_what_they_have(folder, tmp_path):
     with serving(folder, tmp_path, *SEVERAL, drain_seconds=1, max_batch=1) as server:
         body = json.dumps(server.get(f"/models/{NAME}/example")).encode()
         processes = workers(server)

@@ -3,11 +3,10 @@
 import json
 import shutil
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,21 +74,21 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def make_bundle(
-    folder: Path,
-    columns: tuple[str, ...] = COLUMNS,
-    freq: str = "h",
-    timezone: Literal["UTC", "naive"] = "naive",
-    loss: str = "mse",
+    folder,
+    columns=COLUMNS,
+    freq="h",
+    timezone="naive",
+    loss="mse",
     *,
-    targets: tuple[str, ...] = (),
-    items: tuple[str, ...] = (),
-    model: str = "informer",
-    id: tuple[str, ...] = (),
-    wide: bool = False,
-    known: KnownInputs = NOTHING_KNOWN,
-    holidays: str | None = None,
-    categories: dict[str, tuple[str, ...]] | None = None,
-) -> Bundle:
+    targets=(),
+    items=(),
+    model="informer",
+    id=(),
+    wide=False,
+    known=NOTHING_KNOWN,
+    holidays=None,
+    categories=None,
+):
     """An untrained Informer with ProbSparse attention, or our own model.
 
     Each column of each item has std 2. Its quantiles at 0.1, 0.5, 0.9 are -1, 0 and 2 times the
@@ -132,7 +131,7 @@ def make_bundle(
     return keep(Bundle(config, schema, dict(built.state_dict()), record, about, intervals), folder)
 
 
-def rename(bundle: Bundle, folder: Path, name: str) -> Bundle:
+def rename(bundle, folder, name):
     """The same model under another name, in that folder."""
     return replace(bundle, about={**bundle.about, "name": name}).save(folder)
 
@@ -144,45 +143,45 @@ class Registry(Found):
     asks once it is `closed`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(Path())
-        self.models: dict[str, tuple[Path, dict[str, str]]] = {}
-        self.asked: list[str] = []
+        self.models = {}
+        self.asked = []
         self.away = self.closed = False
 
-    def put(self, reference: str, folder: Path, **origin: str) -> None:
+    def put(self, reference, folder, **origin):
         """Let a reference resolve to the bundle in a folder."""
         self.models[reference] = folder, {**origin, "source": str(folder)}
 
-    def state(self, name: str) -> dict[str, str]:
+    def state(self, name):
         self._check()
         self.asked.append(name)
         if name not in self.models:
             raise UsageError("no such model")
         return self.models[name][1]
 
-    def fetch(self, name: str, folder: Path) -> dict[str, str]:
+    def fetch(self, name, folder):
         self._check()
         there, origin = self.models[name]
         shutil.copytree(there, folder, dirs_exist_ok=True)
         return origin
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
-    def _check(self) -> None:
+    def _check(self):
         if self.away:
             raise UnavailableError("nobody answers")
 
 
-def wait_until_loaded(client: TestClient) -> None:
+def wait_until_loaded(client):
     """Wait until the service has a model or has given up."""
     while "being loaded" in client.get("/readyz").text:
         time.sleep(0.02)
 
 
 @contextmanager
-def start(**settings: Any) -> Iterator[TestClient]:
+def start(**settings):
     """A client of a service in this process."""
     app = create_app(Settings(**{"max_batch": 64, **settings}))
     with TestClient(app, base_url="http://localhost") as client:
@@ -190,7 +189,7 @@ def start(**settings: Any) -> Iterator[TestClient]:
         yield client
 
 
-def kserve(full: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def kserve(full, **changes):
     """A request of /predict in the format of KServe's clients."""
     (series,) = full["inputs"]
     many = isinstance(series["target"][0], list)
@@ -205,9 +204,7 @@ def kserve(full: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {"model": NAME, "inputs": [{**theirs, **changes}], "options": options}
 
 
-def refused(
-    client: TestClient, body: Any, status: int = 422, path: str = "/predict", **headers: str
-) -> dict[str, Any]:
+def refused(client, body, status=422, path="/predict", **headers):
     """The problem with a body, or with the text of one: short, and with the right status."""
     content = body if isinstance(body, str | bytes) else json.dumps(body)
     headers = {"Content-Type": "application/json", **headers}
@@ -215,12 +212,12 @@ def refused(
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert len(answer.content) < 6000
-    problem: dict[str, Any] = answer.json()
+    problem = answer.json()
     assert problem["status"] == status
     return problem
 
 
-def mean(client: TestClient, body: dict[str, Any], number: int = 0) -> np.ndarray:
+def mean(client, body, number=0):
     """The forecast of one series of a request to /predict."""
     answer = client.post("/predict", json=body)
     assert answer.status_code == 200, answer.text

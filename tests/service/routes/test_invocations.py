@@ -1,13 +1,9 @@
 """Scoring requests; test_pyfunc_model.py compares the answers with those of MLflow itself."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-from fastapi.testclient import TestClient
 
 from forecaster.forecast.predictor import Predictor
 from forecaster_service import forecasting
@@ -15,26 +11,22 @@ from forecaster_service.routes import invocations
 from tests.bundles import warning
 from tests.service.toy import COLUMNS, HORIZON, KINDS, PAST, make_bundle, refused, start
 
-Table = dict[str, Any]
 PATH = "/invocations"
 
 
 @pytest.fixture(scope="module")
-def forecaster(folder: Path) -> Predictor:
+def forecaster(folder):
     return Predictor.load(folder, "cpu")
 
 
 @pytest.fixture
-def split(forecaster: Predictor) -> Table:
+def split(forecaster):
     """A history as pandas writes it."""
-    table: Table = json.loads(
-        forecaster.example.to_json(orient="split", index=False, date_format="iso")
-    )
-    return table
+    return json.loads(forecaster.example.to_json(orient="split", index=False, date_format="iso"))
 
 
 @pytest.fixture(scope="module")
-def panel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def panel(tmp_path_factory):
     """A service with a model of a wide panel."""
     folder = tmp_path_factory.mktemp("panel") / "bundle"
     make_bundle(folder, model="tokens", **KINDS["wide"])
@@ -42,9 +34,7 @@ def panel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         yield client
 
 
-def test_the_table_is_that_of_the_library(
-    client: TestClient, forecaster: Predictor, split: Table
-) -> None:
+def test_the_table_is_that_of_the_library(client, forecaster, split):
     params = {"horizon": 2, "quantile_levels": [0.9, 0.1]}
     body = {"dataframe_split": split, "params": params}
     answer = client.post("/invocations", json=body).json()
@@ -56,7 +46,7 @@ def test_the_table_is_that_of_the_library(
     pd.testing.assert_frame_equal(got.drop(columns="time"), expected.drop(columns="time"))
 
 
-def test_a_notice_names_the_place_of_its_series(tmp_path: Path) -> None:
+def test_a_notice_names_the_place_of_its_series(tmp_path):
     warning(make_bundle(tmp_path, model="tokens", **KINDS["wide"]), past=9.0).save(tmp_path)
     with start(model=str(tmp_path)) as client:
         example = Predictor.load(tmp_path, "cpu").example
@@ -67,13 +57,13 @@ def test_a_notice_names_the_place_of_its_series(tmp_path: Path) -> None:
     assert told == list(range(len(names)))
 
 
-def test_stamps_and_columns_may_come_in_any_order(client: TestClient, split: Table) -> None:
+def test_stamps_and_columns_may_come_in_any_order(client, split):
     expected = client.post("/invocations", json={"dataframe_split": split}).json()
     turned = {"columns": split["columns"][::-1], "data": [row[::-1] for row in split["data"]]}
     assert client.post("/invocations", json={"dataframe_split": turned}).json() == expected
 
 
-def test_histories_are_neither_padded_nor_stretched(client: TestClient, split: Table) -> None:
+def test_histories_are_neither_padded_nor_stretched(client, split):
     short = {**split, "data": split["data"][1:]}
     empty = {**split, "data": [[row[0], *[None] * len(COLUMNS)] for row in split["data"]]}
     for table, params, words in (
@@ -90,9 +80,7 @@ class TestBounds:
         ("first", "words"),
         [("2024", "25 rows for"), ("1926", "876,623 steps of h lie between")],
     )
-    def test_a_gap_costs_no_memory(
-        self, panel: TestClient, monkeypatch: Any, first: str, words: str
-    ) -> None:
+    def test_a_gap_costs_no_memory(self, panel, monkeypatch, first, words):
         monkeypatch.setattr(invocations, "MOST_CELLS", 30_000)
         times = pd.date_range("2026-01-01", periods=PAST, freq="h").astype(str).tolist()
         table = {"time": [f"{first}-01-01 00:00:00", *times]} | {
@@ -100,18 +88,18 @@ class TestBounds:
         }
         assert words in refused(panel, {"inputs": table}, path=PATH)["detail"]
 
-    def test_names_of_many_rows(self, client: TestClient, monkeypatch: Any) -> None:
+    def test_names_of_many_rows(self, client, monkeypatch):
         monkeypatch.setattr(invocations, "MOST_CELLS", 10_000)
         records = [{f"c{number}": 1} for number in range(101)]
         detail = refused(client, {"dataframe_records": records}, path=PATH)["detail"]
         assert "101 names in 101 rows are more than 10,000 cells" in detail
 
-    def test_long_names_make_no_long_answer(self, client: TestClient) -> None:
+    def test_long_names_make_no_long_answer(self, client):
         names = ["ü" * 250 + str(number) for number in range(99)]
         table = {"dataframe_split": {"columns": names, "data": [[1.0] * 99]}}
         assert len(refused(client, table, path=PATH)["detail"]) == 1000
 
-    def test_rows_may_be_more_than_series(self, folder: Path, split: Table) -> None:
+    def test_rows_may_be_more_than_series(self, folder, split):
         records = [dict(zip(split["columns"], row, strict=True)) for row in split["data"]]
         with start(model=str(folder), max_series=1, max_rows=1000) as client:
             body = {"dataframe_records": records}
@@ -119,7 +107,7 @@ class TestBounds:
             body = {"dataframe_records": records * 50}
             assert "at most 1,000 rows" in refused(client, body, path=PATH)["detail"]
 
-    def test_series(self, tmp_path: Path) -> None:
+    def test_series(self, tmp_path):
         make_bundle(tmp_path / "b", model="tokens", **KINDS["panel"])
         with start(model=str(tmp_path / "b"), max_series=3) as client:
             one = Predictor.load(tmp_path / "b", "cpu").example
@@ -130,7 +118,7 @@ class TestBounds:
                 assert answer.status_code == status
             assert "at most 3 series, got 4" in answer.json()["detail"]
 
-    def test_quantiles(self, client: TestClient, split: Table, monkeypatch: Any) -> None:
+    def test_quantiles(self, client, split, monkeypatch):
         monkeypatch.setattr(forecasting, "MOST_QUANTILES", len(COLUMNS) * HORIZON)
         body = {"dataframe_split": split, "params": {"quantile_levels": [0.1]}}
         assert client.post("/invocations", json=body).status_code == 200

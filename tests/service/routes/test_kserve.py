@@ -1,16 +1,10 @@
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
 from tests.service.toy import COLUMNS, KINDS, KSERVE, NAME, kserve, make_bundle, start
 
-Body = dict[str, Any]
 
-
-def test_the_numbers_are_those_of_predict(client: TestClient, full: Body) -> None:
+def test_the_numbers_are_those_of_predict(client, full):
     body = kserve(full)
     body["metadata"] = {"anything": [{"a": None}]}
     answer = client.post(KSERVE, json=body, headers={"X-Request-ID": "abc-1"}).json()
@@ -45,7 +39,7 @@ def test_the_numbers_are_those_of_predict(client: TestClient, full: Body) -> Non
     }
 
 
-def test_without_quantiles_there_are_none(client: TestClient, full: Body) -> None:
+def test_without_quantiles_there_are_none(client, full):
     body = kserve(full)
     body["options"] = {"horizon": 2.0}  # an integer, for JSON
     body["inputs"] *= 2
@@ -57,7 +51,7 @@ def test_without_quantiles_there_are_none(client: TestClient, full: Body) -> Non
         assert np.array(content["mean_forecast"]).shape == (2, len(COLUMNS))
 
 
-def test_one_number_per_step_and_a_median(tmp_path: Path) -> None:
+def test_one_number_per_step_and_a_median(tmp_path):
     kind = {**KINDS["panel"], "loss": "pinball"}
     make_bundle(tmp_path / "b", model="tokens", **kind)
     with start(model=str(tmp_path / "b")) as client:
@@ -89,7 +83,7 @@ def test_one_number_per_step_and_a_median(tmp_path: Path) -> None:
         ("B", ["B"]),
     ],
 )
-def test_the_words_for_a_time_step(tmp_path: Path, freq: str, words: list[str]) -> None:
+def test_the_words_for_a_time_step(tmp_path, freq, words):
     make_bundle(tmp_path / "b", columns=("load",), freq=freq, model="tokens")
     with start(model=str(tmp_path / "b")) as client:
         full = client.get(f"/models/{NAME}/example").json()
@@ -99,5 +93,5 @@ def test_the_words_for_a_time_step(tmp_path: Path, freq: str, words: list[str]) 
             assert answer.json()["outputs"][0]["content"][0]["frequency"] == word
 
 
-def test_another_model(client: TestClient, full: Body) -> None:
+def test_another_model(client, full):
     assert client.post(KSERVE, json={**kserve(full), "model": "other"}).status_code == 404

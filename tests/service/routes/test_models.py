@@ -1,7 +1,4 @@
-from pathlib import Path
-
 import pytest
-from fastapi.testclient import TestClient
 
 from forecaster.datasets.reading import Reading
 from forecaster.forecast.predictor import Predictor
@@ -14,13 +11,12 @@ from tests.service.toy import (
     METRICS,
     NAME,
     PAST,
-    Registry,
     make_bundle,
     start,
 )
 
 
-def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> None:
+def test_card_tells_what_a_client_needs(client, folder):
     (card,) = client.get("/models").json()["models"]
     bundle = Predictor.load(folder).bundle
     test = bundle.record.test
@@ -79,7 +75,7 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
     }
 
 
-def test_card_tells_what_the_bands_cover(tmp_path: Path) -> None:
+def test_card_tells_what_the_bands_cover(tmp_path):
     bundle = make_bundle(tmp_path, ("load", "wind"))
     columns = {"load": {"coverage": 0.7}, "wind": {"coverage": None}}
     found = {
@@ -95,7 +91,7 @@ def test_card_tells_what_the_bands_cover(tmp_path: Path) -> None:
     ]
 
 
-def test_card_tells_covariates_attributes_and_series(tmp_path: Path) -> None:
+def test_card_tells_covariates_attributes_and_series(tmp_path):
     make_bundle(tmp_path, **KINDS["all"])
     with start(model=str(tmp_path)) as client:
         (card,) = client.get("/models").json()["models"]
@@ -110,7 +106,7 @@ def test_card_tells_covariates_attributes_and_series(tmp_path: Path) -> None:
     assert card["id_columns"] == ["town"]
 
 
-def test_several_are_listed_and_chosen_by_name(tmp_path: Path, registry: Registry) -> None:
+def test_several_are_listed_and_chosen_by_name(tmp_path, registry):
     """Each by all of its names, and the header of every answer names the model."""
     make_bundle(tmp_path / "one")
     make_bundle(tmp_path / "two", columns=("x",))
@@ -135,7 +131,7 @@ def test_several_are_listed_and_chosen_by_name(tmp_path: Path, registry: Registr
 
 
 @pytest.mark.parametrize("name", ["other", "..", "%2e%2e", "../../etc/passwd", "a%00b", "%23"])
-def test_other_names_are_404(client: TestClient, name: str) -> None:
+def test_other_names_are_404(client, name):
     answer = client.get(f"/models/{name}/example")
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from fastapi.testclient import TestClient
 
 from forecaster.forecast.notices import REMARKS
 from forecaster_service.routes.page import FILES, WEB
@@ -11,7 +10,7 @@ from tests.colours import contrast, palettes
 from tests.service.test_app import Links
 
 
-def test_it_loads_its_own_files_and_nothing_else(client: TestClient) -> None:
+def test_it_loads_its_own_files_and_nothing_else(client):
     page = client.get("/").text
     links = Links(page).found
     assert set(links) >= {
@@ -28,7 +27,7 @@ def test_it_loads_its_own_files_and_nothing_else(client: TestClient) -> None:
         assert set(addresses) <= {"http://www.w3.org/2000/svg"}
 
 
-def test_nothing_is_inline_and_the_policy_would_refuse_it(client: TestClient) -> None:
+def test_nothing_is_inline_and_the_policy_would_refuse_it(client):
     answer = client.get("/")
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", answer.text)
     assert all(tag.endswith("defer>") for tag in re.findall(r"<script[^>]*>", answer.text))
@@ -50,7 +49,7 @@ def test_nothing_is_inline_and_the_policy_would_refuse_it(client: TestClient) ->
         ("/page/icon.svg", "image/svg+xml"),
     ],
 )
-def test_headers(client: TestClient, path: str, kind: str) -> None:
+def test_headers(client, path, kind):
     answer = client.get(path)
     assert answer.headers["content-type"].startswith(kind)
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -60,17 +59,17 @@ def test_headers(client: TestClient, path: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["index.html", "nothing.js", "..%2fapp.py", "%2e%2e", "x" * 100])
-def test_no_other_file_can_be_had(client: TestClient, name: str) -> None:
+def test_no_other_file_can_be_had(client, name):
     answer = client.get(f"/page/{name}")
     assert answer.status_code in (404, 422)
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_the_folder_has_the_files() -> None:
+def test_the_folder_has_the_files():
     assert {path.name for path in WEB.iterdir()} == {"index.html", *FILES}
 
 
-def test_it_warns_by_the_codes_that_are_remarks() -> None:
+def test_it_warns_by_the_codes_that_are_remarks():
     script = (WEB / "page.js").read_text(encoding="utf-8")
     codes = re.search(r"REMARKS = new Set\(\[(.*)\]\)", script)
     assert codes
@@ -78,7 +77,7 @@ def test_it_warns_by_the_codes_that_are_remarks() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_and_lines_stand_out(scheme: str) -> None:
+def test_text_and_lines_stand_out(scheme):
     """Also those of the chart, which axe does not check."""
     colours = palettes((WEB / "page.css").read_text(encoding="utf-8"))[scheme]
     for name in ("ink", "soft", "link", "error"):
@@ -90,6 +89,6 @@ def test_text_and_lines_stand_out(scheme: str) -> None:
             assert contrast(colours[name], colours[ground]) >= 3, f"{name} on {ground}"
 
 
-def test_it_is_no_part_of_the_interface(client: TestClient) -> None:
+def test_it_is_no_part_of_the_interface(client):
     paths = client.get("/openapi.json").json()["paths"]
     assert not [path for path in paths if path == "/" or path.startswith("/page")]

@@ -1,23 +1,17 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from io import StringIO
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from fastapi.testclient import TestClient
 
 from forecaster.forecast.predictor import Predictor, keep
 from tests.bundles import blended, warning
 from tests.service.toy import COLUMNS, HORIZON, NAME, PAST, make_bundle, mean, refused, start
 
-Body = dict[str, Any]
 
-
-def test_answer_has_the_shape_of_the_contract(client: TestClient, full: Body, folder: Path) -> None:
+def test_answer_has_the_shape_of_the_contract(client, full, folder):
     answer = client.post("/predict", json=full, headers={"X-Request-ID": "abc-1"}).json()
     prediction = answer["predictions"][0]
     assert answer["id"] == "abc-1"
@@ -42,14 +36,12 @@ def test_answer_has_the_shape_of_the_contract(client: TestClient, full: Body, fo
 
 
 @pytest.mark.parametrize("path", ["/predict", "/v1/predict"])
-def test_same_request_same_bits_in_both_forms(
-    client: TestClient, full: Body, flat: Body, path: str
-) -> None:
+def test_same_request_same_bits_in_both_forms(client, full, flat, path):
     answers = [client.post(path, json=body).json() for body in (full, full, flat)]
     assert answers[0]["predictions"] == answers[1]["predictions"] == answers[2]["predictions"]
 
 
-def test_columns_by_name_in_any_order(client: TestClient, flat: Body) -> None:
+def test_columns_by_name_in_any_order(client, flat):
     order = [2, 0, 1]
     target = np.array(flat["target"])[:, order].tolist()
     shuffled = {**flat, "columns": [COLUMNS[i] for i in order], "target": target}
@@ -59,7 +51,7 @@ def test_columns_by_name_in_any_order(client: TestClient, flat: Body) -> None:
 
 
 @pytest.fixture(scope="module")
-def blend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def blend(tmp_path_factory):
     """A blend of a network of 24 steps, a cycle mean of 8 and the last value."""
     folder = tmp_path_factory.mktemp("blend")
     bundle = blended(make_bundle(folder, freq="h"), network=0.5, cycle=0.3, last=0.2)
@@ -69,9 +61,9 @@ def blend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 
 @pytest.fixture
-def body(blend: TestClient) -> Body:
+def body(blend):
     """A request for it whose history is not a pure wave."""
-    found: Body = blend.get(f"/models/{NAME}/example").json()
+    found = blend.get(f"/models/{NAME}/example").json()
     series = found["inputs"][0]
     values = np.random.default_rng(0).normal(10, 5, size=np.shape(series["target"]))
     series["target"] = values.round(3).tolist()
@@ -80,7 +72,7 @@ def body(blend: TestClient) -> Body:
 
 class TestShortHistories:
     @staticmethod
-    def cut(body: Body, *rows: int, **parameters: Any) -> Body:
+    def cut(body, *rows, **parameters):
         """The series cut to its newest rows, one input for each number of rows."""
         (series,) = body["inputs"]
         begin = datetime.fromisoformat(series["start"])
@@ -94,7 +86,7 @@ class TestShortHistories:
         ]
         return {"inputs": inputs, "parameters": {**body["parameters"], **parameters}}
 
-    def test_the_card_tells_how_much_it_takes(self, blend: TestClient) -> None:
+    def test_the_card_tells_how_much_it_takes(self, blend):
         card = blend.get(f"/models/{NAME}").json()
         assert (card["look_back"], card["needs"], card["least"]) == (PAST, PAST, 1)
         assert card == blend.get("/models").json()["models"][0]
@@ -104,7 +96,7 @@ class TestShortHistories:
         ]  # fmt: skip
         assert card["test"]["network"]["verdict"] == "The network is 50% of it."
 
-    def test_the_parts_that_need_no_more_forecast(self, blend: TestClient, body: Body) -> None:
+    def test_the_parts_that_need_no_more_forecast(self, blend, body):
         request = self.cut(body, PAST, 10, 3, short_history="drop", quantile_levels=[0.1, 0.9])
         answer = blend.post("/predict", json=request).json()
         whole, some, little = answer["predictions"]
@@ -125,7 +117,7 @@ class TestShortHistories:
         )
         assert "100 % last value alone" in notices[1]["text"]
 
-    def test_a_network_without_a_share(self, tmp_path: Path, body: Body) -> None:
+    def test_a_network_without_a_share(self, tmp_path, body):
         """It serves, needs only what the other parts need, and longer histories change nothing."""
         bundle = blended(make_bundle(tmp_path), cycle=0.75, last=0.25)
         keep(bundle, tmp_path)
@@ -142,7 +134,7 @@ class TestShortHistories:
             assert "expected at least 8 rows, got 7" in detail
 
 
-def test_longer_is_cut_with_a_warning(client: TestClient, flat: Body) -> None:
+def test_longer_is_cut_with_a_warning(client, flat):
     before = [[0.0, 50.0, -50.0]] * 10
     started = datetime.fromisoformat(flat["start"]) - timedelta(hours=10)
     body = {**flat, "start": started.isoformat(), "target": before + flat["target"]}
@@ -155,7 +147,7 @@ def test_longer_is_cut_with_a_warning(client: TestClient, flat: Body) -> None:
     assert answer.status_code == 422  # prediction_length and freq belong to the parameters
 
 
-def test_what_stands_out_is_told_in_either_form(tmp_path: Path) -> None:
+def test_what_stands_out_is_told_in_either_form(tmp_path):
     warning(make_bundle(tmp_path), past=9.0).save(tmp_path)
     with start(model=str(tmp_path)) as client:
         full = client.get(f"/models/{NAME}/example").json()
@@ -174,7 +166,7 @@ def test_what_stands_out_is_told_in_either_form(tmp_path: Path) -> None:
     ]
 
 
-def test_prediction_length(client: TestClient, flat: Body) -> None:
+def test_prediction_length(client, flat):
     short = mean(client, {**flat, "prediction_length": 2})
     np.testing.assert_array_equal(short, mean(client, flat)[:2])
     np.testing.assert_array_equal(short, mean(client, {**flat, "prediction_length": 2.0}))
@@ -187,15 +179,13 @@ def test_prediction_length(client: TestClient, flat: Body) -> None:
         *[("start", value) for value in ("0001-01-01", "9999-12-30T17:00:00")],
     ],
 )
-def test_old_names_of_the_step_and_the_first_and_last_times(
-    client: TestClient, flat: Body, name: str, value: Any
-) -> None:
+def test_old_names_of_the_step_and_the_first_and_last_times(client, flat, name, value):
     answer = client.post("/predict", json={**flat, name: value}).json()
     assert answer["predictions"][0]["freq"] == "h"
     assert np.isfinite(answer["predictions"][0]["mean"]).all()
 
 
-def test_start_in_a_zone_becomes_utc(tmp_path: Path) -> None:
+def test_start_in_a_zone_becomes_utc(tmp_path):
     make_bundle(tmp_path, ("load",), timezone="UTC")
     with start(model=str(tmp_path)) as client:
         body = {"target": [float(i % 7) for i in range(PAST)], "start": "2026-01-01T02:00:00+02:00"}
@@ -207,7 +197,7 @@ def test_start_in_a_zone_becomes_utc(tmp_path: Path) -> None:
         assert "ISO 8601" in refused(client, early)["detail"]
 
 
-def test_calendar_steps_start_on_the_calendar(tmp_path: Path) -> None:
+def test_calendar_steps_start_on_the_calendar(tmp_path):
     make_bundle(tmp_path, ("load",), freq="ME")
     body = {"target": [float(i) for i in range(PAST + 3)], "start": "2020-01-31"}
     with start(model=str(tmp_path)) as client:
@@ -216,7 +206,7 @@ def test_calendar_steps_start_on_the_calendar(tmp_path: Path) -> None:
         assert "steps of ME" in refused(client, {**body, "start": "2020-01-15"})["detail"]
 
 
-def test_quantiles_by_level_beside_the_mean(client: TestClient, flat: Body) -> None:
+def test_quantiles_by_level_beside_the_mean(client, flat):
     answer = client.post("/predict", json={**flat, "quantile_levels": [0.9, 0.1, 0.7, 0.1]})
     prediction = answer.json()["predictions"][0]
     assert list(prediction["quantiles"]) == ["0.1", "0.7", "0.9"]
@@ -230,9 +220,7 @@ def test_quantiles_by_level_beside_the_mean(client: TestClient, flat: Body) -> N
         assert "quantiles" not in answer.json()["predictions"][0]
 
 
-def test_an_answer_has_a_largest_number_of_quantiles(
-    client: TestClient, full: Body, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_has_a_largest_number_of_quantiles(client, full, monkeypatch):
     monkeypatch.setattr("forecaster_service.forecasting.MOST_QUANTILES", 2 * HORIZON * 3 * 2)
     full["inputs"] *= 2
     full["parameters"]["quantile_levels"] = [0.1, 0.9]
@@ -244,7 +232,7 @@ def test_an_answer_has_a_largest_number_of_quantiles(
     assert client.post("/predict", json=full).status_code == 200
 
 
-def test_a_model_without_quantiles_says_why(flat: Body, tmp_path: Path) -> None:
+def test_a_model_without_quantiles_says_why(flat, tmp_path):
     bundle = replace(make_bundle(tmp_path), intervals=None)
     about = {**bundle.about, "intervals": "none: nobody calibrated it"}
     keep(replace(bundle, about=about), tmp_path)
@@ -255,7 +243,7 @@ def test_a_model_without_quantiles_says_why(flat: Body, tmp_path: Path) -> None:
     assert (card["quantile_levels"], card["intervals"]) == ([], "none: nobody calibrated it")
 
 
-def test_a_model_of_quantiles_answers_the_median_and_says_so(tmp_path: Path) -> None:
+def test_a_model_of_quantiles_answers_the_median_and_says_so(tmp_path):
     make_bundle(tmp_path, ("load",), loss="pinball")
     body = {"target": [float(i % 7) for i in range(PAST)], "start": "2026-01-01"}
     with start(model=str(tmp_path)) as client:
@@ -273,7 +261,7 @@ def test_a_model_of_quantiles_answers_the_median_and_says_so(tmp_path: Path) -> 
 class TestCsv:
     """The answer to Accept: text/csv."""
 
-    def ask(self, client: TestClient, body: Body) -> pd.DataFrame:
+    def ask(self, client, body):
         answer = client.post("/predict", json=body, headers={"Accept": "text/csv"})
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"] == "text/csv; charset=utf-8"
@@ -281,9 +269,7 @@ class TestCsv:
         assert NAME in answer.headers["x-forecaster-model"]
         return pd.read_csv(StringIO(answer.text))
 
-    def test_the_same_numbers_in_the_columns_of_invocations(
-        self, client: TestClient, full: Body
-    ) -> None:
+    def test_the_same_numbers_in_the_columns_of_invocations(self, client, full):
         body = {**full, "inputs": [{**full["inputs"][0], "item_id": each} for each in "ab"]}
         body["parameters"] = {"prediction_length": 4, "quantile_levels": [0.9, 0.1]}
         table, answer = self.ask(client, body), client.post("/predict", json=body).json()
@@ -300,7 +286,7 @@ class TestCsv:
                 found = part[[name + suffix for name in COLUMNS]].to_numpy()
                 np.testing.assert_allclose(found, values, rtol=1e-5)
 
-    def test_a_series_without_a_name(self, client: TestClient, flat: Body) -> None:
+    def test_a_series_without_a_name(self, client, flat):
         flat.pop("item_id")
         table = self.ask(client, flat)
         assert list(table) == ["time", *COLUMNS]

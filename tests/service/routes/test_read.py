@@ -1,21 +1,16 @@
 """The text of a file in, a series for /predict out: as the client reads the file."""
 
 import re
-from collections.abc import Iterator
 from io import StringIO
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from fastapi.testclient import TestClient
 
 from forecaster.base.errors import DataError
 from forecaster.forecast.predictor import Predictor, keep
 from forecaster_service.routes import read
 from tests.bundles import blended
-from tests.service.conftest import Serve
 from tests.service.toy import HORIZON, KINDS, NAME, PAST, make_bundle, refused, start
 from tests.test_client import history
 
@@ -23,28 +18,27 @@ CSV = {"Content-Type": "text/csv"}
 GERMAN, AMERICAN = "%d.%m.%Y %H:%M", "%m/%d/%Y %I:%M %p"
 
 
-def posted(client: TestClient, text: str | bytes, **query: str) -> Any:
+def posted(client, text, **query):
     answer = client.post("/read", content=text, headers=CSV, params=query)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def kept(text: str | bytes, folder: Path) -> Path:
+def kept(text, folder):
     """The text as a file."""
     file = folder / "mine.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     return file
 
 
-def wrong(client: TestClient, text: str | bytes, status: int = 422) -> str:
+def wrong(client, text, status=422):
     """Why a text is refused."""
     content = text.encode() if isinstance(text, str) else text
-    detail: str = refused(client, content, status, "/read", **CSV)["detail"]
-    return detail
+    return refused(client, content, status, "/read", **CSV)["detail"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_forecast_is_that_of_the_library(kind: str, serve: Serve) -> None:
+def test_the_forecast_is_that_of_the_library(kind, serve):
     """And the example of every kind can be posted."""
     client, forecaster, example = serve(kind, "tokens")
     (answer,) = client.post("/predict", json={"inputs": [example]}).json()["predictions"]
@@ -66,14 +60,14 @@ def test_the_forecast_is_that_of_the_library(kind: str, serve: Serve) -> None:
         np.testing.assert_allclose(answer["mean"], expected[names], rtol=1e-5, atol=1e-5)
 
 
-def test_the_example_as_a_table_can_be_read(client: TestClient) -> None:
+def test_the_example_as_a_table_can_be_read(client):
     answer = client.get(f"/models/{NAME}/example", headers={"Accept": "text/csv"})
     assert len(pd.read_csv(StringIO(answer.text))) == PAST
     assert len(posted(client, answer.text)["series"]["target"]) == PAST
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClient, Predictor]]:
+def two(tmp_path_factory):
     """A service whose model reads two columns, and that model."""
     folder = tmp_path_factory.mktemp("two")
     make_bundle(folder, columns=("load", "Zürich °C"))
@@ -81,7 +75,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClient, 
         yield client, Predictor.load(folder, "cpu")
 
 
-def written(separator: str, stamps: str, thousands: str = "") -> str:
+def written(separator, stamps, thousands=""):
     """A table as people write it: two columns of numbers that show their decimal sign."""
     decimal = "," if separator == ";" else "."
     rng, lines = np.random.default_rng(1), [f"time{separator}load{separator}Zürich °C"]
@@ -112,9 +106,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_a_table_is_read_as_the_library_reads_it(
-    two: tuple[TestClient, Predictor], kind: str, tmp_path: Path
-) -> None:
+def test_a_table_is_read_as_the_library_reads_it(two, kind, tmp_path):
     (client, forecaster), text = two, TABLES[kind]
     expected = forecaster.predict(kept(text, tmp_path))
     series = posted(client, text)["series"]
@@ -124,9 +116,7 @@ def test_a_table_is_read_as_the_library_reads_it(
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_a_table_is_refused_as_the_library_refuses_it(
-    two: tuple[TestClient, Predictor], kind: str, tmp_path: Path
-) -> None:
+def test_a_table_is_refused_as_the_library_refuses_it(two, kind, tmp_path):
     (client, forecaster), text = two, REFUSED[kind]
     with pytest.raises(DataError) as error:
         forecaster.predict(kept(text, tmp_path))
@@ -134,7 +124,7 @@ def test_a_table_is_refused_as_the_library_refuses_it(
     assert wrong(client, text) == str(error.value).replace(file, "the file")
 
 
-def test_a_short_history_is_taken_on_request(tmp_path: Path) -> None:
+def test_a_short_history_is_taken_on_request(tmp_path):
     bundle = make_bundle(tmp_path)
     keep(blended(bundle, network=0.5, cycle=0.3, last=0.2), tmp_path)
     text = history(bundle).tail(3).to_csv(index=False)
@@ -143,7 +133,7 @@ def test_a_short_history_is_taken_on_request(tmp_path: Path) -> None:
         assert len(posted(client, text, short_history="drop")["series"]["target"]) == 3
 
 
-def test_of_a_panel_one_series_may_be_too_short(tmp_path: Path) -> None:
+def test_of_a_panel_one_series_may_be_too_short(tmp_path):
     bundle = make_bundle(tmp_path, **KINDS["panel"])
     frame = history(bundle)
     text = frame[(frame["town"] != "Bern") | (frame.index % 29 > 9)].to_csv(index=False)
@@ -159,32 +149,32 @@ class TestBounds:
     """What a stranger may send, and what is never opened."""
 
     @pytest.mark.parametrize("kind", ["text/plain", "application/json", ""])
-    def test_other_types_are_415(self, client: TestClient, kind: str) -> None:
+    def test_other_types_are_415(self, client, kind):
         refused(client, b"a", 415, "/read", **{"Content-Type": kind})
 
     @pytest.mark.parametrize(
         "data", [b"PAR1", b"PK\3\4", b"\x1f\x8b", b"ARROW1", b"\xd0\xcf\x11\xe0"]
     )
-    def test_nothing_packed_is_opened(self, client: TestClient, data: bytes) -> None:
+    def test_nothing_packed_is_opened(self, client, data):
         assert wrong(client, data + b"x" * 50)
 
-    def test_names_of_files_are_texts(self, client: TestClient, folder: Path) -> None:
+    def test_names_of_files_are_texts(self, client, folder):
         assert wrong(client, str(folder / "metrics.json"))
 
-    def test_lengths(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_lengths(self, folder, monkeypatch):
         monkeypatch.setattr(read, "LONGEST_LINE", 1000)
         with start(model=str(folder), max_rows=100, max_body_bytes=10_000) as client:
             assert "at most 100 rows" in wrong(client, "\n" * 300)
             assert "lines of at most 1,000 bytes" in wrong(client, "," * 2000)
             wrong(client, "a" * 20_000, 413)
 
-    def test_a_gap_costs_no_memory(self, client: TestClient, monkeypatch: Any) -> None:
+    def test_a_gap_costs_no_memory(self, client, monkeypatch):
         monkeypatch.setattr(read, "MOST_CELLS", 30_000)
         text = client.get(f"/models/{NAME}/example", headers={"Accept": "text/csv"}).text
         lines = text.splitlines()
         lines[1] = lines[1].replace("2026", "1926")
         assert "steps of h lie between" in wrong(client, "\n".join(lines))
 
-    def test_without_a_model_the_text_is_not_read(self) -> None:
+    def test_without_a_model_the_text_is_not_read(self):
         with start() as empty:
             assert empty.post("/read", content=b"x", headers=CSV).status_code == 503

@@ -2,17 +2,13 @@
 
 from collections.abc import Callable
 from io import StringIO
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from fastapi.testclient import TestClient
 
 from forecaster.forecast.future import future_rows
 from forecaster.forecast.predictor import Predictor
-from tests.service.conftest import Serve
 from tests.service.routes.test_read import CSV, posted
 from tests.service.toy import HORIZON, KINDS, PAST, make_bundle, refused, start
 from tests.test_client import history
@@ -20,20 +16,20 @@ from tests.test_client import history
 KNOWN = ("ahead", "words", "all")
 
 
-def texts_of(frame: pd.DataFrame, ids: tuple[str, ...]) -> tuple[str, str]:
+def texts_of(frame, ids):
     """A history with the rows of the future, and without them."""
     past = frame.drop((frame.groupby(list(ids)) if ids else frame).tail(HORIZON).index)
     return frame.to_csv(index=False), past.to_csv(index=False)
 
 
-def sent(client: TestClient, path: str, text: str, **query: str) -> Any:
+def sent(client, path, text, **query):
     answer = client.post(path, content=text.encode(), headers=CSV, params=query)
     assert answer.status_code == 200, answer.text
     return answer
 
 
 @pytest.mark.parametrize("kind", KNOWN)
-def test_the_rows_are_those_of_the_command_and_are_read_back(kind: str, serve: Serve) -> None:
+def test_the_rows_are_those_of_the_command_and_are_read_back(kind, serve):
     """A history with rows ahead gives them filled, one without them gives them empty."""
     client, forecaster, _ = serve(kind, "tokens")
     schema, form = forecaster.schema, forecaster.form
@@ -61,7 +57,7 @@ def test_the_rows_are_those_of_the_command_and_are_read_back(kind: str, serve: S
     )
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path, client: TestClient) -> None:
+def test_what_does_not_fit_is_refused(tmp_path, client):
     plain = b"time,load,wind\n2026-01-01,1,2\n"
     for path in ("/future", "/read/future"):
         assert "no covariates known ahead" in refused(client, plain, 422, path, **CSV)["detail"]
@@ -93,9 +89,7 @@ FORMS: dict[str, tuple[str, Callable[[pd.Timestamp], str]]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_file_of_training_is_taken_however_its_stamps_are_written(
-    form: str, tmp_path: Path
-) -> None:
+def test_a_file_of_training_is_taken_however_its_stamps_are_written(form, tmp_path):
     freq, write = FORMS[form]
     bundle = make_bundle(tmp_path, columns=("load",), freq=freq)
     times = pd.date_range("1988-01-01", periods=PAST + 40, freq=freq)
