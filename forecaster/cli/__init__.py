@@ -12,21 +12,7 @@ from typer.core import TyperGroup
 from forecaster.base import extras, signals
 from forecaster.base.errors import ForecasterError, Stopped, StorageError, UnavailableError
 from forecaster.base.version import __version__
-from forecaster.cli import (
-    attentions,
-    data,
-    doctor,
-    export,
-    predict,
-    promote,
-    recalibrate,
-    renew,
-    reports,
-    score,
-    serve,
-    sync,
-    train,
-)
+from forecaster.cli import after, attentions, data, keep, predict, reports, serve, train
 from forecaster.cli.output import say
 from forecaster.train import launch
 
@@ -94,9 +80,9 @@ def overall(
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Forecast": (train.train, predict.future, predict.predict, predict.effects, serve.serve),
     "Judge": (train.evaluate, reports.report, reports.compare, train.reproduce),
-    "After": (score.score, recalibrate.recalibrate, renew.renew),
+    "After": (after.score, after.recalibrate, after.renew),
     "Choose": (attentions.advise, train.tune, attentions.attentions, train.config),
-    "Keep": (promote.promote, sync.sync, export.export, doctor.doctor),
+    "Keep": (keep.promote, keep.sync, keep.export, keep.doctor),
 }
 """The commands by what they are for, as --help lists them."""
 for group, members in GROUPS.items():
