@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from forecaster.forecast.composition import in_words
 from forecaster.forecast.effects import undetermined
 from forecaster.forecast.notices import OWN_SCALE, Notice, NoticeCode, ShortHistory
 from forecaster.forecast.questions import Question
-from forecaster.forecast.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,27 +29,9 @@ if TYPE_CHECKING:
 
     from forecaster.config.flags import Policy
     from forecaster.forecast.bundle import Bundle
-    from forecaster.forecast.intervals import Intervals
+    from forecaster.forecast.export.description import Description
     from forecaster.forecast.on_device import Runner
-    from forecaster.record import Record
     from forecaster.record.ledger import Ledger
-
-
-class ModelFacts(Protocol):
-    """What a forecast needs of a bundle; the description of an exported model has it, too."""
-
-    @property
-    def schema(self) -> Schema: ...
-    @property
-    def past(self) -> int: ...
-    @property
-    def horizon(self) -> int: ...
-    @property
-    def intervals(self) -> "Intervals | None": ...
-    @property
-    def record(self) -> "Record": ...
-    @property
-    def about(self) -> dict[str, Any]: ...
 
 
 class Predictor:
@@ -70,11 +51,11 @@ class Predictor:
         self._runners = {self.needs: self.runner}
         """The runners of the parts that need at most a number of rows, by that number."""
 
-    def _learn(self, facts: ModelFacts) -> None:
+    def _learn(self, facts: "Bundle | Description") -> None:
         """Keep what there is to know of the model beside its numbers."""
-        self.facts = facts
-        ranges, schema = facts.about.get("ranges"), facts.schema
-        sizes = len(schema.columns), len(schema.targets)
+        self.facts, self.schema = facts, facts.schema
+        ranges = facts.about.get("ranges")
+        sizes = len(self.schema.columns), len(self.schema.targets)
         self.ranges = None if ranges is None else unusual.Ranges.from_dict(ranges, *sizes)
 
     @classmethod
@@ -97,10 +78,6 @@ class Predictor:
         if unclear := undetermined(self.schema):
             always = [Notice(NoticeCode.UNCLEAR_EFFECT, unclear)]
         return lru_cache(maxsize=64)(lambda levels: [*always, *unusual.figures(test, levels)])
-
-    @property
-    def schema(self) -> Schema:
-        return self.facts.schema
 
     @property
     def digest(self) -> str:
