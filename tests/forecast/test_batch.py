@@ -10,15 +10,8 @@ import pytest
 from forecaster.base.errors import DataError, StorageError, UnavailableError, UsageError
 from forecaster.base.workers import FailedError
 from forecaster.cli.output import write
-from forecaster.forecast.batch import (
-    LOG,
-    BatchResult,
-    InputFile,
-    Work,
-    draft_apart,
-    forecast_all,
-    parts,
-)
+from forecaster.forecast import batch
+from forecaster.forecast.batch import LOG, BatchResult, InputFile, Work, draft_apart, parts
 from tests.bundles import unsaved
 from tests.forecast.test_predictor import history
 
@@ -47,15 +40,15 @@ class Forecaster:
         return pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file, dtype=str)
 
 
-def run(forecast=None, files=None, output="out", request=REQUEST, say=lambda text: None):
+def run(forecast=None, files=None, output=OUT, request=REQUEST, say=lambda text: None, each=None):
     files = parts("in", OUT) if files is None else files
     forecast = forecast or Forecaster()
-    work = Work(write, Path(output), "time")
+    work = Work(write, output, "time")
 
-    def each(missing):
+    def here(missing):
         return ((part, work.draft(forecast, part)) for part in missing)
 
-    return forecast_all(each, files, Path(output), "time", request, say)
+    return batch.forecast_all(each or here, files, output, "time", request, say)
 
 
 @pytest.fixture(autouse=True)
@@ -67,23 +60,19 @@ def _folder(tmp_path, monkeypatch):
 
 class TestParts:
     def test_of_a_folder_and_of_a_pattern(self):
-        panel(Path("in/year=2026/d.csv"), "d")
+        own = InputFile(panel(Path("in/year=2026/d.csv"), "d"), "year=2026/d.csv")
         Path("in/notes.txt").write_text("none")
         plain = ["a.parquet", "b.parquet", "c.parquet"]
-        assert [each.name for each in parts("in", OUT)] == [*plain, "year=2026/d.csv"]
+        assert [each.name for each in parts("in", OUT)] == [*plain, own.name]
         assert [each.name for each in parts("in/*.parquet", OUT)] == plain
-        assert parts("in/**/d.csv", OUT)[0] == InputFile(
-            Path("in/year=2026/d.csv"), "year=2026/d.csv"
-        )
+        assert parts("in/**/d.csv", OUT)[0] == own
         assert parts("in/b.parquet", OUT)[0].name == "b.parquet"
-
-    def test_an_ending_may_have_capitals(self):
         panel(Path("in/D.csv"), "d").rename("in/D.CSV")
         assert parts("in/*.CSV", OUT) == [InputFile(Path("in/D.CSV"), "D.csv")]
 
     def test_an_output_inside_the_input_is_no_input(self):
         files = parts("in", Path("in/out"))
-        assert run(files=files, output="in/out").written == 3
+        assert run(files=files, output=Path("in/out")).written == 3
         assert parts("in", Path("in/out")) == files
 
     def test_none_and_two_that_would_be_one(self):
@@ -103,12 +92,8 @@ def test_each_file_gets_its_own():
     pd.testing.assert_frame_equal(pd.read_parquet("out/b.parquet"), pd.read_parquet("in/b.parquet"))
     request, *lines = map(json.loads, (Path("out") / LOG).read_text().split("\n")[1:])
     assert request == REQUEST
-    assert [line["series"] for line in lines] == [
-        ["a-0", "a-1"],
-        ["b-0", "b-2"],
-        ["c-0", "c-3"],
-        ["d"],
-    ]
+    series = [["a-0", "a-1"], ["b-0", "b-2"], ["c-0", "c-3"], ["d"]]
+    assert [line["series"] for line in lines] == series
 
 
 def test_it_goes_on_where_it_was_stopped():
@@ -179,26 +164,20 @@ class TestElsewhere:
             yield first, FailedError("was lost: out of memory")
 
         with pytest.raises(DataError, match=r"1 of 3 files .* the first is a\.parquet"):
-            forecast_all(each, parts("in", OUT), OUT, "time", REQUEST, said.append)
+            run(each=each, say=said.append)
         assert said == ["in/a.parquet: its process was lost: out of memory"]
         assert run() == BatchResult(written=1, kept=2, rows=2)
 
-    def test_a_disk_that_is_full_there_ends_it(self):
-        def each(missing):
-            yield missing[0], StorageError("no space left")
-
+    def test_a_full_disk_or_another_folder_there_ends_it(self):
         with pytest.raises(StorageError, match=r"no space left"):
-            forecast_all(each, parts("in", OUT), OUT, "time", REQUEST)
-
-    def test_a_folder_that_only_the_other_machine_has(self):
-        files = parts("in", OUT)
+            run(each=lambda missing: [(missing[0], StorageError("no space left"))])
         elsewhere = Work(write, Path("elsewhere"), "time")
 
         def each(missing):
             return ((part, elsewhere.draft(Forecaster(), part)) for part in missing)
 
         with pytest.raises(StorageError, match=r"the folder must be the same one on all"):
-            forecast_all(each, files, OUT, "time", REQUEST)
+            run(each=each)
 
     def test_it_finds_files_from_the_folder_of_the_command(self, tmp_path, monkeypatch):
         history().to_csv("x.csv", index=False)
@@ -214,8 +193,8 @@ class TestElsewhere:
 def test_files_of_one_series_have_no_ids():
     for name in "xy":
         write(pd.DataFrame({"time": ["2026-01-01"], "load": [1.0]}), Path(f"{name}.csv"))
-    assert run(files=parts("[xy].csv", OUT)) == BatchResult(written=2, kept=0, rows=2)
-    assert run(files=parts("[xy].csv", OUT)) == BatchResult(written=0, kept=2, rows=0)
+    for written, kept in ((2, 0), (0, 2)):
+        assert run(files=parts("[xy].csv", OUT)) == BatchResult(written, kept, rows=written)
 
 
 def test_an_output_that_is_no_folder():

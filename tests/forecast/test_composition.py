@@ -8,7 +8,6 @@ def test_the_network_alone_is_the_whole() -> None:
         "name": "network", "kind": "network", "weight": 1.0, "validation_mse": None,
         "test_mse": 0.1 + 0.2, "chosen": "attention prob",
     }  # fmt: skip
-    assert composition.attention_weight(unsaved()) == 1
 
 
 def test_parts_stand_by_their_weight() -> None:
@@ -19,7 +18,8 @@ def test_parts_stand_by_their_weight() -> None:
         "test_mse": 0.75, "chosen": "k = 2 cycles of 4 steps",
     }  # fmt: skip
     assert (network["kind"], network["weight"], network["test_mse"]) == ("network", 0.25, 0.5)
-    assert composition.attention_weight(found) == 0.25
     shares = {part["name"]: part["weight"] for part in reversed(parts)}
     assert composition.in_words(shares) == "75 % cycle mean + 25 % network"
-    assert composition.attention_weight(blended(unsaved("informer"), cycle=0.5, last=0.5)) == 0
+    without = blended(unsaved("informer"), cycle=0.5, last=0.5)
+    for bundle, weight in ((unsaved(), 1), (found, 0.25), (without, 0)):
+        assert composition.attention_weight(bundle) == weight

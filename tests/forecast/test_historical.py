@@ -54,9 +54,8 @@ def test_origins_forecast_what_shorter_histories_do(one: Forecaster) -> None:
         past = frame[frame["time"] <= origin]
         ahead = frame[frame["time"] > origin][["time", "heat"]].head(HORIZON)
         alone = one.predict(past, [0.1, 0.9], future=ahead)
-        assert own[[*alone]].to_numpy()[:, 1:] == pytest.approx(
-            alone.to_numpy()[:, 1:].astype(float), abs=1e-5
-        )
+        wanted = alone.to_numpy()[:, 1:].astype(float)
+        assert own[[*alone]].to_numpy()[:, 1:] == pytest.approx(wanted, abs=1e-5)
         came = frame.set_index("time")["load"].reindex(own["time"])
         assert own["load actual"].to_numpy() == pytest.approx(came.to_numpy())
 
@@ -65,8 +64,7 @@ def test_series_of_a_panel_have_their_own_origins(many: Forecaster) -> None:
     frame = table(shops=("a", "b"))
     found = many.historical_forecasts(frame, stride=50, horizon=2)
     assert set(found["shop"]) == {"a", "b"}
-    counts = found.groupby(["shop", "origin"]).size()
-    assert set(counts) == {2}
+    assert set(found.groupby(["shop", "origin"]).size()) == {2}
     off = many.residuals(frame, step=2)
     late = found.groupby(["shop", "origin"]).tail(1)
     wanted = (late["load actual"] - late["load"]).to_numpy()
@@ -96,16 +94,14 @@ def test_rows_that_trained_do_not_count_where_series_differ_in_length() -> None:
 def test_stamps_in_the_index_are_continued_too(zone: str | None) -> None:
     frame = table(300)[["time", "load"]]
     frame["time"] = frame["time"].dt.tz_convert(zone)
-    model = made(target="load", lookback=24).fit(frame[:260])
     indexed = frame.set_index("time")
-    own = made(target="load", lookback=24).fit(indexed[:260])
+    model, own = (made(target="load", lookback=24).fit(each[:260]) for each in (frame, indexed))
     assert own.score(indexed[260:]) == pytest.approx(model.score(frame[260:]))
 
 
 def test_days_first_are_read_as_in_training() -> None:
-    frame = table(300)[["time", "load"]].assign(
-        time=pd.date_range("2025-01-30", periods=300, freq="h").strftime("%d/%m/%Y %H:%M")
-    )
+    days = pd.date_range("2025-01-30", periods=300, freq="h").strftime("%d/%m/%Y %H:%M")
+    frame = table(300)[["time", "load"]].assign(time=days)
     model = made(target="load", lookback=24).fit(frame[:260])
     assert model.score(frame[260:]) == score(model, model.historical_forecasts(frame, start=260))
 
