@@ -89,6 +89,10 @@ def history(bundle: Bundle, rows: int = PAST + 5) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def same(answer: pd.DataFrame, wanted: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(answer, wanted, rtol=1e-6, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", [*KINDS, "median", "UTC"])
 def test_it_answers_as_the_model_itself(kind: str, tmp_path: Path) -> None:
     others = {"median": {"loss": "pinball"}, "UTC": {"timezone": "UTC", "freq": "15min"}}
@@ -97,7 +101,7 @@ def test_it_answers_as_the_model_itself(kind: str, tmp_path: Path) -> None:
     expected = Predictor(bundle).predict(frame, 4, levels)
     with serving(tmp_path) as url:
         answer = Client(url).predict(frame, 4, levels)
-    pd.testing.assert_frame_equal(answer, expected, rtol=1e-6, atol=1e-5)
+    same(answer, expected)
     assert len(answer.select_dtypes("number").columns) >= 4
 
 
@@ -133,8 +137,7 @@ class TestPredict:
             with pytest.raises(UnavailableError, match=f"no model third; there is {NAME}, other"):
                 client.predict(history(one), model="third")
         for answer, bundle in zip(answers, (one, two), strict=True):
-            expected = Predictor(bundle).predict(history(bundle))
-            pd.testing.assert_frame_equal(answer, expected, rtol=1e-6, atol=1e-5)
+            same(answer, Predictor(bundle).predict(history(bundle)))
 
     def test_files_and_a_future_apart(self, tmp_path: Path) -> None:
         bundle = make_bundle(tmp_path / "bundle", **KINDS["ahead"])
@@ -169,7 +172,7 @@ class TestPredict:
         with serving(tmp_path) as url:
             answer = Client(url).predict(frame, levels=levels, say=said.append)
         assert sent == [f"{url}/models", 2, 1]
-        pd.testing.assert_frame_equal(answer, wanted, rtol=1e-6, atol=1e-5)
+        same(answer, wanted)
         assert {*said} == {*expected}
         assert {each.code for each in said if isinstance(each, Notice)} == {
             "own_scale", "lost_to_floor", "coverage", "first_step", "unlike_training",
@@ -200,7 +203,7 @@ class TestPredict:
             answer = Client(url).predict(frame, short_history="drop", say=said.append)
             with pytest.raises(DataError, match="has 10 rows, the model needs 24"):
                 Client(url).predict(frame, short_history="refuse")
-        pd.testing.assert_frame_equal(answer, wanted, rtol=1e-6, atol=1e-5)
+        same(answer, wanted)
         assert said == expected
         assert [each.code for each in said if isinstance(each, Notice)] == ["short_history"]
         assert starts == {frame[bundle.schema.time].iloc[0].isoformat()}
@@ -244,12 +247,6 @@ class TestPredict:
 
 class TestAnswers:
     """Answers of a simulated server."""
-
-    def test_the_key_is_sent(self, httpserver: HTTPServer) -> None:
-        httpserver.expect_request(
-            "/models", headers={"Authorization": "Bearer abc"}
-        ).respond_with_json({"models": []})
-        assert Client(httpserver.url_for(""), "abc").models() == []
 
     @pytest.mark.parametrize(
         ("status", "kind", "header", "wait"),
@@ -303,29 +300,22 @@ class TestAnswers:
             Client(httpserver.url_for("")).models()
         assert len(httpserver.log) == 1
 
-    @pytest.mark.parametrize(
-        ("status", "kind"),
-        [(401, UsageError), (405, UnavailableError), (413, DataError), (500, ForecasterError)],
-    )
-    def test_problems_are_errors_with_their_detail(
-        self, status: int, kind: type[ForecasterError], httpserver: HTTPServer
-    ) -> None:
-        httpserver.expect_request("/models").respond_with_json({"detail": "because"}, status)
-        with pytest.raises(ForecasterError, match=r"^http.*: because$") as caught:
-            Client(httpserver.url_for("")).models()
-        assert type(caught.value) is kind
+    def test_problems_are_errors_with_their_detail(self, httpserver: HTTPServer) -> None:
+        kinds = {401: UsageError, 405: UnavailableError, 413: DataError, 500: ForecasterError}
+        for status, kind in kinds.items():
+            answer = httpserver.expect_ordered_request("/models")
+            answer.respond_with_json({"detail": "because"}, status)
+            with pytest.raises(ForecasterError, match=r"^http.*: because$") as caught:
+                Client(httpserver.url_for("")).models()
+            assert type(caught.value) is kind
 
-    @pytest.mark.parametrize(
-        ("answer", "words"),
-        [
-            ('{"models": [{"name": "a", "alias": null, "version": null}]}', "of an older release"),
-            ("<html>", "is not an answer of `forecaster serve`"),
-        ],
-    )
-    def test_another_server(self, answer: str, words: str, httpserver: HTTPServer) -> None:
-        httpserver.expect_request("/models").respond_with_data(answer)
-        with pytest.raises(UnavailableError, match=words):
-            Client(httpserver.url_for("")).predict(pd.DataFrame())
+    def test_another_server(self, httpserver: HTTPServer) -> None:
+        older = '{"models": [{"name": "a", "alias": null, "version": null}]}'
+        words = {older: "of an older release", "<html>": "not an answer of `forecaster serve`"}
+        for answer, said in words.items():
+            httpserver.expect_ordered_request("/models").respond_with_data(answer)
+            with pytest.raises(UnavailableError, match=said):
+                Client(httpserver.url_for("")).predict(pd.DataFrame())
 
     def test_silence(self, httpserver: HTTPServer) -> None:
         release = threading.Event()
@@ -345,12 +335,10 @@ class TestAnswers:
         with pytest.raises(UsageError, match=r"expected a URL"):
             Client("127.0.0.1:8000")
 
-    def test_too_wide_a_panel(self) -> None:
+    def test_a_service_without_a_model_says_why(self, tmp_path: Path) -> None:
         card = {"wide": True, "items": 1001, "item_names": ["a"] * 1000}
         with pytest.raises(UsageError, match="1,001 columns, of which the service names 1,000"):
             module._form(card)
-
-    def test_a_service_without_a_model_says_why(self, tmp_path: Path) -> None:
         with (
             serving(tmp_path / "none") as url,
             pytest.raises(UnavailableError, match="the model could not be found"),
@@ -364,12 +352,7 @@ def test_the_command(plain: tuple[str, Predictor], tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "x.parquet")
     program = "import sys; from forecaster.cli import main; main()"
     command = [sys.executable, "-X", "importtime", "-c", program, "predict", "--url", url]
-    options = ["--input", "x.parquet", "--levels", "0.1", "--output", "ahead.parquet"]
-    done = subprocess.run(
-        [*command, *options], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    expected = forecaster.predict(frame, levels=(0.1,))
-    pd.testing.assert_frame_equal(
-        pd.read_parquet(tmp_path / "ahead.parquet"), expected, rtol=1e-6, atol=1e-5
-    )
+    command += ["--input", "x.parquet", "--levels", "0.1", "--output", "ahead.parquet"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    same(pd.read_parquet(tmp_path / "ahead.parquet"), forecaster.predict(frame, levels=(0.1,)))
     assert " torch\n" not in done.stderr, "the client has no need of it"

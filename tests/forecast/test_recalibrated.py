@@ -1,14 +1,12 @@
 """Intervals that follow the values in a ledger."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from forecaster.base.errors import UsageError
 from forecaster.forecast import kept
-from forecaster.forecast.predictor import Predictor, keep
+from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.recalibrated import recalibrate
 from forecaster.record.ledger import Ledger, read
 from tests.bundles import unsaved
@@ -86,15 +84,12 @@ def test_the_same_ledger_gives_the_same_model_and_more_of_it_goes_on(folder):
 
 
 def test_where_there_is_nothing_to_follow(tmp_path):
-    bundle = make_bundle(tmp_path / "m")
-    Ledger(tmp_path / "l")
     (tmp_path / "l").mkdir()
-    with pytest.raises(UsageError, match="has no value of a step that this model forecast"):
-        recalibrate(bundle, tmp_path / "l", tmp_path / "x", quiet)
-    pinball = make_bundle(tmp_path / "q", loss="pinball")
-    with pytest.raises(UsageError, match="was trained for quantiles"):
-        recalibrate(pinball, tmp_path / "l", tmp_path / "x", quiet)
-    none = keep(replace(unsaved(), intervals=None), tmp_path / "n")
-    with pytest.raises(UsageError, match="has no intervals"):
-        recalibrate(none, tmp_path / "l", tmp_path / "x", quiet)
+    for bundle, words in (
+        (make_bundle(tmp_path / "m"), "has no value of a step that this model forecast"),
+        (make_bundle(tmp_path / "q", loss="pinball"), "was trained for quantiles"),
+        (unsaved(), "has no intervals"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            recalibrate(bundle, tmp_path / "l", tmp_path / "x", quiet)
     assert not (tmp_path / "x").exists()

@@ -32,23 +32,17 @@ def test_a_reader_without_the_library_finds_all_it_needs(saved, tmp_path):
     assert [*told["outputs"]] == ["forecast", "quantiles"]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "error"),
-    [
-        (FILE, "other bytes", BundleError),
-        (DESCRIPTION, "{", BundleError),
-        (DESCRIPTION, '{"version": 9, "format": "onnx"}', BundleError),
-        (DESCRIPTION, '{"version": 1, "format": "torch-export"}', BundleError),
-        (FILE, None, UnavailableError),
-        (DESCRIPTION, None, UnavailableError),
-    ],
-)
-def test_damage_is_named(saved, name, text, error):
-    (saved / name).unlink() if text is None else (saved / name).write_text(text)
-    with pytest.raises(error, match=name):
-        read(saved)
-
-
-def test_a_file_in_the_way(saved):
+def test_damage_is_named(saved):
     with pytest.raises(StorageError, match="could not be written"):
         read(saved)[0].save(saved / FILE, b"a model")
+    other = '{"version": 9, "format": "onnx"}', '{"version": 1, "format": "torch-export"}'
+    for name, texts in {FILE: ("other bytes",), DESCRIPTION: ("{", *other)}.items():
+        good = (saved / name).read_text()
+        for text in texts:
+            (saved / name).write_text(text)
+            with pytest.raises(BundleError, match=name):
+                read(saved)
+        (saved / name).unlink()
+        with pytest.raises(UnavailableError, match=name):
+            read(saved)
+        (saved / name).write_text(good)

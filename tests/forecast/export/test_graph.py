@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -58,14 +59,10 @@ class TestExport:
         assert not (tmp_path / "out").exists()
 
     def test_why_it_cannot_be(self, tmp_path, monkeypatch):
-        def fail(*given):
-            raise RuntimeError("no such operator\nand more")
-
-        monkeypatch.setattr(graph, "to_onnx", fail)
+        error = RuntimeError("no such operator\nand more")
+        monkeypatch.setattr(graph, "to_onnx", Mock(side_effect=error))
         with pytest.raises(UnavailableError, match=r"no such operator\."):
             graph.export(Predictor(unsaved(), "cpu"), tmp_path / "out")
-
-    def test_what_is_not_installed_is_named(self, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "onnx", None)
         with pytest.raises(UnavailableError, match=r"needs onnx: .*'attention-forecaster\[onnx\]'"):
             graph.export(Predictor(unsaved(), "cpu"), tmp_path / "out")
@@ -107,10 +104,8 @@ def test_filling_is_the_same_while_exporting(monkeypatch):
     seen[0, 0] = False
     usual = [filled(values * seen, seen, season) for season in (1, 5)]
     monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
-    assert all(
-        torch.equal(filled(values * seen, seen, season), found)
-        for season, found in zip((1, 5), usual, strict=True)
-    )
+    for season, found in zip((1, 5), usual, strict=True):
+        assert torch.equal(filled(values * seen, seen, season), found)
 
 
 # In a process of its own, because the tracer cannot see through the checks of shapes in tests.
@@ -138,8 +133,6 @@ def test_real_files(tmp_path):
     blended(unsaved(calibrated=True), **parts).save(tmp_path / "blend")
     blended(unsaved(loss="pinball"), cycle=1.0).save(tmp_path / "no-network")
     folders = sorted(tmp_path.iterdir())
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *map(str, folders)], capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-c", PROGRAM, *map(str, folders)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.stdout.splitlines() == [f"{each.name} True" for each in folders], run.stderr

@@ -40,27 +40,19 @@ def made(tmp_path_factory):
     frame = history(rows=30)
     frame.loc[20:22, "wind"] = np.nan
     frame.to_csv(folder / "history.csv", index=False)
-    export = (
-        "import sys; from pathlib import Path; from forecaster.forecast.export import graph; "
-        "from forecaster.forecast.predictor import Predictor; "
-        "graph.export(Predictor.load(sys.argv[1], 'cpu'), Path(sys.argv[2]))"
-    )
-    paths = [str(folder / name) for name in ("bundle", "onnx")]
-    subprocess.run([sys.executable, "-c", export, *paths], check=True, capture_output=True)
+    export = ("forecaster", "export", "--model", "bundle", "--format", "onnx", "--output", "onnx")
+    command = [sys.executable, "-m", *export]
+    subprocess.run(command, check=True, capture_output=True, cwd=folder)
     return folder
 
 
 def test_it_answers_what_the_bundle_does_without_torch(made):
-    paths = [str(made / name) for name in ("onnx", "history.csv")]
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *paths], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", PROGRAM, "onnx", "history.csv"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=made)
     assert run.returncode == 0, run.stderr
     said = []
     forecaster = Predictor.load(made / "bundle", "cpu")
-    ours = forecaster.predict(
-        made / "history.csv", levels=[0.1, 0.3, 0.9], say=said.append, policy=None
-    )
+    ours = forecaster.predict(made / "history.csv", levels=[0.1, 0.3, 0.9], say=said.append)
     theirs = pd.read_csv(StringIO(run.stdout), parse_dates=["time"])
     assert list(theirs.columns) == list(ours.columns)
     assert list(theirs["time"]) == list(ours["time"])
@@ -78,20 +70,17 @@ def test_any_number_of_histories_and_of_levels(made):
         starts = pd.date_range("2026-01-01", periods=count, freq="h")
         for levels in ((), (0.5,), (0.1, 0.2, 0.3, 0.4, 0.6)):
             asked = Question(values, starts), levels
-            pairs = zip(
-                ours.forecast_quantiles(*asked), theirs.forecast_quantiles(*asked), strict=True
-            )
-            for mine, other in pairs:
-                np.testing.assert_allclose(other, mine, rtol=1e-5, atol=1e-4)
+            mine, others = (each.forecast_quantiles(*asked) for each in (ours, theirs))
+            for own, other in zip(mine, others, strict=True):
+                np.testing.assert_allclose(other, own, rtol=1e-5, atol=1e-4)
 
 
 def test_the_graph_tells_nothing_of_the_machine_that_made_it(made):
     assert b"forecaster/" not in (made / "onnx" / "model.onnx").read_bytes()
     text = (made / "onnx" / "model.json").read_text()
     assert str(made) not in text
-    assert [part["name"] for part in json.loads(text)["made_of"]] == [
-        "network", "cycle mean", "last value",
-    ]  # fmt: skip
+    names = [part["name"] for part in json.loads(text)["made_of"]]
+    assert names == ["network", "cycle mean", "last value"]
 
 
 @pytest.fixture
@@ -99,28 +88,23 @@ def exported(tmp_path, monkeypatch):
     forecaster = Predictor(blended(unsaved(calibrated=True), network=0.5, last=0.5), "cpu")
     monkeypatch.setattr(graph, "to_onnx", eager.write)
     description = graph.export(forecaster, tmp_path / "out")
-    return runtime.Exported(
-        description, eager.write(graph.ExportedModule(forecaster), description)[1]
-    )
+    _, run = eager.write(graph.ExportedModule(forecaster), description)
+    return runtime.Exported(description, run)
 
 
-def test_what_it_cannot_do_is_refused(exported):
+def test_what_it_cannot_do_is_refused(exported, monkeypatch):
     with pytest.raises(UsageError, match=r"from 0\.1 to 0\.9, got 0\.99"):
         exported.predict(history(), levels=[0.99])
     with pytest.raises(DataError, match=r"has 5 rows, the model needs 12: give at least 12 rows$"):
         exported.predict(history(rows=5), short_history="drop")
     with pytest.raises(DataError, match="'wind' not found"):
         exported.predict(history().drop(columns="wind"))
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    words = r"needs onnxruntime: .*'attention-forecaster\[onnx\]'"
+    with pytest.raises(UnavailableError, match=words):
+        runtime.session(b"")
 
 
 def test_its_example_is_one(exported):
     assert exported.predict(exported.example).columns.tolist() == ["time", *COLUMNS]
     assert np.isfinite(exported.golden(range(8))).all()
-
-
-def test_without_the_runtime_it_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(
-        UnavailableError, match=r"needs onnxruntime: .*'attention-forecaster\[onnx\]'"
-    ):
-        runtime.session(b"")
