@@ -1,13 +1,17 @@
-"""The skeletons written from their formulas, with loops over one series at a time, in float64.
+"""The skeletons written from their formulas, for one series at a time, in float64.
 
 `w` holds a model's weights by their names in its state dict; `observed` and `real` are as the
 skeletons have them, and None where nothing is missing.
 """
 
 import math
+from itertools import product
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from forecaster.attention.common.definitions import attend
 
 Weights = dict[str, Tensor]
 
@@ -17,28 +21,17 @@ def weights(module: torch.nn.Module) -> Weights:
 
 
 def linear(w: Weights, name: str, x: Tensor) -> Tensor:
-    bias = w.get(f"{name}.bias", torch.zeros(()))
-    return torch.stack([w[f"{name}.weight"] @ step + bias for step in x])
+    return F.linear(x, w[f"{name}.weight"], w.get(f"{name}.bias"))
 
 
 def layer_norm(w: Weights, name: str, x: Tensor) -> Tensor:
-    scale, shift = w[f"{name}.weight"], w.get(f"{name}.bias", torch.zeros(()))
-    rows = []
-    for step in x:
-        centred = step - step.mean()
-        rows.append(centred / torch.sqrt((centred**2).mean() + 1e-5) * scale + shift)
-    return torch.stack(rows)
+    return F.layer_norm(x, x.shape[1:], w[f"{name}.weight"], w.get(f"{name}.bias"))
 
 
 def circular_conv(w: Weights, name: str, x: Tensor) -> Tensor:
     """Width 3; the step before the first is the last, the step after the last the first."""
-    kernel, length = w[f"{name}.weight"], len(x)
-    return torch.stack(
-        [
-            w[f"{name}.bias"] + sum(kernel[:, :, j] @ x[(t + j - 1) % length] for j in range(3))
-            for t in range(length)
-        ]
-    )
+    around = torch.cat([x[-1:], x, x[:1]]).T
+    return F.conv1d(around, w[f"{name}.weight"], w[f"{name}.bias"]).T
 
 
 def position(t: int, d: int, width: int) -> float:
@@ -63,48 +56,32 @@ def attention(
     mix: bool = False,
     real: Tensor | None = None,
 ) -> Tensor:
-    q = linear(w, f"{name}.query_projection", x)
-    k = linear(w, f"{name}.key_projection", context)
-    v = linear(w, f"{name}.value_projection", context)
-    width = q.shape[1] // heads
-    out = torch.zeros(heads, len(x), width)
-    for h in range(heads):
-        part = slice(h * width, (h + 1) * width)
-        for i in range(len(x)):
-            keys = [j for j in range(i + 1 if causal else len(context)) if real is None or real[j]]
-            if not keys:
-                continue
-            scores = torch.stack([q[i, part] @ k[j, part] / math.sqrt(width) for j in keys])
-            share = scores.exp() / scores.exp().sum()
-            out[h, i] = sum(share[n] * v[j, part] for n, j in enumerate(keys))
-    merged = torch.zeros(len(x), heads * width)
-    for h in range(heads):
-        for i in range(len(x)):
-            for e in range(width):
-                if mix:  # the numbers in memory order, cut into rows
-                    row, column = divmod((h * len(x) + i) * width + e, heads * width)
-                else:
-                    row, column = i, h * width + e
-                merged[row, column] = out[h, i, e]
+    pairs = ("query", x), ("key", context), ("value", context)
+    projected = (linear(w, f"{name}.{each}_projection", rows) for each, rows in pairs)
+    q, k, v = (torch.stack(each.chunk(heads, dim=1))[None] for each in projected)
+    seen = torch.ones(1, 1, len(x), len(context), dtype=torch.bool)
+    if causal:
+        seen = seen.tril()
+    if real is not None:
+        seen = seen & real
+    (out,) = attend(q, k, v, seen)
+    merged = out.transpose(0, 1).flatten(1)
+    if mix:  # the numbers in memory order, cut into rows
+        merged = out.contiguous().view(merged.shape)
     return linear(w, f"{name}.out_projection", merged)
 
 
 def feed_forward(w: Weights, name: str, x: Tensor, activation: str = "gelu") -> Tensor:
-    inner = linear(w, f"{name}.0", x)
-    if activation == "gelu":
-        inner = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2
-    else:
-        inner = inner.clamp(min=0)
-    return linear(w, f"{name}.3", inner)
+    act = F.gelu if activation == "gelu" else F.relu
+    return linear(w, f"{name}.3", act(linear(w, f"{name}.0", x)))
 
 
 def distil(w: Weights, name: str, x: Tensor, real: Tensor | None = None) -> Tensor:
     if real is not None:
         x = torch.where(real[:, None], x, 0)
     x = circular_conv(w, f"{name}.conv", x)
-    scale = w[f"{name}.norm.weight"] / torch.sqrt(w[f"{name}.norm.running_var"] + 1e-5)
-    x = (x - w[f"{name}.norm.running_mean"]) * scale + w[f"{name}.norm.bias"]
-    x = torch.where(x > 0, x, x.exp() - 1)
+    names = ("running_mean", "running_var", "weight", "bias")
+    x = F.elu(F.batch_norm(x, *(w[f"{name}.norm.{each}"] for each in names)))
     if real is not None:
         x = torch.where(real[:, None], x, -1)
     return torch.stack([x[pool].max(dim=0).values for pool in pools(len(x))])
@@ -202,30 +179,34 @@ def cycle(
     x = x + attention(w, "encoder.0.attention", normed, normed, heads, causal=False, real=real)
     normed = layer_norm(w, "encoder.0.norm_feed_forward", x)
     x = x + feed_forward(w, "encoder.0.feed_forward", normed)
-    keys = linear(w, "average.key", layer_norm(w, "norm", x))
+    ahead = cycle_average(w, "average.", layer_norm(w, "norm", x), tokens, cells).flatten()
+    if "linear.weight" in w:
+        ahead = ahead[:horizon] + w["linear.weight"] @ window
+    return ahead[:horizon] * spread + level
 
-    width = keys.shape[1] // heads
+
+def cycle_average(
+    w: Weights,
+    name: str,
+    encoded: Tensor,
+    tokens: Tensor,
+    there: Tensor,
+    state: Tensor | None = None,
+) -> Tensor:
+    """(future tokens, steps): the mean of the observed values of the past tokens of each part."""
+    query, keys = w[f"{name}query"], linear(w, f"{name}key", encoded)
+    heads, cycles, parts, width = query.shape
     ahead = []
-    for t in range(horizon):
-        future_cycle, phase = divmod(t, season)
-        part, step = divmod(phase, steps)
-        value = torch.zeros(())
+    for cycle, part in product(range(cycles), range(parts)):
+        value = torch.zeros(tokens.shape[1])
         for h in range(heads):
-            query = w["average.query"][h, future_cycle, part]
-            scores = torch.stack(
-                [
-                    query @ keys[c * parts + part, h * width : (h + 1) * width] / math.sqrt(width)
-                    + w["average.bias"][h, future_cycle, part, c]
-                    for c in range(cycles)
-                ]
-            )
-            share = scores.exp() * torch.stack(
-                [cells[c * parts + part, step].double() for c in range(cycles)]
-            )
-            share = share / share.sum() if share.any() else share
-            mean = sum(share[c] * tokens[c * parts + part, step] for c in range(cycles))
-            value = value + w["average.mixture"][h] * mean
-        if "linear.weight" in w:
-            value = value + w["linear.weight"][t] @ window
+            head, alike = slice(h * width, (h + 1) * width), slice(part, None, parts)
+            asked = query[h, cycle, part]
+            if state is not None:
+                asked = asked + linear(w, f"{name}project", state[cycle * parts + part])[head]
+            scores = keys[alike, head] @ asked / math.sqrt(width) + w[f"{name}bias"][h, cycle, part]
+            share = scores.exp()[:, None] * there[alike]
+            share = share / share.sum(0).clamp(min=1e-12)
+            value = value + w[f"{name}mixture"][h] * (share * tokens[alike]).sum(0)
         ahead.append(value)
-    return torch.stack(ahead) * spread + level
+    return torch.stack(ahead)
