@@ -106,32 +106,30 @@ def check(home: Path, job: Job) -> None:
     assert [point.step for point in points] == list(range(1, EPOCHS + 1))
 
 
-class TestKilled:
+@pytest.mark.timeout(600 + 300 * KILLS)
+def test_the_weights_are_those_of_a_run_that_was_not(start, home, whole):
     """A process that is killed at any moment leaves a run that goes on."""
-
-    @pytest.mark.timeout(600 + 300 * KILLS)
-    def test_the_weights_are_those_of_a_run_that_was_not(self, start, home, whole):
-        reference, seconds = whole
-        moments, resumed = random.Random(0), 0
-        for number in range(KILLS):
-            job = start.start(*TRAIN, "--force")
-            if number % 2:
-                time.sleep(moments.uniform(0.1, 1) * seconds)
+    reference, seconds = whole
+    moments, resumed = random.Random(0), 0
+    for number in range(KILLS):
+        job = start.start(*TRAIN, "--force")
+        if number % 2:
+            time.sleep(moments.uniform(0.1, 1) * seconds)
+            kill(job)
+        else:  # in the middle of its training, and once more later
+            for epoch in sorted(moments.sample(range(1, EPOCHS - 4), 2)):
+                job.reach(f"epoch {epoch}/")
+                time.sleep(moments.uniform(0, 0.2))
                 kill(job)
-            else:  # in the middle of its training, and once more later
-                for epoch in sorted(moments.sample(range(1, EPOCHS - 4), 2)):
-                    job.reach(f"epoch {epoch}/")
-                    time.sleep(moments.uniform(0, 0.2))
-                    kill(job)
-                    job = start.start(*TRAIN, "--force", "--resume", "auto")
-                kill(job)
-            job = start.start(*TRAIN, "--force", "--resume", "auto")
-            assert job.wait() == 0, job.err
-            assert contents(bundle_of(job)) == reference, job.err
-            resumed += f"resuming {bundle_of(job).name} at epoch" in job.err
-            assert list((home / "runs").glob("*.unfinished")) == []
-            check(home, job)
-        assert resumed > 0, "some were killed in the midst of their training"
+                job = start.start(*TRAIN, "--force", "--resume", "auto")
+            kill(job)
+        job = start.start(*TRAIN, "--force", "--resume", "auto")
+        assert job.wait() == 0, job.err
+        assert contents(bundle_of(job)) == reference, job.err
+        resumed += f"resuming {bundle_of(job).name} at epoch" in job.err
+        assert list((home / "runs").glob("*.unfinished")) == []
+        check(home, job)
+    assert resumed > 0, "some were killed in the midst of their training"
 
 
 def test_trainings_at_once_in_one_folder_do_not_mix(start, home, whole):
@@ -160,120 +158,113 @@ def rank(job: Job, number: int) -> int:
     raise AssertionError(f"there is no rank {number}")
 
 
-class TestTogether:
+@pytest.mark.timeout(900)
+def test_one_dies_and_the_others_end_and_go_on(start, home):
     """Processes that train together have the loss curve of one, and stop and continue together."""
 
-    @pytest.mark.timeout(900)
-    def test_one_dies_and_the_others_end_and_go_on(self, start, home):
-        def curve(job: Job) -> dict[tuple[str, int], float]:
-            id = run_of(job)
-            client = MlflowClient(f"sqlite:///{home}/mlflow.db")
-            return {
-                (key, point.step): point.value
-                for key in ("train_loss", "validation_mse")
-                for point in client.get_metric_history(id, key)
-            }
+    def curve(job: Job) -> dict[tuple[str, int], float]:
+        id = run_of(job)
+        client = MlflowClient(f"sqlite:///{home}/mlflow.db")
+        return {
+            (key, point.step): point.value
+            for key in ("train_loss", "validation_mse")
+            for point in client.get_metric_history(id, key)
+        }
 
-        alone = start.start(*TOGETHER, "--force")
-        assert alone.wait() == 0, alone.err
-        wanted, before = curve(alone), runs(home)
-        assert {epoch for _, epoch in wanted} == {*range(EPOCHS + 1)}
+    alone = start.start(*TOGETHER, "--force")
+    assert alone.wait() == 0, alone.err
+    wanted, before = curve(alone), runs(home)
+    assert {epoch for _, epoch in wanted} == {*range(EPOCHS + 1)}
 
-        job = start.start(*TOGETHER, "--force", "--devices", "2")
-        job.reach("epoch 4/")
-        other = rank(job, 0)
-        os.kill(rank(job, 1), signal.SIGKILL)
-        begun = time.monotonic()
-        job.reach("error: process 1 of 2 was ended by signal 9")
-        assert time.monotonic() - begun < 25, "one that hung would be ended after 30 s"
-        assert job.wait() == 69, job.err
-        assert "to continue it: forecaster train --resume small-5-prob-s0-" in job.err
-        assert not psutil.pid_exists(other)
+    job = start.start(*TOGETHER, "--force", "--devices", "2")
+    job.reach("epoch 4/")
+    other = rank(job, 0)
+    os.kill(rank(job, 1), signal.SIGKILL)
+    begun = time.monotonic()
+    job.reach("error: process 1 of 2 was ended by signal 9")
+    assert time.monotonic() - begun < 25, "one that hung would be ended after 30 s"
+    assert job.wait() == 69, job.err
+    assert "to continue it: forecaster train --resume small-5-prob-s0-" in job.err
+    assert not psutil.pid_exists(other)
 
-        job = start.start(*TOGETHER, "--force", "--devices", "2", "--resume", "auto")
-        assert job.wait() == 0, job.err
-        assert " at epoch " in job.err
-        assert "Warning" not in job.err
-        assert curve(job) == pytest.approx(wanted, rel=1e-6)
-        assert len(runs(home)) == len(before) + 1, "rank 0 alone talks to MLflow"
-        assert list((home / "runs").glob("*.unfinished")) == []
+    job = start.start(*TOGETHER, "--force", "--devices", "2", "--resume", "auto")
+    assert job.wait() == 0, job.err
+    assert " at epoch " in job.err
+    assert "Warning" not in job.err
+    assert curve(job) == pytest.approx(wanted, rel=1e-6)
+    assert len(runs(home)) == len(before) + 1, "rank 0 alone talks to MLflow"
+    assert list((home / "runs").glob("*.unfinished")) == []
 
 
-class TestStopped:
+@pytest.mark.timeout(600 + 120 * SIGNALS)
+def test_it_ends_within_ten_seconds_and_goes_on(start, home, whole):
     """A signal at any moment ends a run properly."""
-
-    @pytest.mark.timeout(600 + 120 * SIGNALS)
-    def test_it_ends_within_ten_seconds_and_goes_on(self, start, home, whole):
-        reference, seconds = whole
-        moments, told = random.Random(1), 0
-        before = runs(home)
-        for number in range(SIGNALS):
-            which = moments.choice([signal.SIGINT, signal.SIGTERM])
-            job = start.start(*TRAIN, "--force")
-            job.reach("\n")  # it has begun
-            if number % 2:
-                job.reach(f"epoch {moments.randint(1, EPOCHS - 2)}/")
-            else:
-                time.sleep(moments.uniform(0, 1) * seconds)
-            begun = time.monotonic()
-            with suppress(ProcessLookupError):
-                os.kill(job.id, which)
-            status = job.wait()
-            assert time.monotonic() - begun < 10
-            assert "Traceback" not in job.err
-            new = {id: status for id, status in runs(home).items() if id not in before}
-            before |= new
-            if status in (0, -which):  # it had done everything, or was ending for that reason
-                assert set(new.values()) == {"FINISHED"}
-                continue
-            assert status == 128 + which, job.err
-            assert job.err.splitlines()[-1] == "stopped"
-            assert set(new.values()) <= {"KILLED", "FINISHED"}, "there may be none yet"
-            for id in (id for id, status in new.items() if status == "FINISHED"):
-                (folder,) = (
-                    file.parent
-                    for file in (home / "runs").glob("*/about.json")
-                    if json.loads(file.read_text())["run_id"] == id
-                )
-                assert contents(folder) == reference, "the signal fell behind its end"
-            told += "to continue it: forecaster train --resume " in job.err
-        assert told >= SIGNALS // 2
-        for folder in (home / "runs").glob("*.unfinished"):
-            assert list(folder.glob(".*")) == [], "nothing half written is left"
-        job = start.start(*TRAIN, "--force", "--resume", "auto")
-        assert job.wait() == 0
-        assert contents(bundle_of(job)) == reference
+    reference, seconds = whole
+    moments, told = random.Random(1), 0
+    before = runs(home)
+    for number in range(SIGNALS):
+        which = moments.choice([signal.SIGINT, signal.SIGTERM])
+        job = start.start(*TRAIN, "--force")
+        job.reach("\n")  # it has begun
+        if number % 2:
+            job.reach(f"epoch {moments.randint(1, EPOCHS - 2)}/")
+        else:
+            time.sleep(moments.uniform(0, 1) * seconds)
+        begun = time.monotonic()
+        with suppress(ProcessLookupError):
+            os.kill(job.id, which)
+        status = job.wait()
+        assert time.monotonic() - begun < 10
+        assert "Traceback" not in job.err
+        new = {id: status for id, status in runs(home).items() if id not in before}
+        before |= new
+        if status in (0, -which):  # it had done everything, or was ending for that reason
+            assert set(new.values()) == {"FINISHED"}
+            continue
+        assert status == 128 + which, job.err
+        assert job.err.splitlines()[-1] == "stopped"
+        assert set(new.values()) <= {"KILLED", "FINISHED"}, "there may be none yet"
+        for id in (id for id, status in new.items() if status == "FINISHED"):
+            (folder,) = (
+                file.parent
+                for file in (home / "runs").glob("*/about.json")
+                if json.loads(file.read_text())["run_id"] == id
+            )
+            assert contents(folder) == reference, "the signal fell behind its end"
+        told += "to continue it: forecaster train --resume " in job.err
+    assert told >= SIGNALS // 2
+    for folder in (home / "runs").glob("*.unfinished"):
+        assert list(folder.glob(".*")) == [], "nothing half written is left"
+    job = start.start(*TRAIN, "--force", "--resume", "auto")
+    assert job.wait() == 0
+    assert contents(bundle_of(job)) == reference
 
 
 if DISKS:  # needs a system that lets users mount
 
-    class TestFull:
+    @pytest.mark.timeout(600)
+    @pytest.mark.parametrize("kib", DISKS)
+    def test_a_run_ends_in_order_and_goes_on(kib, home, whole, tmp_path):
         """A disk that is full at any moment of a run loses nothing."""
-
-        @pytest.mark.timeout(600)
-        @pytest.mark.parametrize("kib", DISKS)
-        def test_a_run_ends_in_order_and_goes_on(self, kib, home, whole, tmp_path):
-            reference, _ = whole
-            (tmp_path / "disk").mkdir()
-            train = shlex.join([sys.executable, "-m", "forecaster", *TRAIN, "--resume", "auto"])
-            script = f"""
-                export OMP_NUM_THREADS=1  # as the reference
-                mount -t tmpfs -o size={kib}k none disk
-                cp {shlex.quote(str(home / "small.csv"))} disk && cd disk
-                {train}
-                echo $? > ../status && cp -r runs ../then
-                mount -o remount,size=64m .
-                {train} && cp -r runs ../now
-            """
-            command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
-            done = subprocess.run(
-                command, cwd=tmp_path, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, done.stderr
-            status = int((tmp_path / "status").read_text())
-            assert status in (0, 74), done.stderr
-            for folder in (tmp_path / "then").iterdir():
-                if folder.suffix not in (".spool", ".unfinished"):
-                    assert contents(folder) == reference, "what looks whole is whole"
-            (folder,) = (tmp_path / "now").iterdir()
-            assert contents(folder) == reference
+        reference, _ = whole
+        (tmp_path / "disk").mkdir()
+        train = shlex.join([sys.executable, "-m", "forecaster", *TRAIN, "--resume", "auto"])
+        script = f"""
+            export OMP_NUM_THREADS=1  # as the reference
+            mount -t tmpfs -o size={kib}k none disk
+            cp {shlex.quote(str(home / "small.csv"))} disk && cd disk
+            {train}
+            echo $? > ../status && cp -r runs ../then
+            mount -o remount,size=64m .
+            {train} && cp -r runs ../now
+        """
+        command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        status = int((tmp_path / "status").read_text())
+        assert status in (0, 74), done.stderr
+        for folder in (tmp_path / "then").iterdir():
+            if folder.suffix not in (".spool", ".unfinished"):
+                assert contents(folder) == reference, "what looks whole is whole"
+        (folder,) = (tmp_path / "now").iterdir()
+        assert contents(folder) == reference

@@ -57,23 +57,17 @@ near = theirs:Near
 """
 
 
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "theirs.py").write_text(MODULE)
     about = tmp_path / "theirs-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(ENTRIES)
-    return tmp_path
-
-
-@pytest.fixture
-def installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(package)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "theirs", raising=False)
 
 
-@pytest.mark.usefixtures("installed")
 def test_is_found_by_name_with_its_options() -> None:
     config = load(flags={"attn": "Shifted"}, sets=["attn.lag=3"]).config
     assert config.attn.options == {"lag": 3}
@@ -82,7 +76,6 @@ def test_is_found_by_name_with_its_options() -> None:
     assert torch.equal(module(x), x.roll(3, 1))
 
 
-@pytest.mark.usefixtures("installed")
 def test_a_text_alone_is_refused_with_what_is_wanted() -> None:
     assert AttentionChoice("shifted").build(Place(4, 2, 9, 9)).effective().text == "shifted: by 1"
     outdated = AttentionChoice("outdated").build(Place(4, 2, 9, 9))
@@ -93,14 +86,12 @@ def test_a_text_alone_is_refused_with_what_is_wanted() -> None:
         outdated.effective()
 
 
-@pytest.mark.usefixtures("installed")
 def test_stands_after_our_own_and_cannot_replace_one() -> None:
     assert list(CATALOGUE) == [*ATTENTIONS, "shifted", "outdated", "wrong-kind", "missing", "near"]
     assert len(CATALOGUE) == len(ATTENTIONS) + 5
     assert CATALOGUE["full"] is ATTENTIONS["full"]
 
 
-@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -114,7 +105,6 @@ def test_says_what_is_wrong_with_it(name: str, message: str) -> None:
         load(flags={"attn": name})
 
 
-@pytest.mark.usefixtures("installed")
 def test_a_caller_may_keep_others_out() -> None:
     with allowing(["other"]):
         with pytest.raises(UsageError, match="allow it with FORECASTER_ATTENTIONS=shifted"):
@@ -130,10 +120,7 @@ def test_a_caller_may_keep_others_out() -> None:
     assert load(flags={"attn": "shifted"}).config.attn.name == "shifted"
 
 
-@pytest.mark.usefixtures("installed")
-def test_is_listed_as_a_plug_in_and_measured(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_is_listed_as_a_plug_in_and_measured(capsys: pytest.CaptureFixture[str]) -> None:
     attentions(None)
     listed = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
     assert ["shifted", "plug-in"] in listed

@@ -12,6 +12,8 @@ import forecaster
 from forecaster.base.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, CITATION = PYPROJECT["project"], yaml.safe_load((ROOT / "CITATION.cff").read_text())
 
 
 def test_the_package_has_it():
@@ -21,25 +23,20 @@ def test_the_package_has_it():
 
 def test_what_is_installed_reads_it_from_here():
     assert importlib.metadata.version("attention-forecaster") == __version__
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert "version" not in project["project"]
-    assert project["tool"]["hatch"]["version"]["path"] == "forecaster/base/version.py"
+    assert "version" not in PROJECT
+    assert PYPROJECT["tool"]["hatch"]["version"]["path"] == "forecaster/base/version.py"
 
 
 def test_the_changelog_and_the_citation_name_it():
     (newest, *_) = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert newest == citation["version"] == __version__
+    assert newest == CITATION["version"] == __version__
 
 
 def test_the_citation_names_what_the_package_does():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["license"] == project["license"]
-    assert citation["repository-code"] == project["urls"]["Repository"]
-    assert [each["name"] for each in citation["authors"]] == [
-        each["name"] for each in project["authors"]
-    ]
+    assert CITATION["license"] == PROJECT["license"]
+    assert CITATION["repository-code"] == PROJECT["urls"]["Repository"]
+    named = [[each["name"] for each in source["authors"]] for source in (CITATION, PROJECT)]
+    assert named[0] == named[1]
 
 
 @pytest.mark.parametrize(
@@ -64,11 +61,10 @@ def test_what_is_published_is_what_the_tag_names(tag, repository, dated, passes,
         shutil.copy(ROOT / name, tmp_path / name)
     date = "2026-12-01" if dated else "unreleased"
     (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {__version__} ({date})\n")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=tmp_path,
-        env={"TAG": tag, "REPOSITORY": project["urls"]["Repository"] + repository},
+        env={"TAG": tag, "REPOSITORY": PROJECT["urls"]["Repository"] + repository},
         check=False,
     )
     assert (done.returncode == 0) is passes
