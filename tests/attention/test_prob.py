@@ -1,13 +1,7 @@
 import pytest
 import torch
 
-from forecaster.attention import (
-    Place,
-    ProbSparseAttention,
-    full_attention,
-    prob_counts,
-    prob_sparse_attention,
-)
+from forecaster.attention import Place, ProbSparseAttention, prob_counts, prob_sparse_attention
 
 from .agreement import inputs
 
@@ -40,18 +34,6 @@ def test_near_ties_fall_the_same_way_in_any_batch() -> None:
         torch.testing.assert_close(together[b : b + 1], alone, atol=1e-5, rtol=1e-5)
 
 
-def test_a_query_without_a_real_sampled_key_comes_last() -> None:
-    q, k, v = inputs(1, 1, queries=9, keys=9)
-    sample = torch.zeros(9, 2, dtype=torch.long)
-    sample[5:7] = 4  # only queries 5 and 6 sample a real key
-    mask = torch.arange(9)[None] > 2
-    out = prob_sparse_attention(q, k, v, factor=1, sample_index=sample, key_mask=mask)
-    full = full_attention(q, k, v, key_mask=mask)
-    active = (out - full).abs().amax(3).flatten() < 1e-12
-    u, _ = prob_counts(9, 9, 1)
-    assert active.nonzero().flatten().tolist() == sorted([5, 6, 0][:u])
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 def test_the_measure_is_not_rounded(dtype: torch.dtype) -> None:
     q, k, v = (x.detach() for x in inputs(24, queries=300, keys=300, width=16, dtype=dtype))
@@ -75,10 +57,8 @@ def test_dropout_acts_on_active_rows_in_training_only() -> None:
     changed = ((dropped - plain).abs().amax(3) > 1e-9).sum(2)
     assert (changed == prob_counts(60, 60, 1)[0]).all()
 
-    module, x = (
-        ProbSparseAttention(Place(6, 2, 23, 23), factor=2, dropout=0.5),
-        torch.randn(3, 23, 6),
-    )
+    module = ProbSparseAttention(Place(6, 2, 23, 23), factor=2, dropout=0.5)
+    x = torch.randn(3, 23, 6)
     evaluated = module.eval()(x)
     assert torch.equal(module(x), evaluated)
     module.dropout = 0.0

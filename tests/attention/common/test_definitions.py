@@ -1,28 +1,11 @@
-"""The parts of the definitions, against numbers worked out by hand and torch's own attention."""
+"""The parts of the definitions, against torch's own attention."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from forecaster.attention.common.definitions import attend, biased_mean, real_keys, softmax
+from forecaster.attention.common.definitions import attend, biased_mean
 from tests.attention.agreement import inputs, visible
-
-MASK = torch.tensor([[True, False, True], [False, False, True]])
-
-
-def test_queries_see_the_real_keys_and_if_causal_none_after_them() -> None:
-    seen = visible(3, 3, True, MASK)
-    assert seen.int().tolist() == [
-        [[[1, 0, 0], [1, 0, 0], [1, 0, 1]]],
-        [[[0, 0, 0], [0, 0, 0], [0, 0, 1]]],
-    ]
-    assert torch.equal(real_keys(seen)[:, 0, 0], MASK)
-
-
-def test_a_row_that_sees_nothing_weighs_nothing() -> None:
-    scores = torch.tensor([[[[1.0, 1.0, 3.0], [5.0, 2.0, 2.0]]]])
-    seen = torch.tensor([[True, True, False], [False] * 3])
-    assert softmax(scores, seen).tolist() == [[[[0.5, 0.5, 0.0], [0.0, 0.0, 0.0]]]]
 
 
 @pytest.mark.parametrize("scale", [None, 0.3])
