@@ -46,9 +46,9 @@ from forecaster.attention.common.kernels import (
     check_inputs,
     empty_heads_last,
     outside_graphs,
+    slices,
 )
 from forecaster.attention.common.multihead import merge_heads, split_heads
-from forecaster.attention.common.slices import slices
 from forecaster.attention.common.tiles import HIDDEN, softmax_part, softmax_part_backward
 from forecaster.base.shapes import Bool, Float, Int
 

@@ -37,12 +37,12 @@ from forecaster.attention.common.kernels import (
     check_inputs,
     check_one_of,
     check_probability,
+    slices,
     softmax_attention,
     visible_count,
     visible_sum,
 )
 from forecaster.attention.common.multihead import MultiHeadAttention
-from forecaster.attention.common.slices import slices
 from forecaster.attention.full import full_attention
 from forecaster.base.shapes import Bool, Float, Int
 

@@ -34,9 +34,9 @@ from forecaster.attention.common.kernels import (
     at_least_one,
     check_inputs,
     outside_graphs,
+    slices,
 )
 from forecaster.attention.common.multihead import MultiHeadAttention
-from forecaster.attention.common.slices import slices
 from forecaster.attention.full import full_attention
 from forecaster.base.shapes import Bool, Float
 

@@ -26,8 +26,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.common.aft import mean_by_queries
-from forecaster.attention.common.kernels import accumulator, empty_heads_last, outside_graphs
-from forecaster.attention.common.slices import slices
+from forecaster.attention.common.kernels import (
+    accumulator,
+    empty_heads_last,
+    outside_graphs,
+    slices,
+)
 from forecaster.attention.common.tiles import HIDDEN
 from forecaster.base.shapes import Bool, Float
 

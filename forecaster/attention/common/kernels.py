@@ -1,7 +1,8 @@
-"""Pieces shared by several mechanisms: argument checks, the fused softmax kernel, prefix sums."""
+"""Pieces shared by several mechanisms: argument checks, the fused softmax kernel, prefix sums,
+and how much to compute at a time, so that it stays in a CPU's cache."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
 import torch
@@ -212,3 +213,20 @@ def visible_count(v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
         key_mask = torch.ones(1, v.shape[2], dtype=torch.bool, device=v.device)
     count = key_mask.cumsum(1) if causal else key_mask.sum(1, keepdim=True)
     return count.clamp(min=1).to(accumulator(v.dtype))[:, None, :, None]
+
+
+def slices(series: int, heads: int, each: int, at_once: int) -> Iterator[tuple[slice, slice]]:
+    """Yield slices of the series and of their heads that together hold about `at_once` numbers.
+
+    One head of one series holds `each` numbers. A slice has several series only if it has all
+    heads, and never less than one head of one series. In an export, which must work for any number
+    of series, one slice holds all.
+    """
+    if torch.compiler.is_exporting():
+        yield slice(None), slice(None)
+        return
+    pairs = max(1, at_once // each)
+    some_series, some_heads = max(1, pairs // heads), min(heads, pairs)
+    for b in range(0, series, some_series):
+        for h in range(0, heads, some_heads):
+            yield slice(b, b + some_series), slice(h, h + some_heads)

@@ -1,21 +1,21 @@
 """Attention over a fixed pattern of visible keys, by three methods that give the same numbers.
 
 Short series use one call of the fused kernel with the pattern as a mask. Long series use
-FlexAttention on a GPU (flex.py), elsewhere dense tiles that together hold every visible key once:
-a mechanism describes its tiles as a list of `Piece`, merged by their log-sum-exp (tiles.py).
+torch's FlexAttention on a GPU, where a compiled builder makes block masks, which are kept, without
+ever holding the L x L mask; elsewhere dense tiles that together hold every visible key once: a
+mechanism describes its tiles as a list of `Piece`, merged by their log-sum-exp (tiles.py).
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.common.flex import KEPT, Pattern, flex_pattern, suits_flex
 from forecaster.attention.common.kernels import (
     accumulator,
     outside_graphs,
@@ -26,6 +26,11 @@ from forecaster.attention.common.tiles import HIDDEN, merge, softmax_part, softm
 from forecaster.base.shapes import Bool, Float
 
 _AT_ONCE = 1 << 20
+KEPT = 32
+"""The number of masks that a process keeps: models of several lengths share few."""
+
+Pattern = Callable[[Tensor, Tensor], Tensor]
+"""Whether query i sees key j: for integer tensors i, j that broadcast, a bool tensor. Hashable."""
 
 
 def pattern_attention(
@@ -74,6 +79,50 @@ def _make_mask(patterns: tuple[Pattern, ...], length: int, device: torch.device)
 
 
 _kept_mask = lru_cache(KEPT)(_make_mask)
+
+
+def suits_flex(q: Tensor, v: Tensor, key_mask: Tensor | None) -> bool:
+    """Whether FlexAttention can take these: CUDA, a width it has kernels for, no padded series.
+
+    With a key mask it would need a new block mask for every batch; tiles are cheaper then.
+    """
+    width = q.shape[3]
+    return (
+        q.device.type == "cuda"
+        and q.dtype != torch.float64
+        and key_mask is None
+        and width == v.shape[3]
+        and 16 <= width <= 256
+        and width & (width - 1) == 0
+    )
+
+
+def flex_pattern(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, scale: float) -> Tensor:
+    """Softmax attention of (B, H, L, E) tensors over the keys of `pattern`; no row may be empty."""
+    mask = _block_mask(pattern, q.shape[2], q.device)
+    out: Tensor = _kernel(q.device.type)(q, k, v, block_mask=mask, scale=scale)
+    return out
+
+
+@cache
+def _kernel(device: str) -> Callable[..., Any]:
+    """The compiled kernel on CUDA; elsewhere the slow definition, which the tests use."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    kernel: Any = flex_attention
+    return torch.compile(kernel) if device == "cuda" else kernel
+
+
+@lru_cache(KEPT)
+def _block_mask(pattern: Pattern, length: int, device: torch.device) -> Any:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    return create_block_mask(
+        lambda batch, head, i, j: pattern(i, j),
+        *(None, None, length, length),
+        device=device,
+        _compile=device.type == "cuda",
+    )
 
 
 @dataclass(frozen=True)

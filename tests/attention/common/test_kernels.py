@@ -1,8 +1,10 @@
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
-from forecaster.attention.common.kernels import prefix_sum
+from forecaster.attention.common.kernels import prefix_sum, slices
 from tests.attention.agreement import assert_agree, inputs
 
 
@@ -25,3 +27,22 @@ def test_prefix_sum_adds_in_single_precision_under_autocast_and_for_half() -> No
         assert prefix_sum(x)[0, 0, -1, 0].item() == pytest.approx(3003, rel=1e-5)
     ones = torch.ones(1, 1, 3000, 1, dtype=torch.bfloat16)
     assert prefix_sum(ones)[0, 0, -1, 0].item() == 3000
+
+
+@given(*[st.integers(1, 6)] * 2, st.integers(1, 100), st.integers(1, 1000))
+def test_covers_every_head_once_in_as_few_slices_as_fit(
+    series: int, heads: int, each: int, at_once: int
+) -> None:
+    seen = torch.zeros(series, heads)
+    for part in slices(series, heads, each, at_once):
+        seen[part] += 1
+        count = seen[part].numel()
+        assert count == 1 or count * each <= at_once
+        whole = seen[part].shape[1] == heads
+        assert whole or seen[part].shape[0] == 1
+    assert (seen == 1).all()
+
+
+def test_takes_as_many_as_fit() -> None:
+    assert len(list(slices(2, 3, 7, 42))) == 1
+    assert [part[1] for part in slices(1, 3, 7, 20)] == [slice(0, 2), slice(2, 4)]

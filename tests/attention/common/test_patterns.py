@@ -1,8 +1,11 @@
+"""FlexAttention on a CPU has a forward pass alone; the GPU tests run both."""
+
+import pytest
 import torch
 
-from forecaster.attention.common.patterns import Strip, pattern_mask
+from forecaster.attention.common.patterns import Strip, pattern_mask, suits_flex
 from forecaster.attention.strided import StridedPattern
-from tests.attention.agreement import inputs
+from tests.attention.agreement import inputs, run
 
 
 def test_a_mask_made_in_inference_serves_training_too() -> None:
@@ -23,3 +26,42 @@ def test_a_strip_separates_series_by_its_margin_and_gives_them_back() -> None:
     assert filled == [5 + 12 * b + i for b in range(3) for i in range(7)]
     assert (steps[:, :, 4:] == 0).all()
     assert torch.equal(strip.lift(steps, 4, torch.float64), q)
+
+
+PROGRAM = """
+import warnings
+
+import torch
+
+from forecaster.attention.fixed import FixedPattern
+from forecaster.attention.common.patterns import flex_pattern
+from forecaster.attention.logsparse import log_sparse_pattern
+from forecaster.attention.strided import StridedPattern
+
+warnings.simplefilter("ignore")  # it says that the slow definition is slow
+generator = torch.Generator().manual_seed(0)
+q, k, v = (torch.randn(2, 2, 150, 16, generator=generator) for _ in range(3))
+steps = torch.arange(150)
+for causal in (False, True):
+    for pattern in (
+        StridedPattern(11, causal, "merged"),
+        StridedPattern(11, causal, "column"),
+        FixedPattern(11, 2, causal, 0),
+        log_sparse_pattern(150, None, None, 0, causal),
+        log_sparse_pattern(150, 40, 5, 10, causal),
+    ):
+        scores = (0.3 * q @ k.mT).masked_fill(~pattern(steps[:, None], steps), -torch.inf)
+        out = flex_pattern(q, k, v, pattern, 0.3)
+        torch.testing.assert_close(out, scores.softmax(3) @ v, atol=1e-5, rtol=1e-5)
+        print(pattern)
+"""
+
+
+@pytest.mark.slow
+def test_sees_what_the_patterns_show() -> None:
+    assert len(run(PROGRAM)) == 10
+
+
+def test_a_cpu_has_better_ways() -> None:
+    q = torch.randn(1, 1, 150, 16)
+    assert not suits_flex(q, q, None)
