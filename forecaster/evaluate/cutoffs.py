@@ -24,14 +24,7 @@ from forecaster.evaluate.problem import Problem, reopen
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.schema import Schema
 from forecaster.parts import Blend, Part
-from forecaster.record import (
-    AtCutoff,
-    Cutoffs,
-    FloorSpreads,
-    MeanErrors,
-    Spread,
-    Spreads,
-)
+from forecaster.record import AtCutoff, Cutoffs, FloorSpreads, MeanErrors, Spread, Spreads
 
 Make = Callable[[Problem], tuple[Sequence[Part], Blend]]
 """Takes the problem of a cut-off; returns all parts that were tried, and the model."""

@@ -208,11 +208,7 @@ def rejudge(bundle: Bundle, device: str) -> Evaluation:
 
 
 def draw(
-    problem: Problem,
-    model: Blend,
-    intervals: Intervals | None,
-    found: Evaluation,
-    device: str,
+    problem: Problem, model: Blend, intervals: Intervals | None, found: Evaluation, device: str
 ) -> dict[str, "Figure"]:
     """The figures of a run: one forecast of the test split, and the error by step."""
     from forecaster.evaluate import display

@@ -9,21 +9,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from forecaster.evaluate import SHARES, percent
-from forecaster.evaluate.figures import (
-    ErrorMetric,
-    IntervalMetric,
-    Metric,
-    QuantileMetric,
-    shown,
-)
-from forecaster.record import (
-    NETWORK,
-    Backtest,
-    FloorScores,
-    IntervalScores,
-    QuantileScores,
-    Record,
-)
+from forecaster.evaluate.figures import ErrorMetric, IntervalMetric, Metric, QuantileMetric, shown
+from forecaster.record import NETWORK, Backtest, FloorScores, IntervalScores, QuantileScores, Record
 
 Cell = str | int | float | None
 Row = dict[str, Cell]

@@ -20,12 +20,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from forecaster.base import atomic, installation
-from forecaster.base.errors import (
-    ConfigError,
-    ForecasterError,
-    UnavailableError,
-    UsageError,
-)
+from forecaster.base.errors import ConfigError, ForecasterError, UnavailableError, UsageError
 from forecaster.base.extras import needed
 from forecaster.base.progress import Bar, Say
 from forecaster.base.workers import FailedError, Worker

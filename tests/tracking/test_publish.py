@@ -411,11 +411,7 @@ def test_a_signal_while_the_end_waits_for_a_server(waits, monkeypatch):
         if "waiting up to 20 s" in sentence:
             signal.raise_signal(signal.SIGTERM)
 
-    with (
-        pytest.raises(Stopped),
-        signals.heeding(),
-        start(config, "stopped", {}, say=say) as run,
-    ):
+    with pytest.raises(Stopped), signals.heeding(), start(config, "stopped", {}, say=say) as run:
         run.report({"loss": 1.0}, 1)
     assert time.monotonic() - before < 15
     assert "does not have all of this run yet" in said[-1]

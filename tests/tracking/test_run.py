@@ -26,16 +26,7 @@ from forecaster.tracking.run import start, ui_command
 from forecaster.tracking.store import MlflowClient
 from tests.lacking import SKINNY_LACKS, lacking
 from tests.service.toy import HORIZON
-from tests.tracking.toy import (
-    NAME,
-    WATCHED,
-    Server,
-    command,
-    contents,
-    noted,
-    points,
-    tracked_at,
-)
+from tests.tracking.toy import NAME, WATCHED, Server, command, contents, noted, points, tracked_at
 
 # What a run records
 

@@ -16,10 +16,7 @@ from forecaster.tracking import store
 from forecaster.tracking.registry import champions, download
 from forecaster.tracking.run import start
 from forecaster.tracking.store import client_of
-from tests.tracking.toy import (
-    ADDRESSES,
-    command,
-)
+from tests.tracking.toy import ADDRESSES, command
 
 # What a run records
 
