@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,15 @@ torch.set_num_threads(1)
 
 DATA = os.environ.get("FORECASTER_DATA")  # as outside of the tests; a test may set its own
 MISSING = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A separate working directory, where the data set `small` is known."""
+    from tests import small
+
+    with small.at_home(tmp_path_factory.mktemp("home")) as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")

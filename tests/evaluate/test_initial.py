@@ -9,13 +9,9 @@ from forecaster.evaluate import score
 from forecaster.evaluate.initial import STARTS, untrained_error
 from forecaster.evaluate.judge import forecast_with
 from forecaster.evaluate.problem import Problem, find_data, make_problem
-from tests import shapes, small
+from tests import shapes
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path):
-    with small.at_home(tmp_path) as folder:
-        yield folder
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def problem(table: pd.DataFrame, *sets: str, horizon: int = 12) -> Problem:

@@ -22,6 +22,8 @@ from forecaster.record import BandScores
 
 LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
 PAST, HORIZON, SCALER = 4, 3, Scaler((1.0, -2.0), (10.0, 0.5))
+NOISE = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
+TOLD = Conditions(1, (), np.ones(1), np.ones((1, 1)))
 
 
 class Last(ForecastModel):
@@ -39,9 +41,7 @@ class Last(ForecastModel):
         return past[:, -1:, [2, 0]].expand(-1, HORIZON, -1)
 
 
-def windows(first: int, last: int, values: Tensor | None = None) -> Windows:
-    if values is None:
-        values = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
+def windows(first: int, last: int, values: Tensor = NOISE) -> Windows:
     return Windows(values, torch.zeros(len(values), 1), PAST, HORIZON, first, last, (2, 0))
 
 
@@ -119,19 +119,16 @@ def test_hours_that_are_harder_have_wider_intervals() -> None:
 
 def test_few_horizons_widen_the_intervals() -> None:
     """The same errors, from one horizon or from a thousand: Student's t with two degrees."""
-    random = np.random.default_rng(0)
-    errors, recent = random.normal(size=(60, 24, 1)), np.ones((60, 1))
-    told = Conditions(1, (), np.ones(1), np.ones((1, 1)))
+    errors, recent = np.random.default_rng(0).normal(size=(60, 24, 1)), np.ones((60, 1))
     parts = np.zeros((60, 24), dtype=int)
-    few, many = (fitted(errors, recent, parts, told, blocks, LEVELS) for blocks in (1, 1000))
+    few, many = (fitted(errors, recent, parts, TOLD, blocks, LEVELS) for blocks in (1, 1000))
     ratio = stats.t(2).ppf([0.9, 0.975]) / stats.t(2000).ppf([0.9, 0.975])
     np.testing.assert_allclose(few.offsets[..., 5:], many.offsets[..., 5:] * ratio)
 
 
 def test_a_column_that_is_forecast_without_error_has_intervals_of_no_width() -> None:
-    told = Conditions(1, (), np.ones(1), np.ones((1, 1)))
     parts = np.zeros((60, 3), dtype=int)
-    own = fitted(np.zeros((60, 3, 1)), np.zeros((60, 1)), parts, told, 20, LEVELS)
+    own = fitted(np.zeros((60, 3, 1)), np.zeros((60, 1)), parts, TOLD, 20, LEVELS)
     assert (own.offsets == 0).all()
     assert own.levels == LEVELS
 
@@ -266,10 +263,9 @@ def test_offsets_about_a_point_are_of_what_is_observed(panel: bool) -> None:
 
 
 def test_a_series_has_a_width_of_its_own_as_far_as_its_errors_show() -> None:
-    told = Conditions(1, (), np.ones(1), np.ones((1, 1)))
     random, item = np.random.default_rng(0), np.arange(200) % 2
     errors = random.normal(size=(200, 3, 1)) * np.where(item, 3.0, 1.0)[:, None, None]
-    about = np.ones((200, 1)), np.zeros((200, 3), dtype=int), told
+    about = np.ones((200, 1)), np.zeros((200, 3), dtype=int), TOLD
     for horizons, ratio in ((10_000, 3.0), (4, 1.53)):
         own = fitted(errors, *about, horizons, LEVELS, items=(item, 3))
         assert own.of_series is not None
@@ -282,12 +278,16 @@ def test_a_series_has_a_width_of_its_own_as_far_as_its_errors_show() -> None:
                                [quiet, 2 * loud, unseen])  # fmt: skip
 
 
-def test_a_column_without_values_backs_no_level() -> None:
-    chosen = replace(holed(False), first=310)
-    own = calibrate(Last().eval(), chosen, LEVELS)
+def test_a_column_without_values_backs_no_level_and_has_no_coverage() -> None:
+    without = replace(holed(False), first=310)
+    own = calibrate(Last().eval(), without, LEVELS)
     assert own.levels == ()
     assert np.isinf(own.offsets[:, 0]).all()
     assert np.isfinite(own.offsets[:, 1, 3]).all()
+    _, got = counted(Last(), calibrate(Last().eval(), windows(100, 600), LEVELS), without)
+    assert got["80"]["columns"]["OT"]["coverage"] is None
+    assert got["80"]["coverage"] == got["80"]["columns"]["load"]["coverage"]
+    assert "(OT)" not in got["verdict"]
 
 
 def test_many_windows_of_a_panel_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,61 +332,45 @@ def test_coverage_counts_what_is_observed(panel: bool) -> None:
         assert shown["width_units"] == pytest.approx(np.mean(units[column]))
 
 
-def test_a_column_that_is_never_observed_has_no_coverage() -> None:
-    own = calibrate(Last().eval(), windows(100, 600), LEVELS)
-    _, got = counted(Last(), own, replace(holed(False), first=310))
-    assert got["80"]["columns"]["OT"]["coverage"] is None
-    assert got["80"]["coverage"] == got["80"]["columns"]["load"]["coverage"]
-    assert "(OT)" not in got["verdict"]
-
-
 class TestOnline:
+    ZERO, HIGH = np.zeros((HORIZON, 2, 1)), np.full((HORIZON, 2, 1), 1e6)
+    SEEN, SAME = np.ones((HORIZON, 2), dtype=bool), np.ones((HORIZON, 2))
+
     def run(self, values: Tensor, test: Windows) -> np.ndarray:
         own = calibrate(Last().eval(), windows(100, 300, values), LEVELS)
         online, batch = Online(own), test.batch(torch.arange(len(test)))
         with torch.no_grad():
             paths = Last().quantiles(*batch.inputs).numpy()
-        truth, seen = batch.target[..., None].numpy(), np.ones((HORIZON, 2), dtype=bool)
-        same = np.ones((HORIZON, 2))
-        return np.stack([online.step(*each, seen, same) for each in zip(paths, truth, strict=True)])
+        each = zip(paths, batch.target[..., None].numpy(), strict=True)
+        return np.stack([online.step(*window, self.SEEN, self.SAME) for window in each])
 
     def test_a_forecast_knows_the_rows_before_it_alone(self) -> None:
-        values = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
-        noisy = values.clone()
+        noisy = NOISE.clone()
         noisy[450:] *= 100
-        one, other = (self.run(v, windows(400, 500, v)) for v in (values, noisy))
+        one, other = (self.run(v, windows(400, 500, v)) for v in (NOISE, noisy))
         np.testing.assert_array_equal(one[:51], other[:51])  # the 51st begins at row 450
         # the next one knows row 450, which is the last value it repeats: the widths tell
         widths = [np.diff(quantiles[51], axis=-1) for quantiles in (one, other)]
         assert not np.allclose(*widths)
 
     def test_the_offsets_by_hand(self) -> None:
-        values = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
-        own = calibrate(Last().eval(), windows(100, 300, values), LEVELS)
-        online = Online(own)
+        own = calibrate(Last().eval(), windows(100, 300), LEVELS)
+        online, asked = Online(own), (self.ZERO, self.HIGH, self.SEEN, self.SAME)
         assert np.array_equal(online.offsets, own.offsets)
-        zero, high = np.zeros((HORIZON, 2, 1)), np.full((HORIZON, 2, 1), 1e6)
-        seen, same = np.ones((HORIZON, 2), dtype=bool), np.ones((HORIZON, 2))
-        first = online.step(zero, high, seen, same)
-        np.testing.assert_array_equal(first, own.offsets)
-        online.step(zero, high, seen, same)  # with the first step of the first window known
+        np.testing.assert_array_equal(online.step(*asked), own.offsets)
+        online.step(*asked)  # with the first step of the first window known
         moved = (online.offsets - own.offsets) / own.scale[..., None]
         np.testing.assert_allclose(moved[0], RATE * np.tile(LEVELS, (2, 1)))
         assert not moved[1:].any()
-        online.step(
-            zero, high, seen, same
-        )  # then the first step of the second window and the second of the first
+        online.step(*asked)  # then the first step of the second window and the second of the first
         moved = (online.offsets - own.offsets) / own.scale[..., None]
         np.testing.assert_allclose(moved[:, 0, 0], [2 * RATE * 0.025, RATE * 0.025, 0])
 
     def test_missing_values_teach_nothing(self) -> None:
-        values = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
-        online = Online(calibrate(Last().eval(), windows(100, 300, values), LEVELS))
+        online = Online(calibrate(Last().eval(), windows(100, 300), LEVELS))
         start = online.offsets.copy()
-        zero, high = np.zeros((HORIZON, 2, 1)), np.full((HORIZON, 2, 1), 1e6)
-        seen, same = np.tile([False, True], (HORIZON, 1)), np.ones((HORIZON, 2))
         for _ in range(5):
-            online.step(zero, high, seen, same)
+            online.step(self.ZERO, self.HIGH, np.tile([False, True], (HORIZON, 1)), self.SAME)
         assert np.array_equal(online.offsets[:, 0], start[:, 0])
         assert (online.offsets[:, 1] > start[:, 1]).all()
 

@@ -6,14 +6,8 @@ from forecaster.evaluate import score
 from forecaster.evaluate.judge import find_intervals, forecast_with, validate
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.parts import Blend, Network
-from tests import small
 
-
-@pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory):
-    """A separate working directory, where the data set `small` is known."""
-    with small.at_home(tmp_path_factory.mktemp("home")) as folder:
-        yield folder
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def resolve(*sets, **flags):

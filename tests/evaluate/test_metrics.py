@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.attention import AttentionChoice, AttentionPlan
 from forecaster.base.errors import DataError, DivergedError
 from forecaster.datasets.items import Items
 from forecaster.datasets.windows import Batch, Windows
@@ -18,7 +17,6 @@ from forecaster.evaluate import (
     paired_interval,
     score,
 )
-from forecaster.model import Informer, Task
 
 
 def windows(rows: int = 150, seed: int = 0) -> Windows:
@@ -41,29 +39,6 @@ def panel(missing: bool = False, every: int = 1) -> Windows:
         values, torch.zeros(61, 1), past=12, horizon=5, first=20, last=58, targets=(2, 0),
         items=Items(tuple("abcd"), np.cumsum([0, *lengths]), np.array(places)), every=every,
     )  # fmt: skip
-
-
-@pytest.mark.parametrize("attention", ["full", "prob"])
-def test_every_window_counts_once_at_any_batch_size(attention: str) -> None:
-    torch.manual_seed(0)
-    choice = AttentionChoice(attention, {"factor": 1} if attention == "prob" else {})
-    model = Informer(
-        Task(columns=3, targets=(2, 0), past=12, start=4, horizon=5, calendar=2, season=4),
-        AttentionPlan(choice, choice), width=8, heads=2, feed_forward=8,
-    ).eval()  # fmt: skip
-    data, seen = windows(), []
-
-    def forecast(batch: Batch) -> Tensor:
-        seen.append(len(batch.past))
-        return model(*batch.inputs)
-
-    scores = {size: score(forecast, data, size) for size in (1, 32, 2048, None)}
-    assert sum(seen) == 4 * len(data)
-    assert {got.windows for got in scores.values()} == {len(data)}
-    for got in scores.values():
-        assert got.mse == pytest.approx(scores[1].mse, abs=1e-6)
-        assert got.mae == pytest.approx(scores[1].mae, abs=1e-6)
-        np.testing.assert_allclose(got.by_window, scores[1].by_window, atol=1e-6)
 
 
 def test_sums_do_not_lose_small_errors_among_many_large_ones() -> None:

@@ -26,17 +26,11 @@ from forecaster.tracking import pages
 from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 from tests import small
 
+pytestmark = pytest.mark.usefixtures("home")
 DATA = os.environ.get("FORECASTER_DATA", "")
 WINDOWS = small.TEST - small.VALIDATION - 5 + 1
 UNREGISTERED = "track.register_model=false"
 DIVERGING = ("train.lr=1e30", "model=informer", "model.width=4", "model.heads=1")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory):
-    """A separate working directory, where the data set `small` is known."""
-    with small.at_home(tmp_path_factory.mktemp("home")) as folder:
-        yield folder
 
 
 def resolve(*sets, **flags):

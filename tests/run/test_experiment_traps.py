@@ -176,6 +176,7 @@ def test_every_test_window_is_scored_at_any_batch_size(
     for got in scores:
         assert got.mse == pytest.approx(scores[0].mse, abs=1e-6)
         assert got.mae == pytest.approx(scores[0].mae, abs=1e-6)
+        np.testing.assert_allclose(got.by_window, scores[0].by_window, atol=1e-6)
     judged = judge(posed, Blend.alone(Network(network)), "cpu").record.to_dict()
     assert judged["windows"] == TEST - VALIDATION - 14 + 1
     assert judged["mse"] == pytest.approx(scores[0].mse, abs=1e-6)

@@ -10,13 +10,8 @@ from forecaster.base.errors import DataError
 from forecaster.config.run_config import load
 from forecaster.forecast import bundle
 from forecaster.run import experiment, reproduce
-from tests import small
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _home(tmp_path_factory):
-    with small.at_home(tmp_path_factory.mktemp("home")):
-        yield
+pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "refit"])

@@ -31,7 +31,7 @@ from forecaster.tracking.store import MlflowClient
 from tests import small
 from tests.service.processes import free_port
 from tests.service.toy import HORIZON, make_bundle
-from tests.tracking.toy import Server
+from tests.tracking.toy import Server, contents, points
 
 pytestmark = pytest.mark.slow
 
@@ -211,49 +211,6 @@ def test_a_fault_on_the_way(fault, between, client, waits):
     assert not any(Path("runs").iterdir()), "all is told"
 
 
-@pytest.mark.timeout(600)
-def test_a_server_that_hangs_from_the_start_to_the_end(
-    between, client, monkeypatch, tmp_path, waits
-):
-    """Training begins, ends, reports what is left; then the rest is uploaded, with the model."""
-    name = "all-the-time"
-    waits(2.0, 3.0)
-    forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
-    example = forecaster.example
-    between.way, said, before = "hang", [], time.monotonic()
-    with start(at(between.address), name, {}, say=said.append) as run:
-        assert time.monotonic() - before < 5
-        epoch = Epochs(run)
-        epoch(5)
-        ahead = forecaster.predict(example)
-        run.log_model(tmp_path / "bundle", example, ahead, HORIZON)
-        run.metrics({"test_mse": 0.5})
-        made = run.register(f"forecaster-{name}", [0.5] * 4, {})
-        ended = time.monotonic()
-    assert time.monotonic() - ended < 8
-    assert "does not answer" in said[0]
-    assert "does not have all of this run yet" in said[-1]
-    assert "`forecaster sync`" in said[-1]
-    assert "when MLflow has the run: forecaster sync" in made
-    assert run.ui_command == f"{between.address} after forecaster sync"
-
-    between.way = "hand on"
-    until_left_alone()
-    (synced,) = sync([])
-    assert synced.left == ""
-    assert f"forecaster-{name} version 1 is the champion: there was none" in synced.told
-    found = only_run(client, name)
-    assert found.info.status == "FINISHED"
-    assert_each_once(client, found.info.run_id, 5)
-    assert [point.value for point in only_model(client, found).metrics] == [0.5]
-    assert list(sync([])) == []
-    # the id that its bundle keeps leads to it, too
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", between.address)
-    download(run.id, tmp_path / "again")
-    for file in (tmp_path / "bundle").iterdir():
-        assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
-
-
 def left_over(between, name, waits, tmp_path):
     """A run that has ended with all that a run may have, of which MLflow has nothing."""
     waits(1.0, 1.0)
@@ -424,7 +381,7 @@ def test_a_signal_while_the_end_waits_for_a_server(waits, monkeypatch):
 def test_the_command_with_a_server_that_hangs(
     between, client, monkeypatch, tmp_path, capsys, waits
 ):
-    """A complete bundle, exit status 0 and a sentence; then `forecaster sync`."""
+    """A complete bundle, exit status 0 and a sentence; then `forecaster sync` uploads the rest."""
     config = small.install(tmp_path, monkeypatch)
     waits(2.0, 3.0)
 
@@ -438,8 +395,11 @@ def test_the_command_with_a_server_that_hangs(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", between.address)
     status, out, err = call("train", "--config", config)
     assert status == 0, err
+    assert "does not answer" in err
     assert "does not have all of this run yet" in err
+    assert "upload it with `forecaster sync`" in err
     assert "model    forecaster-small-M-all-5 will be registered when MLflow has the run" in out
+    assert f"{between.address} after forecaster sync" in out
     (folder,) = (each for each in Path("runs").iterdir() if each.suffix != ".spool")
     kept = json.loads((folder / "about.json").read_text())["run_id"]
 
@@ -454,8 +414,10 @@ def test_the_command_with_a_server_that_hangs(
     assert "forecaster-small-M-all-5 version 1 is the champion: there was none" in out
     found = only_run(client, folder.name)
     assert found.data.tags["forecaster.run"] == kept
-    assert [point.step for point in client.get_metric_history(found.info.run_id, "train_loss")] == [
-        1,
-        2,
-    ]
+    assert found.info.status == "FINISHED"
+    assert [step for step, _ in points(client, found.info.run_id, "train_loss")] == [1, 2]
+    assert {"test_mse", "skill"} <= {each.key for each in only_model(client, found).metrics}
     assert call("sync")[:2] == (0, "MLflow has all of the runs in runs/\n")
+    # the id that its bundle keeps leads to it, too
+    download(kept, tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(folder)

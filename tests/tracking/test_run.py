@@ -48,17 +48,13 @@ def test_run_holds_what_it_is_given(client, forecaster):
     found = client.get_run(run.id)
     assert (found.info.status, found.info.run_name) == ("FINISHED", "ETTh1-336-prob")
     assert found.data.params == config.flat()
-    assert found.data.tags["attn"] == "prob"
-    assert found.data.tags["mlflow.note.content"] == "It **wins**."
-    assert found.data.tags["attn.effective"] == "sparse"
+    tags = {"attn": "prob", "attn.effective": "sparse", "mlflow.note.content": "It **wins**."}
+    assert tags.items() <= found.data.tags.items()
     assert found.data.metrics["test_mse"] == 0.5
-    history = client.get_metric_history(run.id, "train_loss")
-    assert [(metric.step, metric.value) for metric in history] == [(1, 2.0), (2, 1.0)]
-    artifacts = {file.path for file in client.list_artifacts(run.id)}
-    assert artifacts == {"config.yaml", "plots", "tables"}
-    assert [file.path for file in client.list_artifacts(run.id, "plots")] == [
-        "plots/error by step.png"
-    ]
+    assert points(client, run.id, "train_loss") == [(1, 2.0), (2, 1.0)]
+    for inside, files in (("", ["config.yaml", "plots", "tables"]),
+                          ("plots", ["plots/error by step.png"])):  # fmt: skip
+        assert [file.path for file in client.list_artifacts(run.id, inside)] == files
     local = client.download_artifacts(run.id, "config.yaml")
     assert load_dict(yaml.safe_load(Path(local).read_text()), "the test") == config
     (used,) = found.inputs.dataset_inputs
@@ -79,11 +75,8 @@ def test_final_figures_are_rounded_to_what_a_column_shows(client):
         run.metrics({"test_mse": 0.36719671677728562, "skill": -1e-7 / 3, "parameters": 12345678})
         run.metrics({"test_mae": math.nan, "mase": math.inf})
     found = client.get_run(run.id).data.metrics
-    assert (found["test_mse"], found["skill"], found["parameters"]) == (
-        0.367197,
-        -3.33333e-8,
-        12345678,
-    )
+    rounded = {"test_mse": 0.367197, "skill": -3.33333e-8, "parameters": 12345678}
+    assert rounded.items() <= found.items()
     assert found["train_loss"] == 0.36719671677728562, "curves keep all digits"
     assert math.isnan(found["test_mae"])
 
@@ -113,10 +106,8 @@ def test_what_utf_8_cannot_hold_is_replaced(client):
     assert found.data.params["data.name"] == found.data.tags["data"] == "data ?.csv"
     (used,) = found.inputs.dataset_inputs
     assert used.dataset.name == found.info.run_name == "data ?.csv"
-    assert (used.dataset.source_type, json.loads(used.dataset.source)["uri"]) == (
-        "local",
-        "data ?.csv",
-    )
+    assert used.dataset.source_type == "local"
+    assert json.loads(used.dataset.source)["uri"] == "data ?.csv"
 
 
 def test_what_was_written_by_hand_stays_though_the_store_fails(client, monkeypatch):
@@ -171,9 +162,8 @@ def test_a_signal_while_a_run_is_made_ends_it_as_killed(home, client, monkeypatc
 
     def stopped(self, *limits, **how):
         found = settled(self, *limits, **how)
-        monkeypatch.setattr(
-            tracked.Background, "settle", settled
-        )  # a second signal would end the tests
+        # a second signal would end the tests
+        monkeypatch.setattr(tracked.Background, "settle", settled)
         signal.raise_signal(signal.SIGTERM)
         return found
 
@@ -280,10 +270,8 @@ def test_runs_of_processes_that_are_gone_are_closed(client):
     }
     with start(RunConfig(), "x", {}):
         found = {name: client.get_run(each.info.run_id) for name, each in made.items()}
-    assert {name: run.info.status for name, run in found.items()} == {
-        **{"gone": "KILLED", "own": "RUNNING"},
-        **{"elsewhere": "RUNNING", "none": "RUNNING"},
-    }
+    ended = {name for name, run in found.items() if run.info.status != "RUNNING"}
+    assert (ended, found["gone"].info.status) == ({"gone"}, "KILLED")
 
 
 # Where runs go
@@ -315,10 +303,8 @@ def test_a_description_that_is_too_long_ends_with_a_whole_line(client):
     with start(RunConfig(), "x", {}) as run:
         run.describe("It wins.", "\n".join(f"| {i:04} |" for i in range(2000)), figure)
     text = client.get_run(run.id).data.tags["mlflow.note.content"]
-    assert text.startswith(
-        "It wins.\n\n![forecast](get-artifact?path=plots%2Fpicture.png&run_uuid="
-    )
-    assert f"run_uuid={run.id})" in text
+    picture = f"![forecast](get-artifact?path=plots%2Fpicture.png&run_uuid={run.id})"
+    assert text.startswith(f"It wins.\n\n{picture}\n")
     *_, last, empty, end = text.splitlines()
     assert (len(last), empty, end) == (8, "", "…")
     assert [file.path for file in client.list_artifacts(run.id, "plots")] == ["plots/picture.png"]

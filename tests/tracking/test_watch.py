@@ -42,13 +42,11 @@ def test_it_watches_until_its_input_ends(logged, home, uri, tmp_path):
         env=os.environ | {"MLFLOW_TRACKING_URI": uri},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as child:  # fmt: skip
-        while not file.exists():
+        written = set()
+        while len(written) < 2:
             assert child.poll() is None
             time.sleep(0.05)
-        first = file.stat().st_ino
-        while file.stat().st_ino == first:
-            assert child.poll() is None
-            time.sleep(0.05)
+            written |= {file.stat().st_ino} if file.exists() else set()
         nice = os.getpriority(os.PRIO_PROCESS, child.pid)
         found = json.loads(file.read_bytes())
         assert contents(tmp_path / found[NAME]["folder"]) == contents(home / "some bundle")
@@ -114,17 +112,11 @@ class TestLook:
 
 
 def test_command_fails_on_one_line(logged, uri, tmp_path):
-    arguments = (
-        "-m",
-        "forecaster.tracking",
-        "download",
-        "forecaster-toy",
-        str(tmp_path / "bundle"),
-    )
-    unknown = command(*arguments, MLFLOW_TRACKING_URI=uri)
-    assert (unknown.returncode, unknown.stdout) == (2, "")
-    assert unknown.stderr.count("\n") == 1
-    assert unknown.stderr.startswith("no model is registered as 'forecaster-toy'")
-    absent = command(*arguments, MLFLOW_TRACKING_URI="http://127.0.0.1:9")
-    assert (absent.returncode, absent.stdout) == (69, "")
-    assert absent.stderr.count("\n") == 1
+    download = ("-m", "forecaster.tracking", "download", "forecaster-toy", str(tmp_path / "x"))
+    for store, status, said in (
+        (uri, 2, "no model is registered as 'forecaster-toy'"),
+        ("http://127.0.0.1:9", 69, "MLflow cannot use http://127.0.0.1:9: "),
+    ):
+        failed = command(*download, MLFLOW_TRACKING_URI=store)
+        assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (status, "", 1)
+        assert failed.stderr.startswith(said)

@@ -1,15 +1,12 @@
 import numpy as np
 import pytest
 
-from tests import small
 from tests.study.compare.grids import WINDOWS, finished
 
 
 @pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory):
-    """A separate working directory, where the data set `small` is known."""
-    with small.at_home(tmp_path_factory.mktemp("home")) as folder:
-        yield folder
+def _home(home):
+    """Every grid is one of the data set `small`."""
 
 
 @pytest.fixture
