@@ -69,6 +69,12 @@ class TestDecide:
         base = np.linspace(5, 9, 12)
         found = decide(entry("2", base + noise - far * margin), entry("1", base))
         assert (found.wins, found.open) == (wins, True)
+        assert ("; the difference is not measurable" in found.reason) is not wins
+
+    def test_few_windows_only_by_hand(self):
+        found = decide(entry("2", [0.1] * 3), entry("1", [0.5] * 3))
+        assert (found.wins, found.open) == (False, True)
+        assert "3 windows are too few to measure it" in found.reason
 
     @pytest.mark.parametrize("drift", [0.0, -0.02])
     def test_chance_wins_seldom_and_what_is_better_often(self, drift):

@@ -256,6 +256,20 @@ class TestTracking:
         (data,) = tracked.inputs.dataset_inputs
         assert data.dataset.name == "small"
 
+    def test_data_instead_of_those_that_cannot_be_found_are_named(self, home, client):
+        card = yaml.safe_load((home / "cards" / "small.yaml").read_text())
+        absent = {"name": "absent", "sources": [{"files": ["x"], "sha256": "0" * 64}]}
+        (home / "cards" / "absent.yaml").write_text(yaml.safe_dump(card | absent))
+        instead = {"data": {"name": "absent", "otherwise": "small"}}
+        Path("absent.yaml").write_text(yaml.safe_dump(small.CONFIG | instead))
+        said = []
+        loaded = load("absent.yaml", [UNREGISTERED, "train.epochs=1"], {}, {})
+        found = experiment.run(loaded, said.append, lambda metrics: None)
+        assert "This run uses small instead of absent" in "\n".join(said)
+        assert found.name.startswith("small-5-prob-s0-")
+        run = client.get_run(found.run_id).data
+        assert (run.params["data.name"], run.tags["data.instead_of"]) == ("small", "absent")
+
     def test_some_ten_figures_the_first_is_the_networks_own(self, tracked, client, result):
         metrics, test = tracked.data.metrics, result.record.to_dict()["test"]
         curves = {"train_loss", "validation_mse", "learning_rate", "windows_per_second"}
@@ -424,35 +438,6 @@ class TestCommand:
         assert result.record.test.verdict in shown.out
         assert "MASE" in shown.out
         assert shown.err == ""
-
-
-QUICK = ("--horizon", "4", "--lookback", "2 cycles", "--epochs", "1", "--set", "train.stride=200",
-         "--set", "train.validation_stride=200")  # fmt: skip
-
-
-@pytest.mark.slow
-def test_the_quick_start_without_its_data_goes_on_and_says_so_everywhere(
-    tmp_path, monkeypatch, capfd
-):
-    cards = Path(installation.__file__).parents[2] / "data" / "cards"
-    (tmp_path / "cards").mkdir()
-    shutil.copy(cards / "vic_elec.yaml", tmp_path / "cards")
-    nowhere = yaml.safe_load((cards / "ETTh1.yaml").read_text())
-    nowhere["sources"] = [{"files": ["x"], "sha256": "0" * 64}]
-    (tmp_path / "cards" / "ETTh1.yaml").write_text(yaml.safe_dump(nowhere))
-    monkeypatch.setattr(installation, "cards", lambda: tmp_path / "cards")
-    monkeypatch.delenv("FORECASTER_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["forecaster", "train", "--attn", "prob", *QUICK])
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    out, err = capfd.readouterr()
-    assert caught.value.code == 0
-    assert "This run uses vic_elec instead of ETTh1" in err
-    assert "vic_elec-4-prob-s0" in out
-    (found,) = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").search_runs(["1"])
-    assert found.data.params["data.name"] == "vic_elec"
-    assert found.data.tags["data.instead_of"] == "ETTh1"
 
 
 @pytest.mark.slow

@@ -156,9 +156,8 @@ def test_each_trial_is_a_run_below_that_of_the_search(judged):
     runs = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db").search_runs(["1"])
     parent, first, second = sorted(runs, key=lambda run: run.info.run_name)
     assert [run.info.run_name for run in (parent, first, second)] == ["toy", "toy-0", "toy-1"]
-    for run, trial in zip(
-        (first, second), sorted(found.trials, key=lambda each: each.number), strict=True
-    ):
+    trials = sorted(found.trials, key=lambda each: each.number)
+    for run, trial in zip((first, second), trials, strict=True):
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         assert run.data.metrics["validation_mse"] == pytest.approx(trial.validation_mse, rel=1e-5)
         assert {key: float(run.data.params[key]) for key in SPACE} == trial.values

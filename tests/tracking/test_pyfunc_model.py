@@ -61,8 +61,7 @@ def sent(frame, model):
     """A frame as it arrives at the server of MLflow, missing values as null."""
     from mlflow.pyfunc.scoring_server import infer_and_parse_data
 
-    split = json.loads(frame.to_json(orient="split", index=False, date_format="iso"))
-    return infer_and_parse_data({"dataframe_split": split}, model.metadata.get_input_schema())
+    return infer_and_parse_data(next(tables(frame)), model.metadata.get_input_schema())
 
 
 @pytest.fixture(scope="module")

@@ -88,19 +88,6 @@ def test_champion_moves_to_the_better_model_of_one_task(contest, client, shared)
         assert task.items() <= tags.items()
 
 
-def test_a_difference_that_is_not_measurable_needs_a_hand(contest, client, logged):
-    contest("forecaster-close", 0.5)
-    made = contest("forecaster-close", [*errors(0.5)[:5], 0.05])
-    assert not made.champion
-    assert "; the difference is not measurable" in made.sentence
-    few = contest("forecaster-few", [0.5, 0.5, 0.5])
-    made = contest("forecaster-few", [0.1, 0.1, 0.1])
-    assert (few.champion, made.champion) == (True, False)
-    assert "3 windows are too few to measure it" in made.sentence
-    for name in ("forecaster-close", "forecaster-few"):
-        assert aliases(client, name) == {"champion": "1", "challenger": "2"}
-
-
 def test_a_champion_without_errors_is_not_replaced(contest, client):
     contest("forecaster-old", 0.1, {})
     client.delete_model_version_tag("forecaster-old", "1", "calibrating_errors")

@@ -7,7 +7,8 @@ import os
 import shutil
 import signal
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from textwrap import dedent
 
@@ -15,6 +16,8 @@ import pandas as pd
 import pytest
 import yaml
 from matplotlib.figure import Figure
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from forecaster.base import signals
 from forecaster.base.errors import Stopped, StorageError, UnavailableError
@@ -415,28 +418,16 @@ for name in {{module.partition(".")[0] for module in sys.modules}}:
     for distribution in known.get(name, []):
         print(distribution)
 """
-    needed = """
-import sys
-from importlib.metadata import PackageNotFoundError, requires
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-seen, waiting = set(), sys.argv[1:]
-while waiting:
-    name = canonicalize_name(waiting.pop())
-    if name not in seen:
-        seen.add(name)
-        try:
-            for line in requires(name) or []:
-                requirement = Requirement(line)
-                if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                    waiting.append(requirement.name)
-        except PackageNotFoundError:
-            pass
-print(*sorted(seen), sep="\\n")
-"""
     imported = command("-c", script).stdout.split()
-    given = command("-c", needed, *tracked.REQUIREMENTS).stdout.split()
     assert "torch" in imported
-    names = {name.lower().replace("_", "-") for name in imported}
+    given, waiting, plain = set(), [*tracked.REQUIREMENTS], {"extra": ""}
+    while waiting:
+        name = canonicalize_name(waiting.pop())
+        if name not in given:
+            given.add(name)
+            with suppress(PackageNotFoundError):
+                needed = map(Requirement, requires(name) or [])
+                own = [each for each in needed if not each.marker or each.marker.evaluate(plain)]
+                waiting += [each.name for each in own]
     extra = {"forecaster", "tqdm"}  # torch uses tqdm if it is installed
-    assert names - set(given) <= extra
+    assert {*map(canonicalize_name, imported)} - given <= extra

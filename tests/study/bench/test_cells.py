@@ -118,25 +118,26 @@ def test_a_process_lost_while_timing_ends_the_measurement(monkeypatch: pytest.Mo
         cells._times({"full": 3}, Shape(7), Setup(), lambda what, done: None)
 
 
-class TestDominated:
-    def test_only_by_what_is_better_in_both(self) -> None:
-        rows = [row("full", 96, 10, 10), row("lsh", 96, 5, 20), row("prob", 96, 5, 5)]
-        assert cells.dominated_by(rows[0], rows) == ["prob"]
-        assert cells.dominated_by(rows[1], rows) == []
-        assert cells.dominated_by(rows[2], rows) == []
+FULL = row("full", 96, 10, 10)
+ABSENT = {"attn": "lsh", "length": 96, "skipped": "took longer"}
 
-    def test_what_is_near_counts_as_equal(self) -> None:
-        this = row("full", 96, 10, 10)
-        assert cells.dominated_by(this, [row("prob", 96, 9.2, 5)]) == []
-        assert cells.dominated_by(this, [row("prob", 96, 5, 8.5)]) == []
-        assert cells.dominated_by(this, [row("prob", 96, 9, 8)]) == ["prob"]
 
-    def test_neither_by_the_yardstick_nor_by_a_control_nor_at_another_length(self) -> None:
-        this = row("full", 96, 10, 10)
-        others = [row("SDPA", 96, 1, 1), row("mean", 96, 1, 1), row("prob", 128, 1, 1)]
-        assert cells.dominated_by(this, others) == []
-
-    def test_what_was_not_measured_neither_is_nor_does(self) -> None:
-        absent = {"attn": "lsh", "length": 96, "skipped": "took longer"}
-        assert cells.dominated_by(absent, [row("prob")]) == []
-        assert cells.dominated_by(row("full"), [absent]) == []
+@pytest.mark.parametrize(
+    ("this", "others", "by"),
+    [
+        (FULL, [row("lsh", 96, 5, 20), row("prob", 96, 5, 5)], ["prob"]),
+        (row("lsh", 96, 5, 20), [FULL, row("prob", 96, 5, 5)], []),
+        (row("prob", 96, 5, 5), [FULL, row("lsh", 96, 5, 20)], []),
+        (FULL, [row("prob", 96, 9.2, 5)], []),  # what is near counts as equal
+        (FULL, [row("prob", 96, 5, 8.5)], []),
+        (FULL, [row("prob", 96, 9, 8)], ["prob"]),
+        (FULL, [row("SDPA", 96, 1, 1), row("mean", 96, 1, 1), row("prob", 128, 1, 1)], []),
+        (FULL, [ABSENT], []),
+        (ABSENT, [row("prob")], []),
+    ],
+)
+def test_only_a_type_that_is_clearly_better_in_both_dominates(
+    this: dict[str, Any], others: list[dict[str, Any]], by: list[str]
+) -> None:
+    """At the same length; neither the yardstick nor a control, nor what was not measured."""
+    assert cells.dominated_by(this, [this, *others]) == by

@@ -48,9 +48,8 @@ def test_many_columns_as_strongly_together_as_what_was_measured(measured):
     assert alike(**many) == {"columns"}
     measured(columns=FOUND)
     assert alike(**many) == set()
-    assert (
-        "the least that was measured is 0.50" in REGIMES["columns"].see(replace(PLAIN, **many)).text
-    )
+    seen = REGIMES["columns"].see(replace(PLAIN, **many))
+    assert "the least that was measured is 0.50" in seen.text
     assert alike(targets=COLUMNS - 1, together=0.9) == set()
     assert alike(targets=COLUMNS, together=None) == set()
     assert alike(series=50) == set()

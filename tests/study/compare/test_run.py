@@ -23,7 +23,15 @@ CELLS = 13  # full and the controls; few with and without linear path, many with
 
 
 @pytest.fixture
-def here(home, tmp_path, monkeypatch):
+def apart(home, tmp_path, monkeypatch):
+    """A separate folder, with the configuration of the grids."""
+    (tmp_path / "small.yaml").write_text((home / "small.yaml").read_text())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def here(apart, monkeypatch):
     """A separate folder, and cells that run in this process."""
 
     def each(work, shared, items, processes):
@@ -33,10 +41,8 @@ def here(home, tmp_path, monkeypatch):
             except Exception as error:
                 yield item, FailedError(f"raised {type(error).__name__}: {error}")
 
-    (tmp_path / "small.yaml").write_text((home / "small.yaml").read_text())
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compare, "each", each)
-    return tmp_path
+    return apart
 
 
 def run(grid, *, jobs=1, tracked=False):
@@ -102,10 +108,8 @@ def test_a_failing_cell_stops_no_other(here, capsys):
     outcome, _ = run(replace(grid, cells=cells))
     assert len(outcome.cells) == CELLS - 1
     assert list(outcome.failed) == ["full-5-many-plain-s0"]
-    assert (
-        "full-5-many-plain-s0: FAILED: raised UsageError: 1 steps end before"
-        in capsys.readouterr().err
-    )
+    said = "full-5-many-plain-s0: FAILED: raised UsageError: 1 steps end before"
+    assert said in capsys.readouterr().err
     assert len(run(grid)[0].cells) == CELLS
 
 
@@ -143,6 +147,8 @@ class TestTracking:
         outcome, _ = run(small_grid(), tracked=True)
         found = runs()
         parent = found.pop("toy")
+        varied = {"model.linear", "model.tokens", "model.channels", "model.feed_forward"}
+        shown = {*pages.PARAMS, *varied, "regime", "steps"}
         assert set(found) == {f"toy-{cell.folder.name}" for cell in outcome.cells}
         assert {run.info.status for run in [parent, *found.values()]} == {"FINISHED"}
         text = parent.data.tags["mlflow.note.content"]
@@ -161,14 +167,7 @@ class TestTracking:
             assert child.data.params["model.linear"] == str(cell.facts.linear)
             assert child.data.params["regime"] == cell.facts.regime
             assert child.data.params["blend"] == "none", "only the network is tested"
-            varied = {"model.linear", "model.tokens", "model.channels"}
-            assert child.data.params.keys() <= {
-                *pages.PARAMS,
-                *varied,
-                "model.feed_forward",
-                "regime",
-                "steps",
-            }
+            assert child.data.params.keys() <= shown
             tags = {tag: str(getattr(cell.facts, key)) for key, tag in compare.TAGS.items()}
             assert {**tags, "grid": "toy"}.items() <= child.data.tags.items()
             assert {"attn", "attn.effective", "data.digest", "git.commit"} < tags.keys()
@@ -202,16 +201,14 @@ class TestCommand:
 
         (here / "toy.yaml").write_text(yaml.safe_dump(values()))
 
-    def test_the_table(self, monkeypatch, capsys):
-        assert self.call(monkeypatch, "--grid", "toy.yaml", "--jobs", "1") == 0
+    def test_a_changed_grid_as_tables_and_again_as_json(self, monkeypatch, capsys):
+        arguments = ("--grid", "toy.yaml", "--horizon", "7", "--set", "train.lr=0.02")
+        assert self.call(monkeypatch, *arguments, "--jobs", "1") == 0
         shown = capsys.readouterr().out
-        assert shown.count("T = 5, few (9 tokens)") == 2
-        assert shown.count("T = 5, many (36 tokens)") == 1
-        assert "grid     runs/grids/toy" in shown
-
-    def test_json_and_changes(self, monkeypatch, capsys):
-        arguments = ("--grid", "toy.yaml", "--horizon", "7", "--set", "train.lr=0.02", "--json")
-        assert self.call(monkeypatch, *arguments) == 0
+        assert shown.count("T = 7, few (9 tokens)") == 2
+        assert shown.count("T = 7, many (36 tokens)") == 1
+        assert "grid     runs/grids/small-7" in shown
+        assert self.call(monkeypatch, *arguments, "--json") == 0
         document = json.loads(capsys.readouterr().out)
         assert document["folder"] == "runs/grids/small-7"
         assert {cell["horizon"] for cell in document["cells"]} == {7}
@@ -228,9 +225,7 @@ class TestCommand:
 
 @pytest.mark.slow
 class TestProcesses:
-    def test_serial_is_parallel(self, home, tmp_path, monkeypatch):
-        (tmp_path / "small.yaml").write_text((home / "small.yaml").read_text())
-        monkeypatch.chdir(tmp_path)
+    def test_serial_is_parallel(self, apart):
         one, _ = run(small_grid("one"), jobs=1)
         two, _ = run(small_grid("two"), jobs=2)
         assert len(one.cells) == len(two.cells) == CELLS
@@ -240,10 +235,8 @@ class TestProcesses:
                 assert first.facts[key] == second.facts[key]
 
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-    def test_after_a_signal_only_what_is_missing_is_run(self, home, tmp_path, monkeypatch, number):
+    def test_after_a_signal_only_what_is_missing_is_run(self, home, apart, number):
         """A stop in the middle leaves no half-finished cell; finished ones are not run again."""
-        (tmp_path / "small.yaml").write_text((home / "small.yaml").read_text())
-        monkeypatch.chdir(tmp_path)
         code = (
             "import signal, sys; sys.path.insert(0, sys.argv[1])\n"
             "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it\n"

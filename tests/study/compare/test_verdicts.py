@@ -83,9 +83,8 @@ def test_p_is_the_level_at_which_the_interval_touches_zero(cells):
             assert (each.p < 0.05) == plain
             half = each.error * stdtrit(each.freedom, 0.975)
             assert half == pytest.approx((each.high - each.low) / 2)
-            assert 1 <= each.freedom <= WINDOWS / 2 + 1, (
-                "between those of the seeds and the windows"
-            )
+            # between the degrees of freedom of the seeds and those of the windows
+            assert 1 <= each.freedom <= WINDOWS / 2 + 1
 
 
 def test_windows_of_a_panel_are_told_by_their_steps(tmp_path):
