@@ -46,9 +46,8 @@ def headline(
                 repeated = score(parts[name].of_batch, windows.whole)
             naive = found.errors(repeated).in_units("absolute", 1)[place]
             if whole > 0 and naive > 0:
-                ratio, which = (
-                    (naive / whole, "smaller") if naive >= whole else (whole / naive, "LARGER")
-                )
+                which = "smaller" if naive >= whole else "LARGER"
+                ratio = max(naive / whole, whole / naive)
                 text += f", {ratio:.1f} times {which} than repeating {words}"
             break
     count = found.model.windows

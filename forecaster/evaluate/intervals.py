@@ -276,12 +276,11 @@ class Coverage:
 
     def record(self, names: tuple[str, ...]) -> record.IntervalScores:
         """What was found; `names` are those of the columns."""
+        online = self.online and record.QuantileScores(**self.moving.found(names, " online"))
         return record.IntervalScores(
             levels=self.intervals.levels,
             calibration_windows=self.intervals.windows,
-            online=record.QuantileScores(**self.moving.found(names, " online"))
-            if self.online
-            else None,
+            online=online,
             **self.fixed.found(names, ""),
         )
 
@@ -322,9 +321,8 @@ class Online:
         horizon = len(self.above)
         steps = np.arange(min(self.window, horizon))
         known = (self.window - 1 - steps) % horizon, steps
-        self.offsets[steps] += (
-            self.rate[steps] * (self.above[known] - (1 - self.up)) * self.seen[known]
-        )
+        moved = self.above[known] - (1 - self.up)
+        self.offsets[steps] += self.rate[steps] * moved * self.seen[known]
         own = self.intervals
         quantiles = own.unsorted(paths, widths, self.offsets)
         self.above[self.window % horizon] = truth > quantiles

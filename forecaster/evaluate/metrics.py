@@ -121,10 +121,7 @@ class _Sums:
         count, device = len(windows), windows.values.device
         shape = windows.horizon, len(windows.targets)
         self.squared = torch.zeros(shape, dtype=torch.float64, device=device)
-        self.absolute, self.observed = (
-            torch.zeros_like(self.squared),
-            torch.zeros_like(self.squared),
-        )
+        self.absolute, self.observed = (torch.zeros_like(self.squared) for _ in range(2))
         self.items = 0 if windows.items is None else len(windows.items)
         self.each_item = torch.zeros(3, self.items, shape[1], dtype=torch.float64, device=device)
         # Filled in place: small allocations kept between large tensors would fragment the heap.

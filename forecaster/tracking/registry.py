@@ -167,11 +167,8 @@ def promote(reference: str) -> str:
             return f"{name} version {number} is already the champion"
         client.set_registered_model_alias(name, CHAMPION, number)
         _drop_challenger(client, name, number)
-        instead = (
-            "there was none before"
-            if before is None
-            else f"version {before} was the champion before"
-        )
+        former = "there was none" if before is None else f"version {before} was the champion"
+        instead = f"{former} before"
         at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         client.set_model_version_tag(name, number, PROMOTED, f"by hand at {at}; {instead}")
     back = "" if before is None else f". To go back: forecaster promote {name}/{before}"

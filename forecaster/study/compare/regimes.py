@@ -130,42 +130,25 @@ def some(names: Sequence[str]) -> str:
 REGIMES: dict[str, Regime] = {
     regime.name: regime
     for regime in (
-        Regime(
-            "known",
-            "the tokens carry covariates known ahead, such as a forecast of the load",
-            "a column that is named as known ahead",
-            _known,
-        ),
-        Regime(
-            "columns",
-            "each column is a token, and many columns attend to one another",
-            f"{COLUMNS} columns to forecast or more in one series, at least as strongly correlated "
-            "as in the least correlated set that was measured",
-            _columns,
-        ),
-        Regime(
-            "drift",
-            "waves whose period changes, so that no fixed distance fits; generated samples "
-            "with a known phase of each step",
-            "nothing: no set with a card has such a period",
-            _drift,
-            generated=True,
-        ),
-        Regime(
-            "recall",
-            "a value far back is found by what was beside it; generated samples",
-            f"rare events: a column known ahead, or public holidays (--holidays), not zero in less "
-            f"than {RARE:.0%} of the steps, of which a similar one has to be found",
-            _events,
-            generated=True,
-        ),
-        Regime(
-            "usual",
-            "seasons, and no other structure",
-            f"a visible season, with {ENOUGH} cycles or more",
-            _usual,
-            fits=("window.past=auto", "model.tokens=cycle"),
-        ),
+        Regime("known", look=_known,
+               about="the tokens carry covariates known ahead, such as a forecast of the load",
+               wants="a column that is named as known ahead"),
+        Regime("columns", look=_columns,
+               about="each column is a token, and many columns attend to one another",
+               wants=f"{COLUMNS} columns to forecast or more in one series, at least as strongly "
+                     "correlated as in the least correlated set that was measured"),
+        Regime("drift", look=_drift, generated=True,
+               about="waves whose period changes, so that no fixed distance fits; generated "
+                     "samples with a known phase of each step",
+               wants="nothing: no set with a card has such a period"),
+        Regime("recall", look=_events, generated=True,
+               about="a value far back is found by what was beside it; generated samples",
+               wants="rare events: a column known ahead, or public holidays (--holidays), not zero "
+                     f"in less than {RARE:.0%} of the steps, of which a similar one has to be "
+                     "found"),
+        Regime("usual", look=_usual, fits=("window.past=auto", "model.tokens=cycle"),
+               about="seasons, and no other structure",
+               wants=f"a visible season, with {ENOUGH} cycles or more"),
     )
 }  # fmt: skip
 """The regimes by name; the first that a series resembles is the most specific."""
