@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from forecaster.base import installation
+from forecaster.config.run_config import load
 
 ROWS, TRAIN, VALIDATION, TEST = 400, 240, 300, 380
 COLUMNS = ("a", "b", "c")
@@ -49,6 +50,13 @@ def install(folder, patch):
     config = folder / "small.yaml"
     config.write_text(yaml.safe_dump(CONFIG))
     return config
+
+
+def problem(*sets, **flags):
+    """The problem of `small.yaml` in the working directory, with further values and flags."""
+    from forecaster.evaluate.problem import find_data, make_problem
+
+    return make_problem(*find_data(load("small.yaml", sets, flags, {}), lambda said: None))
 
 
 @contextmanager

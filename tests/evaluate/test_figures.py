@@ -5,20 +5,17 @@ from pathlib import Path
 import pytest
 
 from forecaster import Forecaster, report
-from forecaster.config.run_config import load
 from forecaster.evaluate import figures
 from forecaster.evaluate.figures import METRICS, ErrorMetric
 from forecaster.evaluate.inference import Inference
 from forecaster.evaluate.judge import find_intervals, judge
-from forecaster.evaluate.problem import find_data, make_problem
-from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.predictor import load_bundle
 from forecaster.parts import Blend, Network
-from forecaster.record import Record, Training
 from forecaster.report import runs, tables
 from forecaster.study.compare import cell
 from forecaster.tracking import pages
 from tests import small
+from tests.bundles import of_problem
 
 LARGEST = ErrorMetric(
     name="largest", label="LARGEST", form="<{:.7f}>", unit="variances of the training rows",
@@ -37,9 +34,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_new_metric_of_a_run_is_shown_everywhere() -> None:
-    problem = make_problem(*find_data(load("small.yaml", [], {}, {}), print))
-    network = problem.build_model().eval()
-    model = Blend.alone(Network(network))
+    problem = small.problem()
+    model = Blend.alone(Network(problem.build_model().eval()))
     intervals, _ = find_intervals(problem, model, "cpu")
     found = judge(problem, model, "cpu", intervals)
     test, mse = found.record.to_dict(), found.model.mse
@@ -51,17 +47,7 @@ def test_a_new_metric_of_a_run_is_shown_everywhere() -> None:
     assert "training mean" in floor_line
     assert f"<{test['floors']['training mean']['mse'] + 123:.7f}>" in floor_line
     assert f"  <{test['columns']['a']['mse'] + 123:.7f}>" in said
-    fitted = Training(
-        windows=1, peak_mib=None, expected_mib=1, epochs=1, seconds=1, best_epoch=1, steps=1,
-        windows_per_second=1, still_falling=False,
-    )  # fmt: skip
-    record = Record(validation_mse=1.0, validation_windows=1, train=fitted, test=found.record)
-    about = {
-        "name": "x", "data_digest": problem.digest, "refit": False, "commit": "abc",
-        "attn_effective": "prob",
-    }  # fmt: skip
-    weights = dict(network.state_dict())
-    bundle = Bundle(problem.config, problem.schema, weights, record, about)
+    bundle = of_problem(problem, found.record)
     tracked = pages.tables_of(bundle)
     own, alone, floor, *_ = tracked["parts"]
     for row in (own, alone, floor, tracked["columns"][0], tracked["steps"][0]):

@@ -1,34 +1,29 @@
 import numpy as np
 import pytest
 
-from forecaster.config.run_config import load
 from forecaster.evaluate import score
 from forecaster.evaluate.judge import find_intervals, forecast_with, validate
-from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.parts import Blend, Network
+from tests import small
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def resolve(*sets, **flags):
-    return load("small.yaml", sets, flags, {})
-
-
 def test_one_window_backs_the_median_alone():
-    problem = make_problem(*find_data(resolve(horizon=30), print))
+    problem = small.problem(horizon=30)
     assert problem.uncalibrated == ""
     alone = Blend.alone(Network(problem.build_model().eval()))
     found, words = find_intervals(problem, alone, "cpu")
     assert found.levels == (0.5,)
     assert "the 1 validation windows" in words
-    problem = make_problem(*find_data(resolve("intervals.levels=[0.1, 0.9]", horizon=30), print))
+    problem = small.problem("intervals.levels=[0.1, 0.9]", horizon=30)
     found, words = find_intervals(problem, alone, "cpu")
     assert (found, words) == (None, "none: of windows that calibrate, 1 of validation is too few")
 
 
 @pytest.mark.parametrize("loss", ["mse", "pinball"])
 def test_one_pass_over_validation_scores_and_calibrates(loss):
-    problem = make_problem(*find_data(resolve(f"train.loss={loss}"), print))
+    problem = small.problem(f"train.loss={loss}")
     model = problem.build_model().eval()
     windows, asked = problem.validation("cpu"), []
     hook = model.register_forward_hook(lambda module, inputs, output: asked.append(len(output)))

@@ -9,14 +9,10 @@ from forecaster.base.errors import UnavailableError, UsageError
 from forecaster.config.run_config import load
 from forecaster.datasets import reader
 from forecaster.evaluate import problem
-from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.evaluate.problem import find_data
 from tests import small
 
 pytestmark = pytest.mark.usefixtures("home")
-
-
-def resolve(*sets, **flags):
-    return load("small.yaml", sets, flags, {})
 
 
 class TestFindData:
@@ -70,19 +66,16 @@ class TestFindData:
 
 
 class TestMakeProblem:
-    def make(self, *sets, **flags):
-        return make_problem(*find_data(resolve(*sets, **flags), print))
-
     def test_cycles_become_steps_and_the_start_half_of_them(self):
-        window = self.make().config.window
+        window = small.problem().config.window
         assert (window.past, window.start, window.horizon) == (36, 18, 5)
-        window = self.make("window.start=7", lookback=25).config.window
+        window = small.problem("window.start=7", lookback=25).config.window
         assert (window.past, window.start) == (25, 7)
-        assert self.make(lookback=1).config.window.start == 1
+        assert small.problem(lookback=1).config.window.start == 1
 
     def test_a_start_longer_than_the_look_back_is_not_cut_in_silence(self):
         with pytest.raises(UsageError, match=r"window.start=30 .* has only 24 .*window.start=12"):
-            self.make("window.start=30", lookback=24)
+            small.problem("window.start=30", lookback=24)
 
     @pytest.mark.parametrize(
         ("features", "target", "columns", "targets", "name"),
@@ -97,26 +90,26 @@ class TestMakeProblem:
         ],
     )
     def test_features_and_targets(self, features, target, columns, targets, name):
-        made = self.make(features=features, target=target)
+        made = small.problem(features=features, target=target)
         assert made.schema.columns == tuple(columns)
         assert made.schema.targets == tuple(targets)
         assert made.name == f"forecaster-small-{name}-5"
         assert made.test("cpu").batch(torch.tensor([0])).target.shape == (1, 5, len(targets))
-        assert made.digest == self.make().digest, "the data are the same"
+        assert made.digest == small.problem().digest, "the data are the same"
 
     def test_an_unknown_target(self):
         with pytest.raises(UsageError, match=r"small has no column 'OT'\. It has a, b, c"):
-            self.make(target="OT")
+            small.problem(target="OT")
 
     def test_a_refit_takes_every_row(self):
-        made = self.make()
+        made = small.problem()
         everything = made.refitted()
         np.testing.assert_allclose(everything.schema.scaler.mean, made.series.values.mean(0))
         assert len(everything.training("cpu")) == small.ROWS - 36 - 5 + 1
 
     def test_the_model_is_a_function_of_configuration_and_seed(self):
         before = torch.get_rng_state()
-        one, two, other = self.make(), self.make(), self.make(seed=1)
+        one, two, other = small.problem(), small.problem(), small.problem(seed=1)
         weights = [made.build_model().state_dict() for made in (one, two, other)]
         assert torch.equal(before, torch.get_rng_state())
         assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

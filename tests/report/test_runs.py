@@ -8,17 +8,15 @@ import pytest
 
 from forecaster import report
 from forecaster.base.errors import UsageError
-from forecaster.config.run_config import load
 from forecaster.evaluate.inference import Inference
 from forecaster.evaluate.judge import find_intervals, judge
-from forecaster.evaluate.problem import find_data, make_problem, reopen
+from forecaster.evaluate.problem import reopen
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.predictor import load_bundle
-from forecaster.record import Record, Training
 from forecaster.report import runs
 from tests import small
 from tests.browser import READY, Tab, complaints, quiet, wants_chromium
-from tests.bundles import blended, judged
+from tests.bundles import blended, judged, of_problem
 from tests.report.reader import Reader, check_alone
 
 SECTIONS = [
@@ -31,21 +29,10 @@ def bundle(
     name: str, *sets: str, seed: int = 0, refit: bool = False, calibrated: bool = False
 ) -> Bundle:
     """An untrained bundle."""
-    problem = make_problem(*find_data(load("small.yaml", sets, {"seed": seed}, {}), print))
-    train = Training(
-        windows=1, peak_mib=None, expected_mib=1, epochs=1, seconds=61.4, best_epoch=1, steps=1,
-        windows_per_second=5678.2, still_falling=False,
-    )  # fmt: skip
-    about = {
-        "name": problem.name, "data_digest": problem.digest, "refit": refit, "commit": "abc",
-        "attn_effective": "encoder.0: prob: 4 of 9 queries active",
-    }  # fmt: skip
-    record = Record(validation_mse=0.12345, train=train)
+    problem = small.problem(*sets, seed=seed)
     model = problem.build_model().eval()
     intervals = find_intervals(problem, model, "cpu")[0] if calibrated else None
-    weights = dict(model.state_dict())
-    built = Bundle(problem.config, problem.schema, weights, record, about, intervals)
-    return built.save(Path(name))
+    return of_problem(problem, None, intervals, refit=refit).save(Path(name))
 
 
 @pytest.fixture(scope="module")

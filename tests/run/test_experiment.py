@@ -18,7 +18,6 @@ from forecaster.base import installation
 from forecaster.base.errors import DataError, DivergedError, UsageError
 from forecaster.config.run_config import load, load_dict
 from forecaster.evaluate.judge import rejudge
-from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast import bundle
 from forecaster.forecast.predictor import Predictor
 from forecaster.run import experiment
@@ -335,7 +334,7 @@ class TestTracking:
 class TestIntervals:
     def test_without_calibration_all_of_validation_stops(self):
         plain, _ = run(UNREGISTERED, "intervals.calibrate=false")
-        problem = make_problem(*find_data(resolve("intervals.calibrate=false"), print))
+        problem = small.problem("intervals.calibrate=false")
         model, _ = experiment.train_network(problem, "cpu")
         assert len(problem.stopping("cpu")) == len(problem.validation("cpu")) == 56
         assert plain.bundle.intervals is None

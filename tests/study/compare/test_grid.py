@@ -6,8 +6,7 @@ import pytest
 from forecaster.attention import ATTENTIONS
 from forecaster.base import installation
 from forecaster.base.errors import ConfigError, UsageError
-from forecaster.config.run_config import load
-from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.evaluate.problem import make_problem
 from forecaster.study.compare.grid import (
     BUDGET_MARGIN,
     amounts_to_full,
@@ -16,6 +15,7 @@ from forecaster.study.compare.grid import (
     resolve,
     tokens,
 )
+from tests import small
 from tests.study.compare.grids import small_grid, values
 
 DATA = os.environ.get("FORECASTER_DATA", "")
@@ -190,8 +190,8 @@ class TestResolve:
 def test_what_amounts_to_full(home):
     sets = {"full": [], "prob": ["attn.factor=9"], "topk": ["attn.topk=9"], "lsh": []}
     for name, own in sets.items():
-        problem = make_problem(*find_data(load("small.yaml", own, {"attn": name}, {}), print))
-        assert amounts_to_full(name, problem.build_model()) == (name != "full")
+        model = small.problem(*own, attn=name).build_model()
+        assert amounts_to_full(name, model) == (name != "full")
 
 
 @pytest.mark.data
