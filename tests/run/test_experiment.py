@@ -16,7 +16,7 @@ import yaml
 from forecaster import cli
 from forecaster.base import installation
 from forecaster.base.errors import DataError, DivergedError, UsageError
-from forecaster.config.run_config import load, load_dict
+from forecaster.config.run_config import Loaded, load, load_dict
 from forecaster.evaluate.judge import rejudge
 from forecaster.forecast import bundle
 from forecaster.forecast.predictor import Predictor
@@ -259,10 +259,9 @@ class TestTracking:
         card = yaml.safe_load((home / "cards" / "small.yaml").read_text())
         absent = {"name": "absent", "sources": [{"files": ["x"], "sha256": "0" * 64}]}
         (home / "cards" / "absent.yaml").write_text(yaml.safe_dump(card | absent))
-        instead = {"data": {"name": "absent", "otherwise": "small"}}
-        Path("absent.yaml").write_text(yaml.safe_dump(small.CONFIG | instead))
-        said = []
-        loaded = load("absent.yaml", [UNREGISTERED, "train.epochs=1"], {}, {})
+        data, track = {"name": "absent", "otherwise": "small"}, {"register_model": False}
+        config = load_dict(small.CONFIG | {"data": data, "track": track}, "the test")
+        loaded, said = Loaded(config, {"data.otherwise": "default.yaml"}), []
         found = experiment.run(loaded, said.append, lambda metrics: None)
         assert "This run uses small instead of absent" in "\n".join(said)
         assert found.name.startswith("small-5-prob-s0-")
