@@ -34,59 +34,61 @@ def dataset(values, known=None, items=None, seasons=(1,), freq="h"):
     return Dataset("mine", reading, series, columns, "M", columns[0], (), {})
 
 
-class TestMeasure:
-    def test_one_series(self):
-        values = np.stack([DAY, 2 * DAY + 0.5 * NOISE, NOISE[::-1]], axis=1)
-        facts = measure(dataset(values, {"load": NOISE}))
-        assert (facts.name, facts.freq, facts.steps, facts.rows) == ("mine", "h", 6000, 4200)
-        assert (facts.seasons[0], facts.cycles) == (24, 175)
-        assert (facts.series, facts.targets, facts.known) == (1, 3, ("load",))
-        assert 0 < facts.together < 0.1
-        assert facts.events == ()
-        assert json.loads(json.dumps(asdict(facts)))["known"] == ["load"]
+def test_one_series():
+    values = np.stack([DAY, 2 * DAY + 0.5 * NOISE, NOISE[::-1]], axis=1)
+    facts = measure(dataset(values, {"load": NOISE}))
+    assert (facts.name, facts.freq, facts.steps, facts.rows) == ("mine", "h", 6000, 4200)
+    assert (facts.seasons[0], facts.cycles) == (24, 175)
+    assert (facts.series, facts.targets, facts.known) == (1, 3, ("load",))
+    assert 0 < facts.together < 0.1
+    assert facts.events == ()
+    assert json.loads(json.dumps(asdict(facts)))["known"] == ["load"]
 
-    def test_the_last_rows_are_not_looked_at(self):
-        values, known = DAY.copy(), np.zeros(6000)
-        before = measure(dataset(values, {"promo": known}))
-        values[4200:], known[4200:4300] = 1e3 * NOISE[4200:], 1
-        assert measure(dataset(values, {"promo": known})) == before
 
-    def test_one_column_hangs_together_with_nothing(self):
-        assert measure(dataset(DAY)).together is None
+def test_the_last_rows_are_not_looked_at():
+    values, known = DAY.copy(), np.zeros(6000)
+    before = measure(dataset(values, {"promo": known}))
+    values[4200:], known[4200:4300] = 1e3 * NOISE[4200:], 1
+    assert measure(dataset(values, {"promo": known})) == before
 
-    def test_a_season_that_somebody_named_counts_if_it_shows(self):
-        wave = np.where(STEPS % 10 == 0, 1.0, 0.0) + 0.1 * NOISE
-        assert measure(dataset(wave)).seasons == ()
-        assert measure(dataset(wave, seasons=(10,))).seasons == (10,)
-        assert measure(dataset(NOISE, seasons=(10,))).seasons == ()
 
-    def test_rare_events(self):
-        promo, often = np.zeros(6000), np.zeros(6000)
-        promo[[7, 8, 9, 500, 4199]] = 1, 2, 1, -3, 1
-        often[::10] = 1
-        facts = measure(dataset(DAY, {"promo": promo, "often": often, "never": 0 * promo}))
-        assert facts.events == (Event("promo", 5 / 4200, 3),)
+def test_a_season_that_somebody_named_counts_if_it_shows():
+    wave = np.where(STEPS % 10 == 0, 1.0, 0.0) + 0.1 * NOISE
+    assert measure(dataset(wave)).seasons == ()
+    assert measure(dataset(wave, seasons=(10,))).seasons == (10,)
+    assert measure(dataset(NOISE, seasons=(10,))).seasons == ()
 
-    def test_holidays(self):
-        facts = measure(dataset(DAY[:2000], freq="D"), "DE")
-        assert facts.rows == 1400
-        (event,) = facts.events
-        assert event.name == "public holidays of DE"
-        assert 0.02 < event.share < 0.03
-        assert event.count < event.share * 1400, "days in a row are one event"
 
-    def test_a_panel(self):
-        """Its items are split at one time, and events do not cross from one item into the next."""
-        items = Items(("a", "b", "c"), np.array([0, 1000, 1500, 2000]), np.array([0, 200, 900]))
-        promo = np.zeros(2000)
-        promo[[699, 1000, 1499, 1500]] = 1
-        values = np.concatenate([DAY[:1000], DAY[:500], DAY[:500]])
-        facts = measure(dataset(values, {"promo": promo}, items))
-        assert (facts.steps, facts.rows, facts.series) == (1400, 979, 3)
-        assert (facts.targets, facts.together) == (1, None)
-        assert facts.events == (Event("promo", 4 / (979 + 500 + 79), 4),)
+def test_rare_events():
+    promo, often = np.zeros(6000), np.zeros(6000)
+    promo[[7, 8, 9, 500, 4199]] = 1, 2, 1, -3, 1
+    often[::10] = 1
+    facts = measure(dataset(DAY, {"promo": promo, "often": often, "never": 0 * promo}))
+    assert facts.events == (Event("promo", 5 / 4200, 3),)
 
-    def test_a_few_rows(self):
-        facts = measure(dataset(NOISE[:5], {"promo": np.zeros(5)}))
-        assert (facts.rows, facts.seasons, facts.events) == (3, (), ())
-        assert measure(replace(dataset(NOISE[:1]))).rows == 0
+
+def test_holidays():
+    facts = measure(dataset(DAY[:2000], freq="D"), "DE")
+    assert facts.rows == 1400
+    (event,) = facts.events
+    assert event.name == "public holidays of DE"
+    assert 0.02 < event.share < 0.03
+    assert event.count < event.share * 1400, "days in a row are one event"
+
+
+def test_a_panel():
+    """Its items are split at one time, and events do not cross from one item into the next."""
+    items = Items(("a", "b", "c"), np.array([0, 1000, 1500, 2000]), np.array([0, 200, 900]))
+    promo = np.zeros(2000)
+    promo[[699, 1000, 1499, 1500]] = 1
+    values = np.concatenate([DAY[:1000], DAY[:500], DAY[:500]])
+    facts = measure(dataset(values, {"promo": promo}, items))
+    assert (facts.steps, facts.rows, facts.series) == (1400, 979, 3)
+    assert (facts.targets, facts.together) == (1, None)
+    assert facts.events == (Event("promo", 4 / (979 + 500 + 79), 4),)
+
+
+def test_a_few_rows():
+    facts = measure(dataset(NOISE[:5], {"promo": np.zeros(5)}))
+    assert (facts.rows, facts.seasons, facts.events) == (3, (), ())
+    assert measure(replace(dataset(NOISE[:1]))).rows == 0
