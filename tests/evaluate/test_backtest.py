@@ -1,46 +1,42 @@
 import json
 import re
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from forecaster.datasets.items import Items
 from forecaster.datasets.scaling import Scaler
-from forecaster.datasets.windows import Batch, Windows
-from forecaster.evaluate import Evaluation, backtest, evaluate, interval_text
+from forecaster.datasets.windows import Windows
+from forecaster.evaluate import backtest, evaluate, interval_text
 
 HORIZON, BORDER = 4, 100
 
 
-def zero(batch: Batch) -> Tensor:
+def zero(batch):
     return torch.zeros_like(batch.target)
 
 
-def half(batch: Batch) -> Tensor:
+def half(batch):
     return torch.full_like(batch.target, 0.5)
 
 
-def better(batch: Batch) -> Tensor:
+def better(batch):
     return 0.5 * batch.target
 
 
-def worse(batch: Batch) -> Tensor:
+def worse(batch):
     return -0.5 * batch.target
 
 
-def level(batch: Batch) -> Tensor:
+def level(batch):
     """Half the windows are better than zero, half worse by the same amount."""
     factor = (1 + 0.5 * batch.past[:, 0, 0].sign()).sqrt()
     return (1 - factor)[:, None, None] * batch.target
 
 
-def judged(
-    model: Any, rows: int = 300, scale: float = 1.0, naive: Any = (0.5, 2.0), **blend: Any
-) -> Evaluation:
+def judged(model, rows=300, scale=1.0, naive=(0.5, 2.0), **blend):
     """`model` on random columns beside two floors, of which "zero" is the better one."""
     values = scale * torch.randn(rows, 3, generator=torch.Generator().manual_seed(0))
     test = Windows(values, torch.zeros(rows, 1), 8, HORIZON, BORDER, rows, (2, 0))
@@ -49,7 +45,7 @@ def judged(
     return evaluate(model, floors, test, ("OT", "load"), scaler, np.array(naive), **blend)
 
 
-def test_figures_are_plain_means() -> None:
+def test_figures_are_plain_means():
     got = judged(better)
     report = got.record.to_dict()
     squared, absolute = got.model.squared, got.model.absolute
@@ -82,9 +78,7 @@ def test_figures_are_plain_means() -> None:
         (zero, "The model is equal to the best floor, zero (", "[+0.0000, +0.0000].", []),
     ],
 )  # fmt: skip
-def test_the_verdict_says_what_was_measured(
-    model: Any, opening: str, ending: str, lost_to: Any
-) -> None:
+def test_the_verdict_says_what_was_measured(model, opening, ending, lost_to):
     got = judged(model)
     low, high = got.paired["zero"]
     text = got.verdict()
@@ -111,7 +105,7 @@ def test_the_verdict_says_what_was_measured(
         (better, None, 0.0, r"The network has no share in the model: validation gave it none\."),
     ],
 )  # fmt: skip
-def test_what_the_network_adds_is_said(model: Any, rest: Any, weight: float, words: str) -> None:
+def test_what_the_network_adds_is_said(model, rest, weight, words):
     weights = {"network": weight, "zero": 1 - weight}
     without = {} if rest is None else {"network": rest, "ridge": half}
     record = judged(model, weights=weights, network=half, without=without).record.to_dict()
@@ -123,7 +117,7 @@ def test_what_the_network_adds_is_said(model: Any, rest: Any, weight: float, wor
     assert record["adds"].get("network") == found["adds"]
 
 
-def test_too_few_windows_are_told() -> None:
+def test_too_few_windows_are_told():
     got = judged(better, rows=BORDER + 10)
     assert re.fullmatch(
         r"The model is better than the best floor, zero \(\d\.\d{3}\); 7 windows are too few to "
@@ -133,7 +127,7 @@ def test_too_few_windows_are_told() -> None:
     assert got.record.to_dict()["floors"]["zero"]["paired_low"] is None
 
 
-def test_a_panel_is_measured_item_by_item(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panel_is_measured_item_by_item(monkeypatch):
     lengths, places = [30, 20, 25, 8], [0, 10, 0, 22]
     values = torch.randn(83, 2, generator=torch.Generator().manual_seed(0))
     values[[13, 25, 40, 60], [0, 1, 1, 0]] = torch.nan
@@ -144,7 +138,7 @@ def test_a_panel_is_measured_item_by_item(monkeypatch: pytest.MonkeyPatch) -> No
     floors = {"zero": (zero, ""), "half": (half, "")}
     got = evaluate(better, floors, test, ("OT", "load"), Scaler(np.zeros_like(std), std), naive)
     report = got.record.to_dict()
-    errors: dict[tuple[int, int], list[float]] = {(i, k): [] for i in range(4) for k in range(2)}
+    errors = {(i, k): [] for i in range(4) for k in range(2)}
     for number in range(len(test)):
         item, row, _ = test.origin(number)
         for k, column in enumerate((1, 0)):
@@ -180,7 +174,7 @@ def test_a_panel_is_measured_item_by_item(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(fewer["errors"]) == [names[0], names[-1]]
 
 
-def test_a_column_without_values_is_left_out() -> None:
+def test_a_column_without_values_is_left_out():
     values = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
     values[40:, 1] = torch.nan
     test = Windows(values, torch.zeros(60, 1), 8, HORIZON, 42, 60, (0, 1))
@@ -195,7 +189,7 @@ def test_a_column_without_values_is_left_out() -> None:
     assert plain(report)
 
 
-def plain(value: Any) -> bool:
+def plain(value):
     if isinstance(value, dict):
         return all(type(key) is str and plain(item) for key, item in value.items())
     if isinstance(value, list):
@@ -214,7 +208,7 @@ def plain(value: Any) -> bool:
     ],
     ids=["usual", "perfect floors", "constant column", "constant columns", "one window"],
 )
-def test_the_report_is_plain_json(got: Evaluation) -> None:
+def test_the_report_is_plain_json(got):
     report = got.record.to_dict()
     assert plain(report)
     assert json.loads(json.dumps(report, allow_nan=False)) == report

@@ -12,7 +12,7 @@ from forecaster.config.run_config import load
 from forecaster.datasets.card import Borders
 from forecaster.evaluate.cutoffs import COVERED, Cutoff, cut, roll, text
 from forecaster.evaluate.judge import find_intervals, judge
-from forecaster.evaluate.problem import Problem, find_data, make_problem
+from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.run.experiment import make_blend, train_anew
 from tests import small
 from tests.run.test_experiment_traps import TEST, TRAIN, VALIDATION, problem, values
@@ -22,17 +22,17 @@ BLOCK = (TEST - VALIDATION) // 5
 LAST_OF_3 = 373  # the start of the last of three blocks
 
 
-def nothing(said: str) -> None:
+def nothing(said):
     pass
 
 
-def untrained(posed: Problem):
+def untrained(posed):
     """Its network with initial weights, weighed with the closed forms."""
     tried, served, _ = make_blend(posed, posed.build_model(), "cpu", nothing)
     return tried, served
 
 
-def rolled(posed: Problem, count: int = 5):
+def rolled(posed, count=5):
     made = untrained(posed)
     return roll(posed, count, lambda at: made, "cpu", nothing, anew=False)
 
@@ -186,12 +186,12 @@ class TestTraps:
     """No row from a cut-off on affects results before it."""
 
     @staticmethod
-    def found(data: np.ndarray, *, anew: bool):
+    def found(data, *, anew):
         """The bytes of the blend and of its intervals, and the results at three cut-offs."""
         posed, weights, offsets = problem(data), [], []
         fixed = untrained(posed)
 
-        def make(at: Problem):
+        def make(at):
             tried, served = train_anew(at, "cpu", nothing) if anew else fixed
             tensors = [served.weights, *(t for part in tried for t in part.state_dict().values())]
             weights.append([t.detach().numpy().tobytes() for t in tensors])

@@ -1,5 +1,4 @@
 import io
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,13 +8,13 @@ from forecaster.evaluate import display
 from tests.bundles import judged
 
 
-def draw(figure: Any) -> None:
+def draw(figure):
     """Layout problems only show when a figure is drawn."""
     figure.savefig(io.BytesIO(), format="png", dpi=40)
     assert figure.canvas.manager is None  # not with pyplot, which would keep it in memory
 
 
-def test_the_forecast_picture_shows_the_band() -> None:
+def test_the_forecast_picture_shows_the_band():
     zeros, times = np.zeros((10, 2)), pd.date_range("2020-01-01", periods=15, freq="h")
     band = np.stack([zeros - (1, 2), zeros + np.array([3, 4])], axis=-1)
     test = judged(intervals={"80": {"columns": {"a": {"coverage": 0.756}}}, "95": None})
@@ -35,7 +34,7 @@ def test_the_forecast_picture_shows_the_band() -> None:
 
 
 @pytest.mark.parametrize(("columns", "shown"), [(1, 1), (4, 4), (7, 4)])
-def test_a_forecast_follows_its_history(columns: int, shown: int) -> None:
+def test_a_forecast_follows_its_history(columns, shown):
     random = np.random.default_rng(0)
     history, forecast, truth = (random.normal(size=(n, columns)) for n in (20, 10, 10))
     times = pd.date_range("2020-01-01", periods=30, freq="h")
@@ -56,7 +55,7 @@ def test_a_forecast_follows_its_history(columns: int, shown: int) -> None:
         assert pd.Timestamp(border.get_xdata()[0]) == times[19]
 
 
-def test_error_by_step_shows_each_floor_step_by_step_mse_and_mae_apart() -> None:
+def test_error_by_step_shows_each_floor_step_by_step_mse_and_mae_apart():
     rising = np.array([0.5, 1.0, 1.5])
     curves = {
         "model": (rising, rising / 2),

@@ -24,7 +24,7 @@ LARGEST = ErrorMetric(
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def home(tmp_path, monkeypatch):
     """The data set `small`, and one additional metric."""
     monkeypatch.setattr(figures, "METRICS", (*METRICS, LARGEST))
     monkeypatch.setattr(cell, "_known_floors", {})
@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         yield folder
 
 
-def test_a_new_metric_of_a_run_is_shown_everywhere() -> None:
+def test_a_new_metric_of_a_run_is_shown_everywhere():
     problem = small.problem()
     model = Blend.alone(Network(problem.build_model().eval()))
     intervals, _ = find_intervals(problem, model, "cpu")

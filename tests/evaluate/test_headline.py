@@ -11,5 +11,5 @@ from forecaster.evaluate.headline import cycle
         ("D", 365, "year"), ("D", 30, "30 steps"), ("2MS", 12, "12 steps"), ("15min", 4, "hour"),
     ],
 )  # fmt: skip
-def test_a_cycle_has_the_name_that_people_use(freq: str, steps: int, words: str) -> None:
+def test_a_cycle_has_the_name_that_people_use(freq, steps, words):
     assert cycle(freq, steps) == words

@@ -8,24 +8,24 @@ from forecaster.config.run_config import load
 from forecaster.evaluate import score
 from forecaster.evaluate.initial import STARTS, untrained_error
 from forecaster.evaluate.judge import forecast_with
-from forecaster.evaluate.problem import Problem, find_data, make_problem
+from forecaster.evaluate.problem import find_data, make_problem
 from tests import shapes
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def problem(table: pd.DataFrame, *sets: str, horizon: int = 12) -> Problem:
+def problem(table, *sets, horizon=12):
     table.to_csv("own.csv", index=False)
     loaded = load(None, list(sets), {"data": "own.csv", "horizon": horizon}, {})
     return make_problem(*find_data(loaded, lambda _: None))
 
 
-def start(table: pd.DataFrame, *sets: str, horizon: int = 12) -> tuple[str, bool, bool]:
+def start(table, *sets, horizon=12):
     options = problem(table, *sets, horizon=horizon).config.model.options
     return options["centre"], options["changes"], options["shrink"]
 
 
-def noise() -> pd.DataFrame:
+def noise():
     """Weeks of daily values around a constant level."""
     days = np.arange(400)
     values = np.sin(days * 2 * np.pi / 7) + np.random.default_rng(0).normal(0, 1, 400)

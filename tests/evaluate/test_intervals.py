@@ -1,12 +1,11 @@
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy import stats  # type: ignore[import-untyped]
-from torch import Tensor, nn
+from scipy import stats
+from torch import nn
 
 from forecaster.base.errors import UsageError
 from forecaster.datasets.calendar import calendar_features, phase_weights
@@ -29,33 +28,30 @@ TOLD = Conditions(1, (), np.ones(1), np.ones((1, 1)))
 class Last(ForecastModel):
     """Forecasts the last value of the two targets, columns 2 and 0."""
 
-    def __init__(self, head: bool = False) -> None:
+    def __init__(self, head=False):
         super().__init__(Task(3, (2, 0), PAST, 1, HORIZON, 1, 2))
         self.unused = nn.Parameter(torch.zeros(1))
         if head:
             self.spread = QuantileSpread(LEVELS, HORIZON, 2)
 
-    def forward(
-        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, past, past_known, future_known, observed=None):
         return past[:, -1:, [2, 0]].expand(-1, HORIZON, -1)
 
 
-def windows(first: int, last: int, values: Tensor = NOISE) -> Windows:
+def windows(first, last, values=NOISE):
     return Windows(values, torch.zeros(len(values), 1), PAST, HORIZON, first, last, (2, 0))
 
 
-def counted(model: ForecastModel, intervals: Intervals, test: Windows, online: bool = False) -> Any:
+def counted(model, intervals, test, online=False):
     coverage = Coverage(model.eval(), intervals, SCALER, online=online)
     return score(coverage.forecast, test), coverage.record(("OT", "load")).to_dict()
 
 
-def test_offsets_about_a_point_by_hand() -> None:
+def test_offsets_about_a_point_by_hand():
     """Without a season in the calendar they follow step, column and recent deviation."""
     model, chosen = Last().eval(), windows(100, 160)
     own = calibrate(model, chosen, LEVELS)
     assert (own.windows, own.levels) == (58, LEVELS)
-    assert own.conditions is not None
     batch = chosen.batch(torch.arange(58))
     past, known, *_ = seen_by(batch, model.task)
     recent = deviation(past, 2)
@@ -74,7 +70,7 @@ def test_offsets_about_a_point_by_hand() -> None:
     assert (own.offsets[..., 3] == 0).all()
 
 
-def of_hours(values: Tensor, first: int, last: int) -> Windows:
+def of_hours(values, first, last):
     """Windows over hours, whose calendar the model knows."""
     times = pd.date_range("2026-01-01", periods=len(values), freq="h")
     calendar = torch.from_numpy(calendar_features(times, "h"))
@@ -84,16 +80,14 @@ def of_hours(values: Tensor, first: int, last: int) -> Windows:
 class Zero(ForecastModel):
     """Forecasts zero, for a day of hours."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(Task(1, (0,), 48, 24, 24, 4, 24, phase_weights("h", 24)))
 
-    def forward(
-        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, past, past_known, future_known, observed=None):
         return past.new_zeros(len(past), 24, 1)
 
 
-def covered_by(own: Intervals, test: Windows) -> tuple[np.ndarray, np.ndarray]:
+def covered_by(own, test):
     """Which values the 80 % intervals cover (n, T), and how wide they are."""
     batch = test.batch(torch.arange(len(test)))
     widths = own.widths(*seen_by(batch, Zero().task))
@@ -103,7 +97,7 @@ def covered_by(own: Intervals, test: Windows) -> tuple[np.ndarray, np.ndarray]:
     return inside[..., 0], (ends[..., 1] - ends[..., 0])[..., 0]
 
 
-def test_hours_that_are_harder_have_wider_intervals() -> None:
+def test_hours_that_are_harder_have_wider_intervals():
     values = torch.randn(9000, 1, generator=torch.Generator().manual_seed(0))
     hour = np.arange(9000) % 24
     noon = (hour >= 9) & (hour < 15)
@@ -117,7 +111,7 @@ def test_hours_that_are_harder_have_wider_intervals() -> None:
     assert inside[~at].mean() == pytest.approx(0.8, abs=0.04)
 
 
-def test_few_horizons_widen_the_intervals() -> None:
+def test_few_horizons_widen_the_intervals():
     """The same errors, from one horizon or from a thousand: Student's t with two degrees."""
     errors, recent = np.random.default_rng(0).normal(size=(60, 24, 1)), np.ones((60, 1))
     parts = np.zeros((60, 24), dtype=int)
@@ -126,7 +120,7 @@ def test_few_horizons_widen_the_intervals() -> None:
     np.testing.assert_allclose(few.offsets[..., 5:], many.offsets[..., 5:] * ratio)
 
 
-def test_a_column_that_is_forecast_without_error_has_intervals_of_no_width() -> None:
+def test_a_column_that_is_forecast_without_error_has_intervals_of_no_width():
     parts = np.zeros((60, 3), dtype=int)
     own = fitted(np.zeros((60, 3, 1)), np.zeros((60, 1)), parts, TOLD, 20, LEVELS)
     assert (own.offsets == 0).all()
@@ -134,7 +128,7 @@ def test_a_column_that_is_forecast_without_error_has_intervals_of_no_width() -> 
 
 
 @pytest.mark.parametrize("head", [False, True])
-def test_figures_are_plain_means(head: bool) -> None:
+def test_figures_are_plain_means(head):
     model, test = Last(head).eval(), windows(600, 900)
     own = calibrate(model, windows(100, 600), LEVELS)
     scored, got = counted(model, own, test)
@@ -163,7 +157,7 @@ def test_figures_are_plain_means(head: bool) -> None:
     assert (got["calibration_windows"], got["online"]) == (498, None)
 
 
-def test_the_crps_of_normal_quantiles() -> None:
+def test_the_crps_of_normal_quantiles():
     """Quantiles of N(0, 1) against N(0, 1): the CRPS is 1 / sqrt(pi)."""
     levels = tuple(np.linspace(0.01, 0.99, 99).round(2).tolist())
     normal = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64)).numpy()
@@ -177,7 +171,7 @@ def test_the_crps_of_normal_quantiles() -> None:
     assert crps == pytest.approx(np.pi**-0.5, rel=0.02)
 
 
-def test_intervals_that_too_few_windows_back_are_not_reported() -> None:
+def test_intervals_that_too_few_windows_back_are_not_reported():
     own = calibrate(Last().eval(), windows(100, 114), LEVELS)  # 12 windows
     assert own.levels == (0.1, 0.25, 0.5, 0.75, 0.9)
     _, got = counted(Last(), own, windows(600, 700))
@@ -189,7 +183,7 @@ def test_intervals_that_too_few_windows_back_are_not_reported() -> None:
     assert got["verdict"] == "Too few calibrating windows for 80 % intervals."
 
 
-def band(**given: Any) -> BandScores:
+def band(**given):
     return BandScores.read({"by_step": {}, **given})
 
 
@@ -197,7 +191,7 @@ def band(**given: Any) -> BandScores:
     ("coverage", "words"),
     [(0.769, "TOO NARROW"), (0.771, "values;"), (0.829, "values;"), (0.831, "WIDER than")],
 )
-def test_a_coverage_that_is_off_is_said_in_words(coverage: float, words: str) -> None:
+def test_a_coverage_that_is_off_is_said_in_words(coverage, words):
     columns = {"a": {"coverage": 0.993}, "b": {"coverage": 0.54}, "c": {"coverage": 0.8}}
     said = verdict(band(coverage=coverage, columns=columns), " online")
     assert said.startswith(f"The 80 % online intervals cover {coverage:.1%} of the test values")
@@ -209,7 +203,7 @@ def test_a_coverage_that_is_off_is_said_in_words(coverage: float, words: str) ->
     assert flat == "The 80 % intervals cover 100.0% of the test values.", "nothing is narrower"
 
 
-def holed(panel: bool) -> Windows:
+def holed(panel):
     values = torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
     values[torch.rand(values.shape, generator=torch.Generator().manual_seed(1)) < 0.2] = torch.nan
     values[300:, 2] = torch.nan  # nothing of the first target at the end
@@ -219,7 +213,7 @@ def holed(panel: bool) -> Windows:
 
 
 @pytest.mark.parametrize("chosen", [windows(100, 160), holed(False), holed(True)])
-def test_offsets_about_a_head_are_those_of_each_step_and_column(chosen: Windows) -> None:
+def test_offsets_about_a_head_are_those_of_each_step_and_column(chosen):
     model = Last(True).eval()
     own = calibrate(model, chosen, LEVELS)
     assert (own.windows, own.levels, own.conditions) == (len(chosen), LEVELS, None)
@@ -241,13 +235,12 @@ def test_offsets_about_a_head_are_those_of_each_step_and_column(chosen: Windows)
 
 
 @pytest.mark.parametrize("panel", [False, True])
-def test_offsets_about_a_point_are_of_what_is_observed(panel: bool) -> None:
+def test_offsets_about_a_point_are_of_what_is_observed(panel):
     """The placeholder of a missing value, here 1000, makes no difference."""
     model, chosen = Last().eval(), holed(panel)
     own = calibrate(model, chosen, LEVELS)
     batch = chosen.batch(torch.arange(len(chosen)))
     seen = batch.target_observed
-    assert seen is not None
     past, *rest = seen_by(batch, model.task)
     assert rest[1] is not None
     loud = np.where(rest[1], past, 1000.0)
@@ -262,13 +255,12 @@ def test_offsets_about_a_point_are_of_what_is_observed(panel: bool) -> None:
     assert inside.mean() == pytest.approx(0.8, abs=0.02)
 
 
-def test_a_series_has_a_width_of_its_own_as_far_as_its_errors_show() -> None:
+def test_a_series_has_a_width_of_its_own_as_far_as_its_errors_show():
     random, item = np.random.default_rng(0), np.arange(200) % 2
     errors = random.normal(size=(200, 3, 1)) * np.where(item, 3.0, 1.0)[:, None, None]
     about = np.ones((200, 1)), np.zeros((200, 3), dtype=int), TOLD
     for horizons, ratio in ((10_000, 3.0), (4, 1.53)):
         own = fitted(errors, *about, horizons, LEVELS, items=(item, 3))
-        assert own.of_series is not None
         quiet, loud, unseen = own.of_series[:, 0]
         assert loud / quiet == pytest.approx(ratio, rel=0.1)
         assert unseen == 1
@@ -278,7 +270,7 @@ def test_a_series_has_a_width_of_its_own_as_far_as_its_errors_show() -> None:
                                [quiet, 2 * loud, unseen])  # fmt: skip
 
 
-def test_a_column_without_values_backs_no_level_and_has_no_coverage() -> None:
+def test_a_column_without_values_backs_no_level_and_has_no_coverage():
     without = replace(holed(False), first=310)
     own = calibrate(Last().eval(), without, LEVELS)
     assert own.levels == ()
@@ -290,20 +282,19 @@ def test_a_column_without_values_backs_no_level_and_has_no_coverage() -> None:
     assert "(OT)" not in got["verdict"]
 
 
-def test_many_windows_of_a_panel_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_windows_of_a_panel_are_thinned_evenly(monkeypatch):
     chosen = holed(True)
     monkeypatch.setattr(module, "MOST_ERRORS", 50 * HORIZON * 2)
     own = calibrate(Last().eval(), chosen, LEVELS)
     assert own.windows == 50
     index = torch.linspace(0, len(chosen) - 1, 50, dtype=torch.float64).round().long()
     past, _, observed, _ = seen_by(chosen.batch(index), Last().task)
-    assert own.conditions is not None
     recent = deviation(past, 2, observed)
     np.testing.assert_allclose(own.conditions.usual, np.sqrt(np.nanmean(recent**2, axis=0)))
 
 
 @pytest.mark.parametrize("panel", [False, True])
-def test_coverage_counts_what_is_observed(panel: bool) -> None:
+def test_coverage_counts_what_is_observed(panel):
     std = np.array([[10.0, 0.5], [2.0, 3.0]]) if panel else np.array([10.0, 0.5])
     model, test = Last().eval(), holed(panel)
     own = calibrate(model, windows(100, 600), LEVELS)
@@ -313,7 +304,6 @@ def test_coverage_counts_what_is_observed(panel: bool) -> None:
     inside, width, units = ([[], []] for _ in range(3))
     for number in range(len(test)):
         batch = test.batch(torch.tensor([number]))
-        assert batch.target_observed is not None
         wider = own.widths(*seen_by(batch, model.task))[0]
         item = int(batch.item[0]) if batch.item is not None else 0
         for step in range(HORIZON):
@@ -336,7 +326,7 @@ class TestOnline:
     ZERO, HIGH = np.zeros((HORIZON, 2, 1)), np.full((HORIZON, 2, 1), 1e6)
     SEEN, SAME = np.ones((HORIZON, 2), dtype=bool), np.ones((HORIZON, 2))
 
-    def run(self, values: Tensor, test: Windows) -> np.ndarray:
+    def run(self, values, test):
         own = calibrate(Last().eval(), windows(100, 300, values), LEVELS)
         online, batch = Online(own), test.batch(torch.arange(len(test)))
         with torch.no_grad():
@@ -344,7 +334,7 @@ class TestOnline:
         each = zip(paths, batch.target[..., None].numpy(), strict=True)
         return np.stack([online.step(*window, self.SEEN, self.SAME) for window in each])
 
-    def test_a_forecast_knows_the_rows_before_it_alone(self) -> None:
+    def test_a_forecast_knows_the_rows_before_it_alone(self):
         noisy = NOISE.clone()
         noisy[450:] *= 100
         one, other = (self.run(v, windows(400, 500, v)) for v in (NOISE, noisy))
@@ -353,7 +343,7 @@ class TestOnline:
         widths = [np.diff(quantiles[51], axis=-1) for quantiles in (one, other)]
         assert not np.allclose(*widths)
 
-    def test_the_offsets_by_hand(self) -> None:
+    def test_the_offsets_by_hand(self):
         own = calibrate(Last().eval(), windows(100, 300), LEVELS)
         online, asked = Online(own), (self.ZERO, self.HIGH, self.SEEN, self.SAME)
         assert np.array_equal(online.offsets, own.offsets)
@@ -366,7 +356,7 @@ class TestOnline:
         moved = (online.offsets - own.offsets) / own.scale[..., None]
         np.testing.assert_allclose(moved[:, 0, 0], [2 * RATE * 0.025, RATE * 0.025, 0])
 
-    def test_missing_values_teach_nothing(self) -> None:
+    def test_missing_values_teach_nothing(self):
         online = Online(calibrate(Last().eval(), windows(100, 300), LEVELS))
         start = online.offsets.copy()
         for _ in range(5):
@@ -374,19 +364,19 @@ class TestOnline:
         assert np.array_equal(online.offsets[:, 0], start[:, 0])
         assert (online.offsets[:, 1] > start[:, 1]).all()
 
-    def test_a_panel_has_none(self) -> None:
+    def test_a_panel_has_none(self):
         own = Intervals((0.1, 0.9), np.zeros((HORIZON, 2, 2)), np.ones((HORIZON, 2)), 99)
         with pytest.raises(UsageError, match=r"online=true follows .* a panel of 5 series"):
             Coverage(Last(), own, Scaler(np.zeros((5, 2)), np.ones((5, 2))), online=True)
 
-    def test_late_steps_move_slowly(self) -> None:
+    def test_late_steps_move_slowly(self):
         """A large step that is observed late would cause swings: at most 1 / h for step h."""
         own = Intervals((0.1, 0.9), np.zeros((40, 1, 2)), np.full((40, 1), 3.0), 99)
         rate = Online(own).rate[:, 0, 0]
         np.testing.assert_allclose(rate[:20], 3 * RATE)
         np.testing.assert_allclose(rate[20:], 3 / np.arange(21, 41))
 
-    def test_it_finds_its_coverage_after_the_noise_has_grown(self) -> None:
+    def test_it_finds_its_coverage_after_the_noise_has_grown(self):
         values = torch.randn(6000, 3, generator=torch.Generator().manual_seed(0))
         values[400:] *= 9
         test = windows(400, 6000, values)

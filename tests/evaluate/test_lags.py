@@ -1,29 +1,27 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from forecaster.attention import CATALOGUE, AttentionChoice, AttentionPlan
 from forecaster.attention.base import SelfAttention
-from forecaster.datasets.windows import Batch, Windows
 from forecaster.evaluate.lags import LagProfile, lag_profile
-from forecaster.model import ForecastModel, TokenInformer
+from forecaster.model import TokenInformer
 from tests.train import small
 
 
-def plan(name: str) -> AttentionPlan:
+def plan(name):
     cross = "full" if issubclass(CATALOGUE[name], SelfAttention) else name
     return AttentionPlan(AttentionChoice(name), AttentionChoice(name), AttentionChoice(cross))
 
 
-def by_definition(model: ForecastModel, windows: Windows, numbers: list[int]) -> np.ndarray:
+def by_definition(model, windows, numbers):
     """One window, one step and one lag at a time, from the whole Jacobian."""
     task = model.task
     matrix = np.zeros((task.horizon, task.past + task.horizon - 1))
     for turn, number in enumerate(numbers):
         batch = windows.batch(torch.tensor([number]))
 
-        def forecast(past: Tensor, batch: Batch = batch) -> Tensor:
+        def forecast(past, batch=batch):
             return model(past, batch.past_known, batch.future_known)
 
         jacobian = torch.autograd.functional.jacobian(forecast, batch.past)[0, :, :, 0]
@@ -36,13 +34,12 @@ def by_definition(model: ForecastModel, windows: Windows, numbers: list[int]) ->
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_every_attention_has_the_profile_of_the_definition(name: str) -> None:
+def test_every_attention_has_the_profile_of_the_definition(name):
     torch.manual_seed(0)
     model = TokenInformer(
         small.TASK, plan(name), channels="mixed", tokens="patch", patch=3, output="both",
         decoder_layers=1, width=8, heads=2, feed_forward=8,
     ).eval()  # fmt: skip
-    assert model.write is not None
     torch.nn.init.normal_(model.write.weight)  # it starts at zero
     got = lag_profile(model, small.VALIDATION, count=3)
     want = by_definition(model, small.VALIDATION, [0, 22, 44])
@@ -51,9 +48,9 @@ def test_every_attention_has_the_profile_of_the_definition(name: str) -> None:
     assert got.by_lag.shape == (24 + 6 - 1,)
 
 
-def test_the_informer_has_one_too_and_is_left_as_it_was() -> None:
+def test_the_informer_has_one_too_and_is_left_as_it_was():
     model = small.informer()
-    told: list[int] = []
+    told = []
     got = lag_profile(model, small.VALIDATION, count=2, report=told.append)
     want = by_definition(model, small.VALIDATION, [0, 44])
     np.testing.assert_allclose(got.matrix, want, rtol=1e-3, atol=1e-7)
@@ -62,13 +59,13 @@ def test_the_informer_has_one_too_and_is_left_as_it_was() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_model_that_looks_at_nothing() -> None:
+def test_a_model_that_looks_at_nothing():
     got = lag_profile(small.Constant(1.0), small.VALIDATION)
     assert not got.matrix.any()
     assert got.peak == 0
 
 
-def test_a_lag_counts_where_it_is_within_reach() -> None:
+def test_a_lag_counts_where_it_is_within_reach():
     """Two steps ahead, three back: lags 1 and 4 are within reach for one step only."""
     matrix = np.array([[0.1, 0.3, 0.1, 0.0], [0.0, 0.1, 0.3, 0.1]])
     profile = LagProfile(matrix, 1)

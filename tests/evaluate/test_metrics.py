@@ -3,11 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from forecaster.base.errors import DataError, DivergedError
 from forecaster.datasets.items import Items
-from forecaster.datasets.windows import Batch, Windows
+from forecaster.datasets.windows import Windows
 from forecaster.evaluate import (
     Verdict,
     interval_text,
@@ -19,7 +18,7 @@ from forecaster.evaluate import (
 )
 
 
-def windows(rows: int = 150, seed: int = 0) -> Windows:
+def windows(rows=150, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return Windows(
         torch.randn(rows, 3, generator=generator), torch.rand(rows, 2, generator=generator),
@@ -27,7 +26,7 @@ def windows(rows: int = 150, seed: int = 0) -> Windows:
     )  # fmt: skip
 
 
-def panel(missing: bool = False, every: int = 1) -> Windows:
+def panel(missing=False, every=1):
     """Four items: the second is too short for a window, and the third begins late."""
     lengths, places = [40, 6, 30, 61], [5, 0, 31, 0]
     generator = torch.Generator().manual_seed(0)
@@ -41,7 +40,7 @@ def panel(missing: bool = False, every: int = 1) -> Windows:
     )  # fmt: skip
 
 
-def test_sums_do_not_lose_small_errors_among_many_large_ones() -> None:
+def test_sums_do_not_lose_small_errors_among_many_large_ones():
     rows = 3000
     values = torch.ones(rows, 1)
     values[:10] = 1e4
@@ -51,10 +50,10 @@ def test_sums_do_not_lose_small_errors_among_many_large_ones() -> None:
     assert got.mse == pytest.approx((9 * 1e8 + (rows - 10)) / (rows - 1), rel=1e-12)
 
 
-def test_a_forecast_that_is_not_finite_is_named() -> None:
+def test_a_forecast_that_is_not_finite_is_named():
     data = windows()
 
-    def broken(batch: Batch) -> Tensor:
+    def broken(batch):
         forecast = batch.target.clone()
         forecast[batch.past[:, 0, 0] == data.values[data.origin(70)[1] - data.past, 0], 3, 1] = (
             torch.nan
@@ -65,13 +64,13 @@ def test_a_forecast_that_is_not_finite_is_named() -> None:
         score(broken, data)
 
 
-def quarter(batch: Batch) -> Tensor:
+def quarter(batch):
     return torch.full_like(batch.target, 0.25)
 
 
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("every", [1, 3])
-def test_panels_and_missing_values_equal_the_loops(missing: bool, every: int) -> None:
+def test_panels_and_missing_values_equal_the_loops(missing, every):
     data = panel(missing, every=every)
     got = score(quarter, data, batch=7)
     squared, absolute, counts = np.zeros((3, 4, 5, 2))  # items, steps, columns
@@ -97,19 +96,17 @@ def test_panels_and_missing_values_equal_the_loops(missing: bool, every: int) ->
     np.testing.assert_array_equal(got.steps, steps)
     assert got.mse == pytest.approx(squared.sum() / counts.sum())
     assert got.mae == pytest.approx(absolute.sum() / counts.sum())
-    assert got.by_item is not None
     with np.errstate(invalid="ignore"):  # the second item is too short for a window
         np.testing.assert_allclose(got.by_item.squared, squared.sum(1) / counts.sum(1), rtol=1e-6)
         np.testing.assert_allclose(got.by_item.absolute, absolute.sum(1) / counts.sum(1), rtol=1e-6)
     np.testing.assert_array_equal(got.by_item.observed, counts.sum(1))
 
 
-def test_a_step_without_values_is_left_out_of_the_mean() -> None:
+def test_a_step_without_values_is_left_out_of_the_mean():
     values = torch.ones(20, 1)
     values[15:] = torch.nan
     data = Windows(values, torch.zeros(20, 1), 4, 3, 13, 20, (0,))
     got = score(lambda b: torch.zeros(len(b.past), 3, 1), data)
-    assert got.observed is not None
     assert got.observed[:, 0].tolist() == [2, 1, 0]
     np.testing.assert_array_equal(got.squared[:, 0], [1, 1, np.nan])
     np.testing.assert_array_equal(got.by_window, [1, 1, np.nan, np.nan, np.nan])
@@ -119,7 +116,7 @@ def test_a_step_without_values_is_left_out_of_the_mean() -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 60, 2**22])
-def test_naive_mae_equals_the_loops(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_naive_mae_equals_the_loops(chunk, monkeypatch):
     monkeypatch.setattr(metrics, "CHUNK", chunk)
     single = windows(60)
     got = naive_mae(replace(single, last=50), 6)
@@ -133,7 +130,6 @@ def test_naive_mae_equals_the_loops(chunk: int, monkeypatch: pytest.MonkeyPatch)
     data = replace(data, values=torch.from_numpy(values).float())
     got = naive_mae(data, 6)
     assert got.shape == (4, 2)
-    assert data.items is not None
     for item in range(4):
         first, last = data.items.bounds[item], data.items.bounds[item + 1]
         last = min(last, first + data.last - data.items.places[item])
@@ -149,7 +145,7 @@ def test_naive_mae_equals_the_loops(chunk: int, monkeypatch: pytest.MonkeyPatch)
     assert np.isnan(got).sum() == 3, "two columns of a short item, one that never changes"
 
 
-def autoregressive(rng: np.random.Generator, n: int, memory: float) -> np.ndarray:
+def autoregressive(rng, n, memory):
     noise, series = rng.normal(size=n + 100), np.zeros(n + 100)
     for t in range(1, n + 100):
         series[t] = memory * series[t - 1] + noise[t]
@@ -157,7 +153,7 @@ def autoregressive(rng: np.random.Generator, n: int, memory: float) -> np.ndarra
 
 
 @pytest.mark.parametrize(("memory", "block"), [(0.0, 10), (0.5, 20), (0.9, 60)])
-def test_the_interval_covers_the_truth_as_often_as_it_says(memory: float, block: int) -> None:
+def test_the_interval_covers_the_truth_as_often_as_it_says(memory, block):
     rng = np.random.default_rng(0)
     hits, plain = 0, 0
     for draw in range(200):
@@ -169,7 +165,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(memory: float, block:
     assert memory == 0 or plain / 200 < 0.85  # what ignoring the overlap would have claimed
 
 
-def test_the_interval_covers_with_few_blocks() -> None:
+def test_the_interval_covers_with_few_blocks():
     rng = np.random.default_rng(1)
     hits = 0
     for draw in range(200):  # differences that overlap like windows, three blocks
@@ -179,7 +175,7 @@ def test_the_interval_covers_with_few_blocks() -> None:
     assert hits / 200 >= 0.88
 
 
-def test_the_interval_moves_with_the_differences_and_repeats_itself() -> None:
+def test_the_interval_moves_with_the_differences_and_repeats_itself():
     series = autoregressive(np.random.default_rng(0), 500, 0.5)
     low, high = paired_interval(series, 50)
     assert low < series.mean() < high
@@ -190,7 +186,7 @@ def test_the_interval_moves_with_the_differences_and_repeats_itself() -> None:
     assert wide[1] - wide[0] > high - low  # fewer blocks are less informative
 
 
-def test_a_difference_is_that_of_each_step_of_the_grid() -> None:
+def test_a_difference_is_that_of_each_step_of_the_grid():
     """Windows of many items that begin together are one point in time, whatever their order."""
     rng = np.random.default_rng(0)
     line = autoregressive(rng, 500, 0.5)
@@ -203,7 +199,7 @@ def test_a_difference_is_that_of_each_step_of_the_grid() -> None:
     assert got == pytest.approx((usual[0] + 1, usual[1] + 1))
 
 
-def test_differences_that_are_nan_are_left_out() -> None:
+def test_differences_that_are_nan_are_left_out():
     line = autoregressive(np.random.default_rng(0), 600, 0.5)
     holes = line.copy()
     holes[::3] = np.nan
@@ -213,14 +209,14 @@ def test_differences_that_are_nan_are_left_out() -> None:
     assert paired_interval(np.full(9, np.nan), 2) == (-np.inf, np.inf)
 
 
-def test_every_third_window_is_a_block_of_a_third() -> None:
+def test_every_third_window_is_a_block_of_a_third():
     line = autoregressive(np.random.default_rng(0), 600, 0.5)
     got = paired_interval(line, 30, 3 * np.arange(600))
     assert got == pytest.approx(paired_interval(line, 11))  # 1798 steps, of which 600 occur
 
 
 @pytest.mark.parametrize(("n", "block"), [(10, 336), (671, 336), (1, 1)])
-def test_too_few_windows_say_nothing(n: int, block: int) -> None:
+def test_too_few_windows_say_nothing(n, block):
     assert paired_interval(np.ones(n), block) == (-np.inf, np.inf)
 
 
@@ -238,9 +234,7 @@ def test_too_few_windows_say_nothing(n: int, block: int) -> None:
         (-np.inf, np.inf, "too few windows"),
     ],
 )
-def test_no_end_but_zero_is_printed_as_zero(
-    low: float | None, high: float | None, text: str
-) -> None:
+def test_no_end_but_zero_is_printed_as_zero(low, high, text):
     assert interval_text(low, high) == text
 
 
@@ -259,7 +253,7 @@ def test_no_end_but_zero_is_printed_as_zero(
         (None, None, "too few windows"),
     ],
 )
-def test_an_end_near_zero_is_borderline(low: float | None, high: float | None, words: str) -> None:
+def test_an_end_near_zero_is_borderline(low, high, words):
     assert Verdict.words(low, high) == words
     assert is_borderline(low, high) == words.endswith("borderline")
     if low is not None and high is not None:

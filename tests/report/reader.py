@@ -8,7 +8,7 @@ VOID = {"meta", "br", "hr", "img", "link"}
 
 
 class Reader(HTMLParser):
-    def __init__(self, html: str) -> None:
+    def __init__(self, html):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.text: dict[str, str] = {}
@@ -18,35 +18,35 @@ class Reader(HTMLParser):
         self.feed(html)
         self.close()
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
         if tag not in VOID:
             self.open.append(tag)
         if tag == "section":
             self.section = dict(attributes)["id"] or ""
 
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_startendtag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag, f"</{tag}> closes another"
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if self.open and self.open[-1] == "style":
             self.style += data
         else:
             self.text[self.section] = self.text.get(self.section, "") + data
 
     @property
-    def pictures(self) -> list[str]:
+    def pictures(self):
         """The words that stand for each picture."""
         return [attributes["alt"] or "" for tag, attributes in self.tags if tag == "img"]
 
-    def count(self, tag: str) -> int:
+    def count(self, tag):
         return sum(name == tag for name, _ in self.tags)
 
 
-def check_alone(html: str) -> Reader:
+def check_alone(html):
     """Check that the page is well formed, refers only to itself, and obeys the policy it states."""
     read = Reader(html)
     assert not read.open
@@ -69,6 +69,5 @@ def check_alone(html: str) -> Reader:
     (policy,) = [
         a["content"] for _, a in read.tags if a.get("http-equiv") == "Content-Security-Policy"
     ]
-    assert policy is not None
     assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; ")
     return read

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from forecaster.base.errors import StorageError
@@ -12,7 +10,7 @@ from tests.report.reader import check_alone
 EVIL = "<script>alert('1')</script> & \"x\""
 
 
-def page(name: str = EVIL) -> Page:
+def page(name=EVIL):
     figure = Drawing()
     figure.suptitle(name)
     section = Section(
@@ -22,7 +20,7 @@ def page(name: str = EVIL) -> Page:
     return Page(name, name, [section, Section("two", "Two")])
 
 
-def test_every_text_is_escaped_wherever_it_stands() -> None:
+def test_every_text_is_escaped_wherever_it_stands():
     html = render(page())
     assert "<script" not in html
     read = check_alone(html)
@@ -32,7 +30,7 @@ def test_every_text_is_escaped_wherever_it_stands() -> None:
     assert read.count("section") == 2
 
 
-def test_columns_of_words_are_left_aligned() -> None:
+def test_columns_of_words_are_left_aligned():
     rows = [("a", "9.0%", "over 96 steps", ""), ("b2", "none", "", "")]
     table = Table(("part", "weight", "chosen", "empty"), rows)
     assert table.words == {0, 2}
@@ -41,7 +39,7 @@ def test_columns_of_words_are_left_aligned() -> None:
     assert cells == [None, "words", None] * 2
 
 
-def test_the_style_knows_dark_and_narrow_screens() -> None:
+def test_the_style_knows_dark_and_narrow_screens():
     read = check_alone(render(page("a")))
     assert "prefers-color-scheme: dark" in read.style
     assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in (
@@ -50,7 +48,7 @@ def test_the_style_knows_dark_and_narrow_screens() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out(scheme: str) -> None:
+def test_text_stands_out(scheme):
     colours = palettes((FOLDER / "page.css").read_text(encoding="utf-8"))[scheme]
     paper = colours["paper"]
     for name in ("ink", "soft", "link"):
@@ -58,7 +56,7 @@ def test_text_stands_out(scheme: str) -> None:
     assert contrast(colours["ink"], colours["box"]) >= 4.5
 
 
-def test_a_file_is_written_with_its_folder_if_it_can_be(tmp_path: Path) -> None:
+def test_a_file_is_written_with_its_folder_if_it_can_be(tmp_path):
     file = tmp_path / "new" / "page.html"
     assert write(page(), file) == file.stat().st_size
     assert file.read_text(encoding="utf-8") == render(page())

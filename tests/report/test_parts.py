@@ -5,7 +5,7 @@ from forecaster.evaluate.lags import LagProfile
 from forecaster.report.parts import Costs, frontier, frontier_chart, lag_chart
 
 
-def test_the_frontier_is_what_no_other_beats_in_all_three() -> None:
+def test_the_frontier_is_what_no_other_beats_in_all_three():
     models = {
         "fast": Costs(1.0, 0.5, 5.0),
         "good": Costs(9.0, 0.3, 9.0),
@@ -24,7 +24,7 @@ def test_the_frontier_is_what_no_other_beats_in_all_three() -> None:
     assert sorted(each.get_text() for each in axis.texts) == sorted(models)
 
 
-def test_lag_profiles_in_words() -> None:
+def test_lag_profiles_in_words():
     matrix = np.zeros((2, 13))
     matrix[0, 5], matrix[1, 11], matrix[1, 2] = 0.5, 0.2, 0.3
     profiles = {"a model": LagProfile(matrix, 8), "blind": LagProfile(np.zeros((2, 13)), 8)}

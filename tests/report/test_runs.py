@@ -11,13 +11,12 @@ from forecaster.base.errors import UsageError
 from forecaster.evaluate.inference import Inference
 from forecaster.evaluate.judge import find_intervals, judge
 from forecaster.evaluate.problem import reopen
-from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.predictor import load_bundle
 from forecaster.report import runs
 from tests import small
-from tests.browser import READY, Tab, complaints, quiet, wants_chromium
+from tests.browser import READY, complaints, quiet, wants_chromium
 from tests.bundles import blended, judged, of_problem
-from tests.report.reader import Reader, check_alone
+from tests.report.reader import check_alone
 
 SECTIONS = [
     "figures", "verdicts", "parts", "columns", "steps", "forecasts", "lags", "commands",
@@ -25,9 +24,7 @@ SECTIONS = [
 EVIL = "<b>& 'co'"
 
 
-def bundle(
-    name: str, *sets: str, seed: int = 0, refit: bool = False, calibrated: bool = False
-) -> Bundle:
+def bundle(name, *sets, seed=0, refit=False, calibrated=False):
     """An untrained bundle."""
     problem = small.problem(*sets, seed=seed)
     model = problem.build_model().eval()
@@ -36,7 +33,7 @@ def bundle(
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory):
+def home(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("home")
         patch.chdir(folder)
@@ -49,28 +46,28 @@ def home(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def html(home: Path) -> str:
+def html(home):
     page = runs.of_runs(["plain", f"./{EVIL}", "short", "plain"], "forecaster report <x>", "cpu")
     return report.render(page)
 
 
 @pytest.fixture(scope="module")
-def read(html: str) -> Reader:
+def read(html):
     return check_alone(html)
 
 
-def test_examples_are_of_what_was_observed() -> None:
+def test_examples_are_of_what_was_observed():
     errors = np.array([2.0, np.nan, 5.0, 1.0, 3.0, 4.0])
     assert runs.picked(errors) == {"best": 3, "median": 4, "worst": 2}
 
 
-def test_it_has_every_section_and_is_small(read: Reader, html: str) -> None:
+def test_it_has_every_section_and_is_small(read, html):
     assert list(read.text)[1:] == [*SECTIONS[:3], "intervals", *SECTIONS[3:]]
     assert len(html) < 1_000_000
     assert "Report of 3 runs" in read.text[""], "one was named twice"
 
 
-def test_the_figures_are_those_of_the_evaluation(read: Reader, home: Path) -> None:
+def test_the_figures_are_those_of_the_evaluation(read, home):
     found = load_bundle("plain")
     test = judge(reopen(found), found.build(), "cpu")
     figures = read.text["figures"]
@@ -89,13 +86,13 @@ def test_the_figures_are_those_of_the_evaluation(read: Reader, home: Path) -> No
     assert f"MSE {test.model.by_window.max():.4f} over all columns" in read.text["forecasts"]
 
 
-def test_names_are_escaped(read: Reader, html: str) -> None:
+def test_names_are_escaped(read, html):
     assert EVIL in read.text["figures"]
     assert "<b>" not in html
     assert "forecaster evaluate --model './<b>& '\"'\"'co'\"'\"''" in read.text["commands"]
 
 
-def test_only_runs_of_the_same_task_are_compared(read: Reader) -> None:
+def test_only_runs_of_the_same_task_are_compared(read):
     verdicts = read.text["verdicts"]
     assert f"plain − {EVIL}" in verdicts
     assert "− short" not in verdicts
@@ -103,7 +100,7 @@ def test_only_runs_of_the_same_task_are_compared(read: Reader) -> None:
     assert [words.partition(".")[0] for words in costs] == ["small (M, a, b, c), T = 5"]
 
 
-def test_the_forecasts_of_a_run_are_drawn_with_their_band(home: Path) -> None:
+def test_the_forecasts_of_a_run_are_drawn_with_their_band(home):
     (run,) = [
         each for each in runs.of_runs(["plain"], "", "cpu").sections if each.id == "forecasts"
     ]
@@ -114,18 +111,18 @@ def test_the_forecasts_of_a_run_are_drawn_with_their_band(home: Path) -> None:
             assert str(band.get_label()).startswith("80 % (covered ")
 
 
-def test_errors_by_series_begin_with_the_worst() -> None:
+def test_errors_by_series_begin_with_the_worst():
     errors = {f"s{i}": {"mse": float(i), "mae": 1.0, "mase": 1.0} for i in range(12)}
     items = {"count": 12, "tested": 12, "shown": "all tested", "errors": errors}
-    (section,) = runs._series([SimpleNamespace(name="panel", test=judged(items=items))])  # type: ignore[list-item]
+    (section,) = runs._series([SimpleNamespace(name="panel", test=judged(items=items))])
     (table,) = section.tables
     assert [row[0] for row in table.rows[:2]] == ["s11", "s10"]
     assert len(table.rows) == 10
     assert table.caption == "panel; and 2 more series with smaller errors"
-    assert not [*runs._series([SimpleNamespace(name="one", test=judged())])]  # type: ignore[list-item]
+    assert not [*runs._series([SimpleNamespace(name="one", test=judged())])]
 
 
-def test_the_charts_of_each_run(read: Reader) -> None:
+def test_the_charts_of_each_run(read):
     for name in ("plain", EVIL, "short"):
         for kind in ("best", "median", "worst"):
             assert f"{name}, {kind} of 7" in read.text["forecasts"]
@@ -134,20 +131,20 @@ def test_the_charts_of_each_run(read: Reader) -> None:
     assert len(read.pictures) == 1 + 2 + 3 * 3 + 2
 
 
-def test_the_commands_repeat_it(read: Reader) -> None:
+def test_the_commands_repeat_it(read):
     commands = read.text["commands"]
     assert "forecaster report <x>\nforecaster evaluate --model plain\n" in commands
     assert "past: 36" in commands
     assert "torch 2." in commands
 
 
-def test_which_run_is_better_is_said(home: Path) -> None:
+def test_which_run_is_better_is_said(home):
     found = load_bundle("plain")
     problem = reopen(found)
     good = judge(problem, found.build(), "cpu")
     worse = replace(good, model=replace(good.model, by_window=good.model.by_window + 1))
     judged = [
-        runs.Judged(name, name, found, problem, own, Inference(1, None), None, [])  # type: ignore[arg-type]
+        runs.Judged(name, name, found, problem, own, Inference(1, None), None, [])
         for name, own in (("a", worse), ("b", good))
     ]
     (table,) = runs._pairs([judged])
@@ -158,13 +155,13 @@ def test_which_run_is_better_is_said(home: Path) -> None:
     assert np.isfinite(float(row[2].strip("[]").split(",")[0]))
 
 
-def test_one_run_gives_its_name(home: Path) -> None:
+def test_one_run_gives_its_name(home):
     page = runs.of_runs(["short"], "", "cpu")
     assert page.title == "Report of short"
     assert [section.id for section in page.sections] == SECTIONS, "it has no intervals"
 
 
-def test_a_model_whose_network_has_no_share(home: Path) -> None:
+def test_a_model_whose_network_has_no_share(home):
     found = load_bundle("short")
     record = found.record.model_copy(update={"test": judged()})
     blended(replace(found, record=record), cycle=0.25, last=0.75).save(Path("closed"))
@@ -175,7 +172,7 @@ def test_a_model_whose_network_has_no_share(home: Path) -> None:
     assert "Peaks: closed " in read.text["lags"]
 
 
-def test_a_refitted_model_cannot_be_judged(home: Path) -> None:
+def test_a_refitted_model_cannot_be_judged(home):
     bundle("refitted", refit=True)
     with pytest.raises(UsageError, match="refitted on all rows"):
         runs.of_runs(["refitted"], "", "cpu")
@@ -185,7 +182,7 @@ def test_a_refitted_model_cannot_be_judged(home: Path) -> None:
 @wants_chromium
 @pytest.mark.parametrize("width", [1280, 375])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_shows_it(tab: Tab, html: str, tmp_path: Path, width: int, scheme: str) -> None:
+def test_a_browser_shows_it(tab, html, tmp_path, width, scheme):
     """Its policy refuses nothing, axe finds nothing, the colours follow the scheme, and nothing
     sticks out."""
     (tmp_path / "page.html").write_text(html, encoding="utf-8")

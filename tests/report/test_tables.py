@@ -1,14 +1,13 @@
 """The tables of a run, as each face shows them."""
 
 from dataclasses import replace
-from typing import Any
 
 from forecaster.record import Record, Weighed
 from forecaster.report import tables
 from tests.bundles import blended, judged, unsaved
 
 
-def metrics(columns: int = 3) -> dict[str, Any]:
+def metrics(columns=3):
     floor = {
         "mse": 1.5, "mae": 1.25, "skill": 0.3333, "chosen": "k = 2 cycles", "weight": 0.25
     }  # fmt: skip
@@ -27,7 +26,7 @@ def metrics(columns: int = 3) -> dict[str, Any]:
     }
 
 
-def test_the_terminal_has_the_model_first() -> None:
+def test_the_terminal_has_the_model_first():
     said = tables.text(judged(**metrics())).splitlines()
     assert said[1:6] == [
         "part           MSE     MAE   skill  weight  chosen",
@@ -40,7 +39,7 @@ def test_the_terminal_has_the_model_first() -> None:
     assert [line.split()[0] for line in alone[1:5]] == ["part", "model", "cycle", "perfect"]
 
 
-def test_the_worst_series_are_listed_first() -> None:
+def test_the_worst_series_are_listed_first():
     errors = {f"s{i}": {"mse": i / 10, "mae": i / 20, "mase": 1.0} for i in range(14)}
     items = {"count": 15, "tested": 14, "shown": "all tested", "errors": errors}
     lines = tables.text(judged(**metrics(), items=items)).splitlines()
@@ -54,7 +53,7 @@ def test_the_worst_series_are_listed_first() -> None:
     assert "series" not in tables.text(judged(**metrics(), items=alone))
 
 
-def test_the_parts_of_a_run_are_those_judged_and_those_weighed() -> None:
+def test_the_parts_of_a_run_are_those_judged_and_those_weighed():
     weighed = {"network": 0.75, "late": 0.0}
     record = Record(
         test=judged(**metrics()),
@@ -73,7 +72,7 @@ def test_the_parts_of_a_run_are_those_judged_and_those_weighed() -> None:
     assert (rows["late"]["chosen"], rows["cycle mean"]["chosen"]) == ("this", "k = 2 cycles")
 
 
-def test_intervals_in_words_the_online_form_below_them() -> None:
+def test_intervals_in_words_the_online_form_below_them():
     assert tables._interval_lines(judged(**metrics())) == []
     fixed = {
         "80": {"coverage": 0.7512, "width": 1.25, "interval_score": 2},
@@ -101,7 +100,7 @@ def test_intervals_in_words_the_online_form_below_them() -> None:
     ]
 
 
-def test_the_description_is_markdown() -> None:
+def test_the_description_is_markdown():
     found = blended(unsaved("informer"), network=0.25, cycle=0.75)
     other = Weighed(weight=0, validation_mse=2.0, chosen="")
     parts = {**found.record.parts, "a | b": other}
@@ -118,7 +117,7 @@ def test_the_description_is_markdown() -> None:
     ]
 
 
-def test_what_each_kind_adds_is_told_the_most_first() -> None:
+def test_what_each_kind_adds_is_told_the_most_first():
     adds = {"ridge": {"mse": -0.0123, "paired_low": -0.02, "paired_high": -0.005},
             "network": {"mse": 0.002, "paired_low": None, "paired_high": None},
             "smoothing": {"mse": -0.5, "paired_low": -0.6, "paired_high": -0.4}}  # fmt: skip

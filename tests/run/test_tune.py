@@ -31,7 +31,7 @@ def _home(tmp_path):
 @pytest.fixture
 def judged(monkeypatch):
     """Trials that take no time: the error is least for a rate of 0.001 and a width of 16."""
-    asked: list[dict] = []
+    asked = []
 
     def apart(dataset, config, seconds):
         asked.append(config)

@@ -170,7 +170,7 @@ def test_a_signal_while_a_run_is_made_ends_it_as_killed(home, client, monkeypatc
         signal.raise_signal(signal.SIGTERM)
         return found
 
-    def statuses() -> dict[str, str]:
+    def statuses():
         places = [each.experiment_id for each in client.search_experiments()]
         return {run.info.run_id: run.info.status for run in client.search_runs(places)}
 
@@ -319,7 +319,7 @@ def test_a_description_that_is_too_long_ends_with_a_whole_line(client):
 def test_a_full_disk_while_a_model_is_built_is_an_error_of_the_disk(home, client, monkeypatch):
     """MLflow reports that the code could not be copied."""
 
-    def full(*arguments: object, **options: object) -> None:
+    def full(*arguments, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (home / "kept").mkdir()

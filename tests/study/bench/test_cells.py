@@ -2,8 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -15,22 +13,20 @@ from forecaster.study import bench
 from forecaster.study.bench import Setup, Shape, cells
 
 
-def row(
-    attn: str, length: int = 96, milliseconds: float = 1.0, mib: float = 10.0
-) -> dict[str, Any]:
+def row(attn, length=96, milliseconds=1.0, mib=10.0):
     return {"attn": attn, "length": length, "milliseconds": milliseconds, "mib": mib,
             "dominated_by": []}  # fmt: skip
 
 
 class TestChoice:
-    def test_all_is_the_table(self) -> None:
+    def test_all_is_the_table(self):
         assert bench.choose("all") == [name for name in ATTENTIONS if name != "none"]
 
     @pytest.mark.parametrize(
         ("wanted", "words"),
         [("full,porb", "Did you mean 'prob'"), ("none", "unknown attention to measure 'none'")],
     )
-    def test_others_are_refused(self, wanted: str, words: str) -> None:
+    def test_others_are_refused(self, wanted, words):
         with pytest.raises(UsageError, match=words):
             bench.choose(wanted)
 
@@ -45,17 +41,17 @@ class TestChoice:
             ("5", [5]),
         ],
     )
-    def test_lengths(self, text: str, lengths: list[int]) -> None:
+    def test_lengths(self, text, lengths):
         assert bench.read_lengths(text) == lengths
 
     @pytest.mark.parametrize("text", ["", "0:9", "9:3", "96:", "a", "1,", "-1", "1:2:3", "9" * 10])
-    def test_no_lengths(self, text: str) -> None:
+    def test_no_lengths(self, text):
         with pytest.raises(UsageError, match="--length: expected a range such as 96:16384"):
             bench.read_lengths(text)
 
 
 class TestMeasure:
-    def test_rows(self) -> None:
+    def test_rows(self):
         threads, reports = torch.get_num_threads(), []
         shape = Shape(512, batch=2, heads=2, width=32)
         sdpa, full, mean = bench.measure(
@@ -71,13 +67,11 @@ class TestMeasure:
         assert sum(done for _, done in reports) == 6
         assert torch.get_num_threads() == threads
 
-    def test_what_takes_too_long_is_said_and_not_tried_at_longer_lengths(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_takes_too_long_is_said_and_not_tried_at_longer_lengths(self, monkeypatch):
         tried = []
 
         class Watched(Worker):
-            def ask(self, *arguments: Any) -> Worker:
+            def ask(self, *arguments):
                 tried.append((arguments[0], arguments[1].length))
                 return super().ask(*arguments)
 
@@ -88,7 +82,7 @@ class TestMeasure:
         assert reasons == ["took longer than 0.001 s", "at L=2048 it took longer than 0.001 s"]
         assert "not measured: full at L = 2048, 4096: it took longer" in bench.tables(document)
 
-    def test_the_document_says_how_to_measure_it_again(self) -> None:
+    def test_the_document_says_how_to_measure_it_again(self):
         shape = Shape(0, heads=1, width=8)
         document = bench.curves(["mean"], [8, 16], shape, Setup(causal=True))
         assert [(r["attn"], r["length"]) for r in document["rows"]] == [
@@ -100,19 +94,19 @@ class TestMeasure:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu() -> None:
+def test_on_a_gpu():
     how = Setup(device="cuda", dtype="bfloat16", limit=60)
     sdpa, full = bench.measure(["full"], Shape(1024), how)
     assert full["ratio"] == pytest.approx(1, rel=0.5)
     assert 1.0 <= sdpa["memory"] < 3.0
 
 
-def dies(*arguments: Any) -> Iterator[Any]:
+def dies(*arguments):
     yield "full", 1
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_process_lost_while_timing_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_lost_while_timing_ends_the_measurement(monkeypatch):
     monkeypatch.setattr(cells, "_every_call", dies)
     with pytest.raises(ForecasterError, match="L=7: the process that measures time ended"):
         cells._times({"full": 3}, Shape(7), Setup(), lambda what, done: None)
@@ -136,8 +130,6 @@ ABSENT = {"attn": "lsh", "length": 96, "skipped": "took longer"}
         (ABSENT, [row("prob")], []),
     ],
 )
-def test_only_a_type_that_is_clearly_better_in_both_dominates(
-    this: dict[str, Any], others: list[dict[str, Any]], by: list[str]
-) -> None:
+def test_only_a_type_that_is_clearly_better_in_both_dominates(this, others, by):
     """At the same length; neither the yardstick nor a control, nor what was not measured."""
     assert cells.dominated_by(this, [this, *others]) == by

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 from forecaster.attention import ATTENTIONS
 from forecaster.study.bench import CORES
@@ -13,21 +12,21 @@ BATCH, HEADS, LENGTH, WIDTH = 2, 3, 23, 4
 every = pytest.mark.parametrize("name", MEASURED)
 
 
-def draw(*sizes: int) -> Tensor:
+def draw(*sizes):
     return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes)))
 
 
-def inputs() -> list[Tensor]:
+def inputs():
     return [draw(BATCH, LENGTH, HEADS, WIDTH).transpose(1, 2) for _ in range(3)]
 
 
 class TestCores:
-    def test_every_attention_with_something_to_compute_is_measured(self) -> None:
+    def test_every_attention_with_something_to_compute_is_measured(self):
         assert set(ATTENTIONS) - set(CORES) == {"none"}
 
     @every
     @pytest.mark.parametrize("causal", [False, True])
-    def test_a_call_reaches_every_tensor(self, name: str, causal: bool) -> None:
+    def test_a_call_reaches_every_tensor(self, name, causal):
         options = {"flash": {"chunk_size": 5}}  # with one chunk nothing passes between chunks
         function, tensors = CORES[name].build(*inputs(), draw, **options.get(name, {}))
         leaves = {key: x.detach().requires_grad_() for key, x in tensors.items()}

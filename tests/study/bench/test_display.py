@@ -1,8 +1,6 @@
 """Tables and files."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +10,7 @@ from forecaster.study.bench import CORES
 
 
 @pytest.fixture
-def document() -> dict[str, Any]:
+def document():
     rows = [
         {"attn": name, "length": length, "dominated_by": []}
         | {"milliseconds": 0.1 * length, "mib": 0.01 * length}
@@ -29,7 +27,7 @@ def document() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_tables(document: dict[str, Any]) -> None:
+def test_tables(document):
     lines = bench.tables(document).splitlines()
     assert lines[0] == "forward and backward, causal, batch 1, 8 heads of 64, float32"
     assert lines[3].split() == ["milliseconds", "96", "128", "16384"]
@@ -39,7 +37,7 @@ def test_tables(document: dict[str, Any]) -> None:
     assert max(map(len, lines)) <= 100
 
 
-def test_the_file_is_named_by_machine_and_shape(document: dict[str, Any], tmp_path: Path) -> None:
+def test_the_file_is_named_by_machine_and_shape(document, tmp_path):
     file = bench.save(document, tmp_path / "new")
     assert file.name == "attention-Chip-R-2-threads-B1-H8-E64-float32-causal.json"
     assert json.loads(file.read_text()) == document

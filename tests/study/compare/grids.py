@@ -1,14 +1,13 @@
 """A tiny grid over the generated data set `small`, and untrained cells."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from forecaster.study.compare.cell import ARRAYS, CellWork, Finished, keep, train
-from forecaster.study.compare.grid import Cell, Grid, define, resolve
-from forecaster.study.compare.record import CellRecord, Row
+from forecaster.study.compare.grid import define, resolve
+from forecaster.study.compare.record import CellRecord
 
 WINDOWS = 400
 """Those of each cell of the fixture `cells`."""
@@ -18,7 +17,7 @@ REGIMES: dict[str, Any] = {
 }
 
 
-def values(**changes: Any) -> dict[str, Any]:
+def values(**changes):
     """A grid file as plain values: 9 or 36 tokens, 6 steps."""
     protocol = {
         "config": "small.yaml",
@@ -31,20 +30,20 @@ def values(**changes: Any) -> dict[str, Any]:
     )
 
 
-def small_grid(name: str = "toy", **changes: Any) -> Grid:
+def small_grid(name="toy", **changes):
     changes = {"attn": ["full"]} | changes
     return resolve(name, define(values(), changes, "toy.yaml"))
 
 
-def trained(grid: Grid, cell: Cell, cells: Path, command: str = "forecaster compare") -> Finished:
+def trained(grid, cell, cells, command="forecaster compare"):
     """A cell of a grid, trained and kept below the folder `cells`."""
     return keep(cells / cell.name, train(CellWork(grid.data, "abc", command), cell))
 
 
-def finished(folder: Path, errors: Any, **facts: Any) -> Finished:
+def finished(folder, errors, **facts):
     """A finished cell with these errors of its windows."""
     errors = np.asarray(errors, dtype=np.float64)
-    known: dict[str, Any] = {
+    known = {
         "attn": "prob", "data": "small", "horizon": 2, "regime": "few", "linear": False, "seed": 0,
         "tokens": 9, "parameters": 1000, "budget_parameters": 1000, "within_budget": True,
         "effective": "encoder.0: prob", "is_full": False, "steps": 6, "train_seconds": 1.5,
@@ -61,5 +60,5 @@ def finished(folder: Path, errors: Any, **facts: Any) -> Finished:
     return Finished(own, CellRecord.read(facts))
 
 
-def by_attention(rows: list[Row]) -> dict[str, Row]:
+def by_attention(rows):
     return {row.attn: row for row in rows}

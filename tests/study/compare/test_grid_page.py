@@ -1,6 +1,4 @@
-import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -9,12 +7,10 @@ from forecaster.attention import CONTROLS
 from forecaster.base.errors import DataError, UnavailableError, UsageError
 from forecaster.evaluate import interval_text
 from forecaster.evaluate.figures import whole
-from forecaster.report.page import Page
 from forecaster.study.compare import GRIDS, grid_page, table
 from forecaster.study.compare import finished as finished_cells
-from forecaster.study.compare.cell import FACTS, Finished
 from tests import small
-from tests.report.reader import Reader, check_alone
+from tests.report.reader import check_alone
 from tests.study.compare.grids import small_grid, trained
 
 FEW, FEW_PLAIN, MANY = (
@@ -25,7 +21,7 @@ FEW, FEW_PLAIN, MANY = (
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory):
+def home(tmp_path_factory):
     """A grid whose cells were trained for six steps, two seeds each."""
     with small.at_home(tmp_path_factory.mktemp("home")) as folder:
         made = small_grid(seeds=2)
@@ -35,28 +31,28 @@ def home(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def cells(home: Path) -> list[Finished]:
+def cells(home):
     return finished_cells(GRIDS / "toy")
 
 
 @pytest.fixture(scope="module")
-def page(cells: list[Finished]) -> Page:
+def page(cells):
     return grid_page.of_grid("toy", "forecaster report --grid toy")
 
 
 @pytest.fixture(scope="module")
-def read(page: Page) -> Reader:
+def read(page):
     return check_alone(report.render(page))
 
 
-def test_it_has_every_section(read: Reader, page: Page) -> None:
+def test_it_has_every_section(read, page):
     assert list(read.text)[1:] == ["figures", "steps", "lags", "commands"]
     assert page.title == "Comparison toy"
     assert "26 trained models" in page.lead
     assert "(6)" in page.lead
 
 
-def test_the_figures_are_those_of_the_table(read: Reader, cells: list[Finished]) -> None:
+def test_the_figures_are_those_of_the_table(read, cells):
     rows = table.rows(cells)
     assert len(rows) == 13
     for row in rows:
@@ -70,9 +66,7 @@ def test_the_figures_are_those_of_the_table(read: Reader, cells: list[Finished])
             assert interval_text(against.low, against.high) in read.text["figures"]
 
 
-def test_lags_are_shown_without_the_linear_path_and_kept(
-    page: Page, cells: list[Finished], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lags_are_shown_without_the_linear_path_and_kept(page, cells, monkeypatch):
     lags = next(section for section in page.sections if section.id == "lags")
     assert [chart.caption.partition(". Peaks")[0] for chart in lags.charts] == [FEW_PLAIN, MANY]
     for chart in lags.charts:
@@ -87,19 +81,7 @@ def test_lags_are_shown_without_the_linear_path_and_kept(
     assert [chart.caption for chart in found.charts] == [chart.caption for chart in lags.charts]
 
 
-def edited(cells: list[Finished], name: str, change: object) -> list[Finished]:
-    """A copy of the grid under another name, with changed facts of its cells."""
-    folder = GRIDS / name
-    shutil.copytree(GRIDS / "toy", folder)
-    for cell in cells:
-        facts = json.loads((cell.folder / FACTS).read_text())
-        assert callable(change)
-        change(facts)
-        (folder / "cells" / cell.folder.name / FACTS).write_text(json.dumps(facts))
-    return finished_cells(folder)
-
-
-def test_a_grid_that_is_not_there(home: Path) -> None:
+def test_a_grid_that_is_not_there(home):
     with pytest.raises(UnavailableError, match=r"no grid 'toi' in .*Did you mean.*toy"):
         grid_page.of_grid("toi", "")
     (GRIDS / "empty").mkdir()
@@ -107,7 +89,9 @@ def test_a_grid_that_is_not_there(home: Path) -> None:
         grid_page.of_grid("empty", "")
 
 
-def test_other_data_are_refused(home: Path, cells: list[Finished]) -> None:
-    edited(cells, "other", lambda facts: facts.update(data_digest="sha256:0"))
+def test_other_data_are_refused(home, cells):
+    shutil.copytree(GRIDS / "toy", GRIDS / "other")
+    for cell in finished_cells(GRIDS / "other"):
+        cell.note(data_digest="sha256:0")
     with pytest.raises(DataError, match=r"trained on sha256:0, but .*small\.csv has digest"):
         grid_page.of_grid("other", "")
