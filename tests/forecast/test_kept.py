@@ -1,5 +1,6 @@
 from dataclasses import replace
 from datetime import UTC, datetime
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -12,20 +13,11 @@ from tests.forecast.test_predictor import history
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
-class Kept:
-    """A ledger that only holds what it gets."""
-
-    def add(self, kind, rows):
-        self.kind, self.rows = kind, rows
-
-
 def test_a_forecast_has_a_row_for_each_step_and_target():
-    model, ledger = Predictor(unsaved(calibrated=True), "cpu"), Kept()
-    table = history()
+    model, ledger, table = Predictor(unsaved(calibrated=True), "cpu"), Mock(), history()
     found = model.predict(table, 3, levels=(0.3,), ledger=ledger)
-    rows = ledger.rows
-    assert ledger.kind == "forecasts"
-    assert len(rows) == 3 * len(COLUMNS)
+    ((kind, rows),) = (call.args for call in ledger.add.call_args_list)
+    assert (kind, len(rows)) == ("forecasts", 3 * len(COLUMNS))
     assert set(rows["series"]) == {""}
     assert rows["time"].tolist() == [*found["time"].repeat(len(COLUMNS))]
     assert set(rows["origin"]) == {pd.Timestamp(table["time"].iloc[-1])}
@@ -39,23 +31,16 @@ def test_a_forecast_has_a_row_for_each_step_and_target():
 
 
 def test_values_of_histories_and_files_are_kept_without_the_missing_ones():
-    model = Predictor(unsaved(), "cpu")
-    table = history()
+    model, table = Predictor(unsaved(), "cpu"), history()
     table.loc[15, COLUMNS[0]] = np.nan
-    asked = []
-    plain = model.forecast_quantiles
-    model.forecast_quantiles = lambda question, levels: (
-        asked.append(question) or plain(question, levels)
-    )
+    model.forecast_quantiles = Mock(wraps=model.forecast_quantiles)
     model.predict(table)
-    rows = kept.actuals(model, asked[0], NOW)
-    horizon = model.bundle.horizon
-    assert len(rows) == min(16, horizon) * len(COLUMNS) - 1
+    question, _ = model.forecast_quantiles.call_args.args
+    rows = kept.actuals(model, question, NOW)
+    assert len(rows) == min(16, model.bundle.horizon) * len(COLUMNS) - 1
     assert set(rows["seen"]) == {pd.Timestamp("2026-05-01 12:00")}
-    last = rows[rows["target"] == COLUMNS[1]].iloc[-1]
-    assert (last["time"], last["value"]) == (
-        pd.Timestamp(table["time"].iloc[-1]), table[COLUMNS[1]].iloc[-1],
-    )  # fmt: skip
-    rest = replace(asked[0], starts=asked[0].starts + pd.Timedelta(hours=1))
+    last, told = rows[rows["target"] == COLUMNS[1]].iloc[-1], table.iloc[-1]
+    assert (last["time"], last["value"]) == (told["time"], told[COLUMNS[1]])
+    rest = replace(question, starts=question.starts + pd.Timedelta(hours=1))
     later = kept.actuals(model, rest)
     assert later["time"].max() == last["time"] + pd.Timedelta(hours=1)

@@ -39,9 +39,20 @@ def history(rows=16, freq="h", start="2026-03-01", tz=None):
     return pd.DataFrame({"time": times, **dict(zip(COLUMNS, values.T, strict=True))})
 
 
+def heard(forecaster, frame, **options):
+    """A forecast, and what is said of it."""
+    said = []
+    return forecaster.predict(frame, say=said.append, **options), said
+
+
 @pytest.fixture(scope="module")
 def forecaster():
     return Predictor(unsaved(), "cpu")
+
+
+@pytest.fixture(scope="module")
+def calibrated():
+    return Predictor(unsaved(calibrated=True), "cpu")
 
 
 class TestPredict:
@@ -97,12 +108,10 @@ class TestPredict:
         assert (forecaster.needs, forecaster.least) == (12, 1)
         with pytest.raises(DataError, match=r"has 9 rows, the model needs 12.*short_history=drop"):
             forecaster.predict(history().tail(9))
-        said = []
-        ahead = forecaster.predict(history().tail(9), short_history="drop", say=said.append)
+        ahead, (notice,) = heard(forecaster, history().tail(9), short_history="drop")
         alone = Predictor(blended(unsaved(), cycle=2 / 3, last=1 / 3), "cpu")
         assert (alone.needs, alone.least) == (8, 1)
         pd.testing.assert_frame_equal(ahead, alone.predict(history().tail(9)))
-        (notice,) = said
         assert notice.code is NoticeCode.SHORT_HISTORY
         assert notice == (
             "the history has 9 of the 12 rows that the model needs: forecast by "
@@ -116,18 +125,15 @@ class TestPredict:
         """Their presence changes neither the forecast nor the notices."""
         bundle = blended(warning(unsaved(calibrated=True)), cycle=0.5, last=0.5)
         forecaster = Predictor(bundle, "cpu")
-        said = [], []
-        whole, short = (
-            forecaster.predict(frame, levels=(0.1,), say=own.append)
-            for frame, own in zip((history(), history().tail(8)), said, strict=True)
-        )
+        whole, said = heard(forecaster, history(), levels=(0.1,))
+        short, others = heard(forecaster, history().tail(8), levels=(0.1,))
         pd.testing.assert_frame_equal(whole, short)
-        assert [each.code for each in said[0]] == [each.code for each in said[1]]
-        assert "missing" not in "".join(said[1])
+        assert [each.code for each in said] == [each.code for each in others]
+        assert "missing" not in "".join(others)
 
-    def test_a_learned_spread_stays_about_what_is_left(self):
+    def test_a_learned_spread_stays_about_what_is_left(self, calibrated):
         found = blended(unsaved("informer", loss="pinball"), network=0.5, last=0.5)
-        forecaster = Predictor(replace(found, intervals=unsaved(calibrated=True).intervals), "cpu")
+        forecaster = Predictor(replace(found, intervals=calibrated.bundle.intervals), "cpu")
         ahead = forecaster.predict(history().tail(3), levels=(0.1, 0.5, 0.9), short_history="drop")
         last = history()["load"].iloc[-1]
         np.testing.assert_allclose(ahead["load"], last, rtol=1e-5)
@@ -164,9 +170,9 @@ class TestPredict:
 
 
 class TestRemarks:
-    def test_what_stands_out_is_said_with_its_code(self):
-        forecaster, said = Predictor(warning(unsaved(calibrated=True)), "cpu"), []
-        ahead = forecaster.predict(history(), levels=(0.1, 0.9), say=said.append)
+    def test_what_stands_out_is_said_with_its_code(self, calibrated):
+        forecaster = Predictor(warning(unsaved(calibrated=True)), "cpu")
+        ahead, said = heard(forecaster, history(), levels=(0.1, 0.9))
         assert [notice.code for notice in said] == [
             "lost_to_floor", "coverage", "first_step", "unlike_training",
         ]  # fmt: skip
@@ -174,8 +180,7 @@ class TestRemarks:
         assert "the first step of 'wind' is -3.5, far from the last value 1: " in said[2]
         unlike = "the standard deviation of 'wind' is 3.764, in training 0 to 0 (and of 2 more"
         assert unlike in said[3]
-        quiet = Predictor(unsaved(calibrated=True))
-        assert ahead.equals(quiet.predict(history(), None, (0.1, 0.9)))
+        assert ahead.equals(calibrated.predict(history(), None, (0.1, 0.9)))
 
     def test_a_covariate_far_from_training_is_said(self, tmp_path):
         known = replace(AHEAD, low=(0.0, 10.0), high=(1.0, 30.0))
@@ -183,27 +188,22 @@ class TestRemarks:
         forecaster = Predictor.load(tmp_path, "cpu")
         frame = forecaster.example
         frame[["holiday", "target"]] = [0.0, 20.0]
-        usual, warmer = [], []
-        forecaster.predict(frame, say=usual.append)
+        _, usual = heard(forecaster, frame)
         frame.loc[frame.index[-1], "target"] = 33.0
-        forecaster.predict(frame, say=warmer.append)
-        (notice,) = (each for each in warmer if each not in usual)
+        (notice,) = (each for each in heard(forecaster, frame)[1] if each not in usual)
         assert notice.code is NoticeCode.UNLIKE_COVARIATES
         assert notice.endswith("a value of 'target' is 33, in training 10 to 30")
 
     def test_what_was_not_measured_or_asked_for_is_not_said(self, forecaster):
-        said = []
-        forecaster.predict(history(), say=said.append)
-        assert said == []
-        Predictor(warning(unsaved(calibrated=True)), "cpu").predict(history(), say=said.append)
+        assert heard(forecaster, history())[1] == []
+        _, said = heard(Predictor(warning(unsaved(calibrated=True)), "cpu"), history())
         assert "coverage" not in [notice.code for notice in said]
 
     def test_the_series_of_a_panel_are_named(self, tmp_path):
         bundle = warning(make_bundle(tmp_path, **KINDS["panel"]))
-        forecaster, said = Predictor(bundle, "cpu"), []
-        frame = forecaster.example
-        low, high = (frame.assign(town=name) for name in ("Bern", "../c d"))
-        forecaster.predict(pd.concat([low, high], ignore_index=True), say=said.append)
+        forecaster = Predictor(bundle, "cpu")
+        both = [forecaster.example.assign(town=name) for name in ("Bern", "../c d")]
+        _, said = heard(forecaster, pd.concat(both, ignore_index=True))
         (about,) = [notice for notice in said if notice.code == "unlike_training"]
         assert about.startswith("series '../c d': the history is unlike the training rows: ")
         assert about.endswith("; likewise 'Bern'")
@@ -224,8 +224,7 @@ def test_a_series_of_a_panel_has_weights_of_its_own(tmp_path):
 
 
 class TestQuantiles:
-    def test_each_target_is_followed_by_its_quantiles(self, forecaster):
-        calibrated = Predictor(unsaved(calibrated=True), "cpu")
+    def test_each_target_is_followed_by_its_quantiles(self, forecaster, calibrated):
         plain, steps = forecaster.predict(history(), 4), np.arange(1, 5)
         ahead = calibrated.predict(history(), 4, (0.9, 0.1, 0.7, 0.1))
         names = ("", " 0.1", " 0.7", " 0.9")
@@ -237,9 +236,9 @@ class TestQuantiles:
                 np.testing.assert_allclose(ahead[column + name], expected, rtol=1e-12)
 
     @pytest.mark.parametrize("missing", [[], [3, 7]])
-    def test_they_are_wider_after_a_wilder_history_and_at_harder_hours(self, missing):
+    def test_they_are_wider_after_a_wilder_history_and_at_harder_hours(self, missing, calibrated):
         """Twelve rows do not make two days: then the distance from their mean counts."""
-        bundle, phases = unsaved(calibrated=True), np.ones((24, 3))
+        bundle, phases = calibrated.bundle, np.ones((24, 3))
         phases[13] = 3  # the second step after noon
         told = Conditions(24, phase_weights("h", 24), np.array([0.5, 1, 1]), phases)
         bundle = replace(bundle, intervals=replace(bundle.intervals, conditions=told))
@@ -252,8 +251,7 @@ class TestQuantiles:
         wanted = np.sqrt(recent / 0.5) * np.array([2, 4 * 3, 6, 8])
         np.testing.assert_allclose(ahead["load 0.9"] - ahead["load"], wanted, rtol=1e-6)
 
-    def test_outside_the_range_they_are_refused_and_without_any(self, forecaster):
-        calibrated = Predictor(unsaved(calibrated=True), "cpu")
+    def test_outside_the_range_they_are_refused_and_without_any(self, forecaster, calibrated):
         for level in (0.05, 0.95, 0.0, 2.0, np.nan):
             with pytest.raises(UsageError, match=rf"quantiles from 0.1 to 0.9, got {level:g}"):
                 calibrated.predict(history(), levels=[0.5, level])
