@@ -37,6 +37,8 @@ def test_the_calendar_fills_what_it_has_always_determined():
 def test_one_observation_of_a_position_determines_nothing():
     frame = history(day=np.arange(21.0)).head(7)
     assert future_rows(form(future_covariates=("day",)), frame)["day"].isna().all()
+    with pytest.raises(UsageError, match="takes no covariates known ahead"):
+        future_rows(form(), history())
 
 
 def test_rows_after_the_history_give_their_values_and_each_series_its_own_end():
@@ -80,8 +82,3 @@ def test_a_model_takes_the_rows_back(reading, columns):
     asked = questions.ask(own, frame, None, (), ahead, None, "the history")
     for question in asked.questions():
         assert question.covariates[0, -7:, 0].tolist() == [0, 0, 0, 0, 0, 1, 1]
-
-
-def test_a_model_without_covariates_known_ahead_needs_none():
-    with pytest.raises(UsageError, match="takes no covariates known ahead"):
-        future_rows(form(), history())

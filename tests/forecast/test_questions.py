@@ -126,12 +126,10 @@ def test_what_is_left_of_a_short_history_stands_at_its_end():
     apart = replace(own, needs=2)
     (same,) = questions.ask(apart, table.loc[:1], None, (), future, None, "the history").questions()
     np.testing.assert_array_equal(same.covariates, found.covariates)
+    more = replace(own, least=3)
+    asked = questions.ask(more, table, None, (), None, None, "it", short_history="drop")
     with pytest.raises(DataError, match=r"has 2 rows, the model needs 3: give at least 3 r"):
-        list(
-            questions.ask(
-                replace(own, least=3), table, None, (), None, None, "it", short_history="drop"
-            ).questions()
-        )
+        list(asked.questions())
 
 
 def test_one_sentence_for_each_code():
