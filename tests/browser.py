@@ -71,7 +71,7 @@ class Tab:
     def text(self, selector):
         return self.run(f"document.querySelector({json.dumps(selector)}).textContent")
 
-    def paste(self, csv):
+    def paste(self, csv, then=SHOWN):
         """Put a CSV into the field and leave it, as a user would."""
         self.run("document.querySelector('#status').textContent = ''")
         self.run(
@@ -79,13 +79,15 @@ class Tab:
             + json.dumps(csv)
             + "; for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind)); }"
         )
+        self.wait(then)
 
-    def choose(self, file, field="#file"):
+    def choose(self, file, field="#file", then=SHOWN):
         """Choose a file in a field, once the page shows nothing."""
         self.run("document.querySelector('#status').textContent = ''")
         root = self.call("DOM.getDocument")["root"]["nodeId"]
         node = self.call("DOM.querySelector", nodeId=root, selector=field)["nodeId"]
         self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
+        self.wait(then)
 
     def press(self, key):
         for kind in ("keyDown", "keyUp"):

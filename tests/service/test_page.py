@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -43,11 +44,20 @@ def values(tab):
     return pd.read_csv(io.StringIO(tab.text("#values")))
 
 
-def pick(tab, field, change):
+@contextmanager
+def opened(tab, folder, width=1280):
+    """The page of a service with that model, while the browser complains of nothing."""
+    with serving(folder) as url, quiet(tab):
+        tab.open(url, width)
+        yield url
+
+
+def pick(tab, field, change, then=SHOWN):
     """Change a field as a user does, once the page shows nothing."""
     tab.run("document.querySelector('#status').textContent = ''")
     tab.run(f"document.querySelector('{field}').{change}")
     tab.run(f"document.querySelector('{field}').dispatchEvent(new Event('change'))")
+    tab.wait(then)
 
 
 def shown(command, **how):
@@ -83,8 +93,7 @@ def test_it_opens_with_the_example_of_the_model(tab, width, scheme, tmp_path):
             "time;load\n2026-01-01;1,5",
         ):
             if text:
-                tab.paste(text)
-                tab.wait(f"{SHOWN} || {FAILED}")
+                tab.paste(text, then=f"{SHOWN} || {FAILED}")
             assert complaints(tab) == []
             assert tab.run("document.documentElement.scrollWidth <= innerWidth")
         assert tab.run("document.querySelector('#result').hidden"), "of the error"
@@ -99,14 +108,11 @@ def test_its_forecast_is_that_of_the_model(tab, kind, tmp_path):
     bundle = make_bundle(tmp_path, model="tokens", **{**others, **KINDS}[kind])
     schema, frame = bundle.schema, history(bundle)
     expected = Predictor(bundle).predict(frame, levels=(0.1, 0.9))
-    with serving(tmp_path) as url, quiet(tab):
-        tab.open(url)
+    with opened(tab, tmp_path):
         tab.paste(frame.to_csv(index=False))
-        tab.wait(SHOWN)
         if schema.items:
             assert tab.run("document.querySelector('#item').options.length") == len(schema.items)
             pick(tab, "#item", "selectedIndex = 1")
-            tab.wait(SHOWN)
             item = tab.run("document.querySelector('#item').value")
             if schema.id:
                 ids = list(schema.id)
@@ -127,10 +133,8 @@ def test_what_stands_out_is_listed(tab, tmp_path):
     said = []
     frame = history(bundle)[-PAST:]
     Predictor(bundle).predict(frame, levels=(0.1, 0.9), say=said.append)
-    with serving(tmp_path) as url, quiet(tab):
-        tab.open(url)
+    with opened(tab, tmp_path):
         tab.paste(frame.to_csv(index=False))
-        tab.wait(SHOWN)
         listed = tab.run("[...document.querySelectorAll('#warnings li')].map((e) => e.textContent)")
         warned = tab.run("[...document.querySelectorAll('.remark')].map((e) => e.textContent)")
     remarks = [str(each) for each in said if isinstance(each, Notice)]
@@ -148,8 +152,7 @@ def test_what_a_band_covered_stands_beside_it(tab, plain, tmp_path):
     columns = dict(zip(COLUMNS, ({"coverage": each} for each in (0.71, 0.66, None)), strict=True))
     found = {"80": {"coverage": 0.74, "columns": columns}, "95": {"coverage": 0.91}}
     rejudged(bundle, intervals=found).save(tmp_path)
-    with serving(tmp_path) as url, quiet(tab):
-        tab.open(url)
+    with opened(tab, tmp_path):
         told = "80 % band, covered 74 % of the test values"
         for place, of in enumerate((", of load 71 %", ", of wind 66 %", "")):
             tab.run(f"document.querySelectorAll('#targets button')[{place}].click()")
@@ -159,8 +162,7 @@ def test_what_a_band_covered_stands_beside_it(tab, plain, tmp_path):
 
 def test_of_many_targets_some_are_drawn_and_all_are_given(tab, tmp_path):
     make_bundle(tmp_path, columns=tuple(f"c{number}" for number in range(30)))
-    with serving(tmp_path) as url, quiet(tab):
-        tab.open(url, 375)
+    with opened(tab, tmp_path, 375):
         assert tab.run("document.querySelectorAll('#targets button').length") == 24
         assert tab.text("#more-targets").startswith("6 more targets are in the list above")
         assert tab.run("document.querySelectorAll('#column option').length") == 30
@@ -177,8 +179,7 @@ def test_a_long_history_does_not_squeeze_the_forecast(tab, tmp_path):
         "[...document.querySelectorAll('path.history')].map("
         "(path) => path.getAttribute('d').match(/[ML]/g).length)"
     )
-    with serving(tmp_path) as url, quiet(tab):
-        tab.open(url, 375)
+    with opened(tab, tmp_path, 375):
         assert tab.run(steps) == [3 * HORIZON] * 4, "in the chart and in those of the targets"
         tab.run("document.querySelector('#column').focus()")
         tab.press("Tab")
@@ -188,7 +189,6 @@ def test_a_long_history_does_not_squeeze_the_forecast(tab, tmp_path):
         assert "24 steps of history and 6 of forecast" in label
         tab.run("document.querySelector('#whole').click()")
         pick(tab, "#horizon", "value = 2")
-        tab.wait(SHOWN)
         assert tab.run(steps) == [12] * 4, "at least"
 
 
@@ -199,8 +199,7 @@ def test_a_short_history_can_be_taken(tab, tmp_path):
     with serving(tmp_path) as url:
         tab.open(url)
         assert "of at least 1 row" in tab.text("#drop-field")
-        tab.paste(frame.to_csv(index=False))
-        tab.wait(FAILED)
+        tab.paste(frame.to_csv(index=False), then=FAILED)
         assert tab.text("#error").startswith("The file has 3 rows, the model needs 24")
         assert "ticking the box for a shorter history" in tab.text("#error")
         tab.run("document.querySelector('#drop').click()")
@@ -219,18 +218,12 @@ class TestHistories:
 
     @pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
     def test_a_file_that_is_chosen_can_be_downloaded_and_asked_elsewhere(
-        self,
-        tab,
-        plain,
-        frame,
-        tmp_path,
-        encoding,
+        self, tab, plain, frame, tmp_path, encoding
     ):
         """The download has all targets with their bands, by RFC 4180."""
         text = frame.to_csv(index=False, sep=";", lineterminator="\n")
         (tmp_path / "mine.csv").write_text(text, encoding=encoding)
         tab.choose(tmp_path / "mine.csv")
-        tab.wait(SHOWN)
         assert tab.run("document.querySelector('#csv').value") == (
             text if encoding == "utf-8" else ""
         )
@@ -266,23 +259,19 @@ class TestHistories:
         assert 'predict("x.csv"' in tab.text("#python")
 
     def test_what_does_not_fit_is_said_and_mended(self, tab, frame):
-        tab.paste(frame.assign(wind="calm").to_csv(index=False))
-        tab.wait(FAILED)
+        tab.paste(frame.assign(wind="calm").to_csv(index=False), then=FAILED)
         assert "row 1 (2026-03-01 00:00:00), column 'wind'" in tab.text("#error")
         assert tab.run("document.querySelector('#result').hidden")
         assert tab.run("document.querySelector('#error').getAttribute('role')") == "alert"
         tab.paste(frame.to_csv(index=False))
-        tab.wait(SHOWN)
         assert tab.run("document.querySelector('#error').hidden")
-        pick(tab, "#horizon", "value = 7")
-        tab.wait(FAILED)
+        pick(tab, "#horizon", "value = 7", then=FAILED)
         assert tab.text("#error") == "This model forecasts at most 6 steps."
 
     def test_a_long_file_is_kept_out_of_the_field(self, tab, plain, tmp_path):
         frame = history(plain[1].bundle, 20_000)
         frame.to_csv(tmp_path / "long.csv", index=False)
         tab.choose(tmp_path / "long.csv")
-        tab.wait(SHOWN)
         assert tab.run("document.querySelector('#csv').value") == ""
         assert tab.run("document.querySelector('#csv').placeholder").startswith("long.csv, 1.")
         expected = plain[1].predict(frame)["load"]
@@ -316,7 +305,6 @@ class TestHistories:
         for text, title in ((None, "Forecast of the example"), (frame.to_csv(), "Forecast")):
             if text:
                 tab.paste(text)
-                tab.wait(SHOWN)
             assert tab.text("#result-title") == title
             assert tab.run("document.querySelector('#made-up').hidden") == (text is not None)
             assert ("made up" in tab.text("#csv-label")) == (text is None)
@@ -329,11 +317,9 @@ def test_models_of_one_name_can_be_switched(tab, tmp_path, registry):
         registry.put(f"a@{alias}", tmp_path / alias, name="a", version=version, alias=alias)
     forecaster = Predictor(bundle)
     expected = forecaster.predict(forecaster.example)
-    with serving(Path("a@champion,a@next")) as url, quiet(tab):
-        tab.open(url)
+    with opened(tab, Path("a@champion,a@next")):
         assert len(values(tab).columns) == 1 + 3 * 2
         pick(tab, "#model", "selectedIndex = 1")
-        tab.wait(SHOWN)
         assert tab.run("document.querySelector('#model').value") == "a@next"
         assert 'model="a@next"' in tab.text("#python")
     np.testing.assert_allclose(values(tab)["wind"], expected["wind"], rtol=1e-6, atol=1e-5)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from forecaster.forecast.predictor import Predictor, keep
-from tests.browser import FAILED, SHOWN, complaints, quiet, wants_chromium
+from tests.browser import FAILED, complaints, quiet, wants_chromium
 from tests.service.processes import until
-from tests.service.test_page import pick, values
+from tests.service.test_page import opened, pick, values
 from tests.service.toy import HORIZON, KINDS, PAST, make_bundle
 from tests.test_client import history, serving
 
@@ -33,7 +33,6 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
         with quiet(tab):
             tab.open(url, 375)
             tab.choose(tmp_path / "mine.csv")
-            tab.wait(SHOWN)
             assert "(full attention at these lengths)" in tab.text("#facts")
             assert "'holiday', 'target' are not given" in tab.text("#warnings")
             assert "the last 24 hours are repeated" in tab.text("#warnings")
@@ -53,15 +52,12 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
             rows = filled.assign(**frame.tail(HORIZON).reset_index(drop=True)[names])
             rows.to_csv(file, index=False)
             tab.choose(file, "#future")
-            tab.wait(SHOWN)
             first = predictor.predict(past, future=rows)["load"]
             np.testing.assert_allclose(values(tab)["load"], first, rtol=1e-5)
             assert 'future="future.csv"' in tab.text("#python")
 
             pick(tab, "#other", "value = 'change target'")
-            tab.wait(SHOWN)
             pick(tab, "#change", "value = -2.5")
-            tab.wait(SHOWN)
             rows["target"] -= 2.5
             second = predictor.predict(past, future=rows)["load"]
             found = values(tab)["load with target − 2.5"]
@@ -75,14 +71,11 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
 
             rows.to_csv(tmp_path / "cold.csv", index=False)
             pick(tab, "#other", "value = 'rows'")
-            tab.wait(SHOWN)
             tab.choose(tmp_path / "cold.csv", "#second")
-            tab.wait(SHOWN)
             np.testing.assert_allclose(values(tab)["load with cold.csv"], second, rtol=1e-5)
         late = rows.assign(time=pd.to_datetime(rows["time"]) + pd.Timedelta(hours=1))
         late.to_csv(tmp_path / "late.csv", index=False)
-        tab.choose(tmp_path / "late.csv", "#future")
-        tab.wait(FAILED)
+        tab.choose(tmp_path / "late.csv", "#future", then=FAILED)
         assert tab.text("#error").startswith("The rows of late.csv begin at 2026-")
 
 
@@ -90,8 +83,7 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
 def test_times_on_the_axis_differ(tab, tmp_path, freq):
     make_bundle(tmp_path, freq=freq)
     labels = "[...document.querySelectorAll('#chart text.middle')].map((e) => e.textContent)"
-    with serving(tmp_path) as url, quiet(tab):
-        tab.open(url)
+    with opened(tab, tmp_path) as url:
         found = tab.run(labels)
         assert len(found) > 5
         assert len(set(found)) == len(found)
@@ -110,15 +102,11 @@ def test_of_a_panel_the_rows_of_each_series_are_taken(tab, tmp_path):
     assert len(frame[there]) == 3 * (PAST + 5)
     rows = frame.loc[~there, ["town", "time", *bundle.schema.reading.future_covariates]]
     rows.to_csv(tmp_path / "rows.csv", index=False)
-    with serving(tmp_path / "model") as url, quiet(tab):
-        tab.open(url)
+    with opened(tab, tmp_path / "model"):
         tab.paste(frame[there].to_csv(index=False))
-        tab.wait(SHOWN)
         tab.choose(tmp_path / "rows.csv", "#future")
-        tab.wait(SHOWN)
         for place in (1, 0):
             pick(tab, "#item", f"selectedIndex = {place}")
-            tab.wait(SHOWN)
             item = tab.run("document.querySelector('#item').value")
             wanted = expected.loc[expected["town"] == item, "load"]
             np.testing.assert_allclose(values(tab)["load"], wanted, rtol=1e-5)
