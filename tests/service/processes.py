@@ -1,21 +1,25 @@
 """Servers as processes of their own, on free ports of the loopback interface, and what they get."""
 
+import http.client
 import json
 import os
 import re
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 SECONDS = 90.0
 """The most that anything may take on a busy machine."""
+CLIENTS = 4
+"""The clients of a `Load`."""
 POST = ("POST /predict HTTP/1.1", "Host: localhost", "Content-Type: application/json")
 BODY = b'{"target": [1]}'
 
@@ -58,6 +62,15 @@ def until(true, seconds=SECONDS):
     while not true():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def everything(connection):
+    """Everything that comes until the other side closes."""
+    found = b""
+    with suppress(ConnectionError):
+        while chunk := connection.recv(2**16):
+            found += chunk
+    return found
 
 
 def free_port():
@@ -136,10 +149,10 @@ class Server:
             try:
                 while chunk := connection.recv(65536):
                     received += chunk
-            except ConnectionResetError:
-                return received, True
             except TimeoutError:
                 return received, False
+            except ConnectionResetError:
+                pass
             return received, True
 
     def figure(self, name):
@@ -169,3 +182,49 @@ def serving(
     with running(command, {**(variables or {}), **environment}, place, log) as process:
         wait_for(f"http://127.0.0.1:{port}{until}", process, log)
         yield Server(port, process, log)
+
+
+@dataclass
+class Load:
+    """Clients that send requests all the time, from changing addresses, each on one connection;
+    a client that loses its connection asks once more. The answers are the digests of the models."""
+
+    port: int
+    body: bytes
+    answers: list[str] = field(default_factory=list)
+    again: int = 0
+    failed: list[object] = field(default_factory=list)
+
+    def __enter__(self):
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(CLIENTS)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exception):
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        headers = {"Content-Type": "application/json"}
+        while not self._ended.is_set():
+            for attempt in range(2):
+                try:
+                    connection.request("POST", "/predict", self.body, headers)
+                    answer = connection.getresponse()
+                    text = answer.read()
+                    break
+                except (OSError, http.client.HTTPException) as error:
+                    connection.close()  # the next request opens it again
+                    if attempt:
+                        self.failed.append(error)
+                        return
+                    self.again += 1
+            if answer.status != 200:
+                self.failed.append(text)
+                return
+            self.answers.append(json.loads(text)["model"]["digest"])
+        connection.close()

@@ -15,7 +15,7 @@ from forecaster_service.app import create_app
 from forecaster_service.protocol import MOST_HEAD
 from forecaster_service.server import HOW
 from forecaster_service.settings import Settings
-from tests.service.processes import free_port, get, head, until
+from tests.service.processes import everything, free_port, get, head, until
 from tests.service.toy import NAME
 
 GET = head(start=("GET /livez HTTP/1.1", "Host: localhost"))
@@ -58,15 +58,6 @@ class Service:
         return len(self.server.server_state.connections)
 
 
-def rest(connection):
-    """Everything that is received until the server closes."""
-    received = b""
-    with suppress(ConnectionResetError):
-        while chunk := connection.recv(2**16):
-            received += chunk
-    return received
-
-
 def whole(connection):
     """Receive an answer in JSON, which may come in two parts."""
     received = b""
@@ -87,7 +78,7 @@ def drip(connection, piece):
             with suppress(BlockingIOError):
                 if not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
                     break
-    return rest(connection)
+    return everything(connection)
 
 
 def is_problem(answer, status):
@@ -109,7 +100,7 @@ def service(folder):
 
 def test_who_says_nothing_is_told_nothing(service):
     with service.client() as connection:
-        assert rest(connection) == b""
+        assert everything(connection) == b""
 
 
 @pytest.mark.slow
@@ -121,7 +112,7 @@ def test_half_a_request_is_408(service, sent):
     before = service.closed("408")
     with service.client() as connection:
         connection.sendall(sent)
-        answer = rest(connection)
+        answer = everything(connection)
     if sent.startswith(GET):
         assert answer.startswith(b"HTTP/1.1 200")
         answer = answer[answer.index(b"HTTP/1.1 408") :]
@@ -162,7 +153,7 @@ def test_an_answer_before_the_end_of_a_request_ends_nothing(service):
             assert whole(connection).startswith(b"HTTP/1.1 415")
             connection.sendall(b"0\r\n\r\n")
             time.sleep(0.25)
-        assert rest(connection) == b""
+        assert everything(connection) == b""
 
 
 @pytest.mark.slow
@@ -247,7 +238,7 @@ class TestHeads:
                 for first in range(0, len(head), size):
                     connection.sendall(head[first : first + size])
                     time.sleep(0.01)
-            answer = rest(connection)
+            answer = everything(connection)
         assert answer == b"" or is_problem(answer, 431)  # a client that goes on sending may lose it
 
     @pytest.mark.parametrize(
@@ -281,7 +272,7 @@ UPGRADE = ("Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key
 def test_requests_are_answered_in_their_order(service, sent, statuses):
     with service.client() as connection:
         connection.sendall(sent)
-        answer = rest(connection)
+        answer = everything(connection)
     assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == statuses
     assert b"mine" not in answer
 
@@ -305,5 +296,5 @@ def test_the_oldest_idle_connection_makes_room():
                 for connection in (fourth, first, third):
                     connection.sendall(GET)
                     assert whole(connection).startswith(b"HTTP/1.1 200")
-            assert rest(second) == b""
+            assert everything(second) == b""
         assert service.closed("too many") == 1

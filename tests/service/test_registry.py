@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psutil
 import pytest
@@ -19,7 +19,7 @@ from forecaster.tracking.run import start as start_run
 from forecaster_service import registry
 from forecaster_service.registry import Child, Found
 from forecaster_service.settings import Settings
-from tests.service.processes import SECONDS, serving, until
+from tests.service.processes import SECONDS, Load, serving, until
 from tests.service.toy import HORIZON, make_bundle
 
 PYTHON = sys.executable
@@ -29,28 +29,21 @@ found = {name: {"state": {"name": name, "pid": str(os.getpid())}} for name in sy
 with open(sys.argv[4] + "/new", "w") as file:
     json.dump(found, file)
 os.rename(file.name, sys.argv[4] + "/found.json")
+time.sleep(600)
 """
 
 
 @pytest.fixture
-def script(tmp_path, monkeypatch):
-    """Run a Python script as the child."""
+def start(tmp_path, monkeypatch):
+    """Start a Python script as the child."""
+    children = []
 
-    def become(text):
+    def child(text):
         code, file = tmp_path / "child.py", tmp_path / "python"
         code.write_text(f"import json, os, sys, time\n{text}")
         file.write_text(f'#!/bin/sh\nexec {PYTHON} {code} "$@"\n')
         file.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(file))
-
-    return become
-
-
-@pytest.fixture
-def start():
-    children = []
-
-    def child():
         children.append(Child(Settings(model=NAMES, poll_seconds=7)))
         return children[-1]
 
@@ -65,9 +58,8 @@ def reason(child):
     return str(error.value)
 
 
-def test_one_process_watches_all_models_and_ends_with_us(script, start):
-    script(FOUND + "time.sleep(600)")
-    child = start()
+def test_one_process_watches_all_models_and_ends_with_us(start):
+    child = start(FOUND)
     found = [child.state(name) for name in ("other", "model")]
     assert [each["name"] for each in found] == ["other", "model"]
     assert child._command[1:] == ["-m", "forecaster.tracking", "watch", str(child.place), "7.0",
@@ -78,9 +70,8 @@ def test_one_process_watches_all_models_and_ends_with_us(script, start):
     assert not child.place.exists()
 
 
-def test_one_that_died_is_replaced_and_what_it_found_stays(script, start, tmp_path):
-    script(FOUND + "time.sleep(600)")
-    child = start()
+def test_one_that_died_is_replaced_and_what_it_found_stays(start, tmp_path):
+    child = start(FOUND)
     first = child.state("model")
     os.kill(int(first["pid"]), signal.SIGKILL)
     until(lambda: "error" in (child.place / "found.json").read_text())
@@ -90,7 +81,7 @@ def test_one_that_died_is_replaced_and_what_it_found_stays(script, start, tmp_pa
     assert child.state("model") != first
 
 
-def test_one_that_ends_says_why_and_is_started_ever_more_rarely(script, start, monkeypatch):
+def test_one_that_ends_says_why_and_is_started_ever_more_rarely(start, monkeypatch):
     pauses = []
 
     class Ending(threading.Event):
@@ -99,8 +90,7 @@ def test_one_that_ends_says_why_and_is_started_ever_more_rarely(script, start, m
             return super().wait(0.0 if len(pauses) < 8 else timeout)
 
     monkeypatch.setattr(registry, "Event", Ending)
-    script("print('No module named mlflow', file=sys.stderr); sys.exit(1)")
-    child = start()
+    child = start("print('No module named mlflow', file=sys.stderr); sys.exit(1)")
     assert reason(child) == (
         "the process that asks MLflow ended with status 1 (No module named mlflow)"
     )
@@ -108,9 +98,8 @@ def test_one_that_ends_says_why_and_is_started_ever_more_rarely(script, start, m
     assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def test_where_no_process_can_be_started_it_is_tried_again(script, start, monkeypatch):
-    script(FOUND + "time.sleep(600)")
-    starts, real = [], subprocess.Popen
+def test_where_no_process_can_be_started_it_is_tried_again(start, monkeypatch):
+    starts, real = list[Any](), subprocess.Popen
 
     def popen(*arguments, **how):
         starts.append(arguments)
@@ -119,13 +108,12 @@ def test_where_no_process_can_be_started_it_is_tried_again(script, start, monkey
         return real(*arguments, **how)
 
     monkeypatch.setattr(subprocess, "Popen", popen)
-    assert start().state("model")
+    assert start(FOUND).state("model")
     assert len(starts) == 2
 
 
-def test_a_question_does_not_outlive_the_service(script, start):
-    script("time.sleep(600)")
-    child, reasons = start(), []
+def test_a_question_does_not_outlive_the_service(start):
+    child, reasons = start("time.sleep(600)"), []
     thread = threading.Thread(target=lambda: reasons.append(reason(child)))
     thread.start()
     child.close()
@@ -133,11 +121,10 @@ def test_a_question_does_not_outlive_the_service(script, start):
     assert reasons == ["MLflow has not been asked yet"]
 
 
-def test_no_setting_of_ours_is_handed_on(script, start, monkeypatch):
+def test_no_setting_of_ours_is_handed_on(start, monkeypatch):
     monkeypatch.setenv("FORECASTER_API_KEYS", "anna:" + "0" * 64)
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "needed")
-    script(FOUND.replace('"pid": str(os.getpid())', "**os.environ") + "time.sleep(600)")
-    environment = start().state("model")
+    environment = start(FOUND.replace('"pid": str(os.getpid())', "**os.environ")).state("model")
     assert environment["MLFLOW_TRACKING_TOKEN"] == "needed"
     assert not any(name.startswith("FORECASTER_") for name in environment)
 
@@ -206,23 +193,11 @@ def test_the_service_follows_the_champion_under_load_and_keeps_its_model_when_it
         example = server.get("/models/swapped/example")
         before = server.post("/predict", example)
         (child,) = psutil.Process(server.process.pid).children()
-        ended = threading.Event()
-
-        def ask():
-            count = 0
-            while not ended.is_set():
-                server.post("/predict", example)
-                count += 1
-            return count
-
-        with ThreadPoolExecutor(2) as pool:
-            clients = [pool.submit(ask) for _ in range(2)]
-            try:
-                register(tmp_path / "1", 0.4)
-                until(lambda: version() == "2")
-            finally:
-                ended.set()
-            assert all(client.result() for client in clients), "no request failed"
+        with Load(server.port, json.dumps(example).encode()) as load:
+            register(tmp_path / "1", 0.4)
+            until(lambda: version() == "2")
+        assert load.answers
+        assert (load.failed, load.again) == ([], 0)
         after = server.post("/predict", example)
         assert before["predictions"] != after["predictions"]
         assert failures() == 0

@@ -55,7 +55,7 @@ class Soak:
         """Send one random request after the other until the end."""
         draw = random.Random(number)
         good = [
-            self.predict, self.predict, self.predict, self.table, self.look, self.scoring,
+            self.predict, self.predict, self.predict, self.table, self.look,
         ]  # fmt: skip
         bad = [self.wrong, self.leave, self.half]
         with requests.Session() as session:
@@ -87,12 +87,9 @@ class Soak:
         assert text.count("\n") == 1 + len(next(iter(self.expected.values())))
 
     def look(self, session):
-        for path in ("/livez", "/readyz", "/models", f"/models/{NAME}", "/metrics", "/"):
+        for path in ("/livez", "/readyz", "/ping", "/models", f"/models/{NAME}", "/metrics", "/"):
             self.ask(session, 200, path, method="GET")
         self.ask(session, 200, "/models", method="HEAD")
-
-    def scoring(self, session):
-        self.ask(session, 200, "/ping", method="GET")
 
     def wrong(self, session):
         self.ask(session, 400, "/predict", data="{", headers=JSON)
