@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import deepcopy
 from time import sleep
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +23,7 @@ PATHS = ("/predict", "/v1/predict", "/invocations", "/v1/timeseries/forecast")
 """All paths that forecast."""
 
 
-def test_every_path_that_takes_json_is_one_that_forecasts_or_takes_what_came(
-    client,
-):
+def test_every_path_that_takes_json_is_one_that_forecasts_or_takes_what_came(client):
     paths = client.get("/openapi.json").json()["paths"]
     bodies = {
         path: [*item["post"]["requestBody"]["content"]]
@@ -71,8 +70,12 @@ def different(full, count, missing=False):
     return bodies
 
 
-def alone_and_together(client, bodies):
-    """The answers to requests one after the other, and at the same time."""
+@pytest.mark.parametrize("missing", [False, True])
+def test_requests_at_the_same_time_run_together_and_answer_as_alone(client, full, missing):
+    """Also those for different quantiles."""
+    bodies = different(full, 32, missing)
+    for number, body in enumerate(bodies):
+        body["parameters"]["quantile_levels"] = ([0.1], [0.9, 0.5], [0.3])[number % 3]
 
     def ask(body):
         return client.post("/predict", json=body).json()
@@ -80,19 +83,10 @@ def alone_and_together(client, bodies):
     alone = [ask(body) for body in bodies]
     with ThreadPoolExecutor(len(bodies)) as pool:
         with held(client) as store:
-            answers = pool.map(ask, bodies)
+            together = pool.map(ask, bodies)
             until(lambda: store.batcher.waiting == len(bodies))
             sleep(0.1)
-        return alone, list(answers)
-
-
-@pytest.mark.parametrize("missing", [False, True])
-def test_requests_at_the_same_time_run_together_and_answer_as_alone(client, full, missing):
-    """Also those for different quantiles."""
-    bodies = different(full, 32, missing)
-    for number, body in enumerate(bodies):
-        body["parameters"]["quantile_levels"] = ([0.1], [0.9, 0.5], [0.3])[number % 3]
-    alone, together = alone_and_together(client, bodies)
+        together = list(together)
     for one, other in zip(alone, together, strict=True):
         assert (one["timing"]["batch_size"], other["timing"]["batch_size"]) == (1, 32)
         assert other["timing"]["queue_ms"] >= 100, "so long were all held"
@@ -135,7 +129,7 @@ def test_a_series_that_cannot_be_forecast_fails_alone(client, full):
 @pytest.mark.parametrize(("fits", "status"), [(2, 200), (0, 503)])
 def test_out_of_memory_halves_the_batch(client, full, monkeypatch, fits, status):
     """And what failed holds none of its memory meanwhile."""
-    forecast, held = Predictor.forecast_quantiles, []
+    forecast, held = Predictor.forecast_quantiles, list[Any]()
 
     def small(self, question, *rest):
         assert not any(each() is not None for each in held)

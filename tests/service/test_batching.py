@@ -11,8 +11,7 @@ from forecaster_service import batching
 from forecaster_service.batching import LATEST, Batcher
 from forecaster_service.http_errors import HttpError
 from forecaster_service.pace import FRESH
-
-SECONDS = 60  # the most that something immediate may take
+from tests.service.processes import SECONDS, until
 
 
 class Device:
@@ -30,9 +29,6 @@ class Device:
         if not all(map(math.isfinite, items)):
             raise ValueError(f"not finite: {items}")
         return [item**2 for item in items]
-
-    def wait_until_busy(self):
-        assert self.entered.acquire(timeout=SECONDS)
 
 
 @pytest.fixture
@@ -60,14 +56,20 @@ def retry(error):
     return int((error.headers or {})["Retry-After"])
 
 
+def running(batcher, device, items=(0,), **within):
+    """A submission that keeps the device busy."""
+    future = batcher.submit("a", device, items, **within)
+    assert device.entered.acquire(timeout=SECONDS)
+    return future
+
+
 def results(futures):
     return [future.result(SECONDS).results for future in futures]
 
 
 def test_what_waits_together_runs_together(make, device):
     batcher = make(max_batch=4)
-    first = batcher.submit("a", device, [0])
-    device.wait_until_busy()
+    first = running(batcher, device)
     rest = [batcher.submit("a", device, [number]) for number in range(1, 7)]
     assert batcher.waiting == 6
     device.open.set()
@@ -79,8 +81,7 @@ def test_what_waits_together_runs_together(make, device):
 
 def test_only_one_key_at_a_time_and_the_oldest_first(make, device):
     batcher = make()
-    futures = [batcher.submit("a", device, [0])]
-    device.wait_until_busy()
+    futures = [running(batcher, device)]
     futures += [batcher.submit(key, device, [n]) for n, key in enumerate("baab", start=1)]
     device.open.set()
     results(futures)
@@ -89,8 +90,7 @@ def test_only_one_key_at_a_time_and_the_oldest_first(make, device):
 
 def test_a_large_submission_leaves_turns_to_others(make, device):
     batcher = make(max_batch=3)
-    large = batcher.submit("a", device, list(range(8)))
-    device.wait_until_busy()
+    large = running(batcher, device, range(8))
     small = batcher.submit("a", device, [10])
     other = batcher.submit("b", device, [20])
     device.open.set()
@@ -102,8 +102,7 @@ def test_a_large_submission_leaves_turns_to_others(make, device):
 
 def test_times_are_those_of_waiting_and_running(make, device):
     batcher = make()
-    first = batcher.submit("a", device, [0])
-    device.wait_until_busy()
+    first = running(batcher, device)
     second = batcher.submit("a", device, [1])
     time.sleep(0.5)
     device.open.set()
@@ -128,8 +127,7 @@ def test_while_more_is_coming_a_batch_waits_to_be_full_but_not_for_long(
 
 def test_a_full_queue_refuses(make, device):
     batcher = make(max_queue=3)
-    futures = [batcher.submit("a", device, [0])]
-    device.wait_until_busy()
+    futures = [running(batcher, device)]
     futures += [batcher.submit("a", device, [1, 2])]
     with pytest.raises(HttpError, match="2 series are waiting"):
         batcher.submit("a", device, [3, 4])
@@ -147,8 +145,7 @@ def test_what_would_not_be_done_in_time_is_refused(make, device):
     for _ in range(20):  # 1 s and 0.5 s a series
         batcher.pace.note("a", 2, 2.0)
         batcher.pace.note("a", 4, 3.0)
-    futures = [batcher.submit("a", device, range(4), within=3.1)]  # alone it may take all its time
-    device.wait_until_busy()
+    futures = [running(batcher, device, range(4), within=3.1)]  # alone it may take all its time
     with pytest.raises(
         HttpError, match=r"takes about 6 s here, but 5 s are left: send fewer"
     ) as few:
@@ -174,14 +171,13 @@ def test_what_would_not_be_done_in_time_is_refused(make, device):
 def test_what_runs_too_long_is_expected_to_go_on(make, device):
     batcher = make()
     batcher.pace.note("a", 1, 0.001)
-    running = batcher.submit("a", device, [1])
-    device.wait_until_busy()
+    slow = running(batcher, device, [1])
     time.sleep(0.5)
     assert batcher.ahead() > 0.4
     with pytest.raises(HttpError, match="0 series are waiting already"):
         batcher.submit("a", device, [1], within=0.4)
     device.open.set()
-    assert results([running]) == [[1]]
+    assert results([slow]) == [[1]]
 
 
 def test_what_was_too_slow_once_is_tried_again(make, device, monkeypatch):
@@ -202,8 +198,7 @@ def test_a_large_submission_keeps_its_turn_when_its_time_gets_short(make, device
     for _ in range(9):
         batcher.pace.note("a", 1, 1)
         batcher.pace.note("b", 1, 3)
-    large = batcher.submit("a", device, range(8), within=8.5)
-    device.wait_until_busy()
+    large = running(batcher, device, range(8), within=8.5)
     small = [batcher.submit("b", device, [number], within=100) for number in (10, 11)]
     device.open.set()
     results([large, *small])
@@ -212,8 +207,7 @@ def test_a_large_submission_keeps_its_turn_when_its_time_gets_short(make, device
 
 def test_the_cancelled_leave_the_queue_and_never_run(make, device):
     batcher = make(max_queue=1000)
-    first = batcher.submit("a", device, [0])
-    device.wait_until_busy()
+    first = running(batcher, device)
     gone = [batcher.submit("a", device, [1]) for _ in range(1000)]
     with pytest.raises(HttpError):
         batcher.submit("a", device, [2])
@@ -227,8 +221,7 @@ def test_the_cancelled_leave_the_queue_and_never_run(make, device):
 
 def test_the_rest_of_a_large_submission_does_not_run_for_nobody(make, device):
     batcher = make(max_batch=2)
-    large = batcher.submit("a", device, range(10))
-    device.wait_until_busy()
+    large = running(batcher, device, range(10))
     assert large.cancel()
     assert batcher.waiting == 0
     device.open.set()
@@ -240,8 +233,7 @@ def test_the_rest_of_a_large_submission_does_not_run_for_nobody(make, device):
 
 def test_a_poison_item_fails_alone(make, device):
     batcher = make(max_batch=8)
-    first = batcher.submit("a", device, [0])
-    device.wait_until_busy()
+    first = running(batcher, device)
     mates = [batcher.submit("a", device, [n]) for n in (1, 2)]
     poison = batcher.submit("a", device, [3, math.nan, 4])
     mates += [batcher.submit("a", device, [5, 6])]
@@ -266,10 +258,7 @@ def test_memory_is_free_at_once(make, device):
         done = batcher.submit("a", lambda items: [each * 2 for each in items], [item])
         assert done.result(SECONDS).results == [6]
         del item, done
-        end = time.monotonic() + SECONDS
-        while seen() is not None and time.monotonic() < end:
-            time.sleep(0.01)
-        assert seen() is None
+        until(lambda: seen() is None)
     finally:
         gc.enable()
 

@@ -1,7 +1,6 @@
 """The memory and the turns of bodies, without HTTP."""
 
 import asyncio
-from contextlib import asynccontextmanager
 from time import monotonic, sleep
 
 import pytest
@@ -44,19 +43,6 @@ async def read(of, sender, seconds=60):
         return len(data)
 
 
-@asynccontextmanager
-async def full():
-    """Bodies whose memory is taken by two that do not arrive."""
-    of = bodies()
-    tasks = [asyncio.create_task(read(of, Sender(MIB))) for _ in range(2)]
-    await asyncio.sleep(0.1)
-    yield of
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    assert of.held == 0
-
-
 @pytest.fixture
 def anyio_backend():
     return "asyncio"
@@ -77,12 +63,17 @@ async def test_a_body_waits_for_memory_and_none_of_it_is_read_before():
 
 
 async def test_without_memory_until_the_deadline_it_is_refused_unless_it_is_small():
-    small = Sender(LARGE - 1)
+    of, small = bodies(), Sender(LARGE - 1)
     small.send(b"x" * (LARGE - 1), None)
-    async with full() as of:
-        assert await read(of, small) == LARGE - 1
-        with pytest.raises(HttpError) as caught:
-            await read(of, Sender(MIB), seconds=0.2)
+    tasks = [asyncio.create_task(read(of, Sender(MIB))) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    assert await read(of, small) == LARGE - 1
+    with pytest.raises(HttpError) as caught:
+        await read(of, Sender(MIB), seconds=0.2)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert of.held == 0
     assert (caught.value.status_code, caught.value.reason) == (503, "memory")
     assert int((caught.value.headers or {})["Retry-After"]) >= 1
 
@@ -101,9 +92,7 @@ async def test_one_of_unknown_length_takes_the_most_once_it_is_large():
     assert of.held == 0
 
 
-async def test_who_stands_still_loses_the_place_only_when_others_wait(
-    monkeypatch,
-):
+async def test_who_stands_still_loses_the_place_only_when_others_wait(monkeypatch):
     monkeypatch.setattr(module, "STALLED", 0.3)
     of, still, busy = bodies(), Sender(MIB), Sender(MIB)
     tasks = [asyncio.create_task(read(of, each)) for each in (still, busy)]
@@ -170,15 +159,3 @@ async def test_small_bodies_leave_others_a_turn():
     assert max(waiting) > 20, "they wait where they can be counted"
     assert sorted(gaps)[-2] < 0.1
     assert of.waiting == 0
-
-
-async def test_an_error_is_that_of_its_own_request():
-    of = bodies()
-
-    def fail():
-        raise HttpError(422, "no")
-
-    for size in (1, MIB):
-        with pytest.raises(HttpError, match="no"):
-            await of.work(size, monotonic() + 60, fail)
-        assert await of.work(size, monotonic() + 60, lambda: 7) == 7

@@ -1,4 +1,4 @@
-from time import sleep
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -12,19 +12,30 @@ from tests.service.test_access import KEY, KEYS, OTHER, bearer
 from tests.service.toy import COLUMNS, NAME, start
 
 
+@contextmanager
+def keeps(folder, ledger, **settings):
+    """Anna's client of a service with a ledger, who may say what came."""
+    settings = {"api_keys": KEYS, "actuals_keys": ("anna",), **settings}
+    with start(model=str(folder), ledger=ledger, **settings) as client:
+        client.headers = bearer(KEY)
+        yield client
+
+
+def example(client):
+    return client.get(f"/models/{NAME}/example").json()
+
+
 def ask(folder, ledger, **settings):
     """The answers to anna and bob, about one history."""
-    with start(model=str(folder), ledger=ledger, api_keys=KEYS, **settings) as client:
-        name = client.get("/models", headers=bearer(KEY)).json()["models"][0]["name"]
-        example = client.get(f"/models/{name}/example", headers=bearer(KEY)).json()
+    with keeps(folder, ledger, **settings) as client:
         return [
-            client.post("/predict", json=example, headers=bearer(key)).json()
+            client.post("/predict", json=example(client), headers=bearer(key)).json()
             for key in (KEY, OTHER)
         ]
 
 
 def test_forecasts_are_kept_and_the_histories_of_those_who_may(folder, tmp_path):
-    answers = ask(folder, tmp_path / "l", actuals_keys=("anna",))
+    answers = ask(folder, tmp_path / "l")
     model = Predictor.load(folder, "cpu")
     kept, actual = read(tmp_path / "l", "forecasts"), read(tmp_path / "l", "actuals")
     targets, horizon = len(model.schema.targets), model.bundle.horizon
@@ -42,10 +53,9 @@ def test_forecasts_are_kept_and_the_histories_of_those_who_may(folder, tmp_path)
 
 
 def test_without_such_a_key_nobody_says_what_came(folder, tmp_path):
-    ask(folder, tmp_path / "l")
-    assert read(tmp_path / "l", "actuals").empty
-    with start(model=str(folder), ledger=tmp_path / "l", api_keys=KEYS) as client:
-        refused = client.post("/actuals", json={"inputs": []}, headers=bearer(KEY))
+    ask(folder, tmp_path / "l", actuals_keys=())
+    with keeps(folder, tmp_path / "l", actuals_keys=()) as client:
+        refused = client.post("/actuals", json={"inputs": []})
         assert refused.status_code == 403
         assert "FORECASTER_ACTUALS_KEYS" in refused.json()["detail"]
     assert read(tmp_path / "l", "actuals").empty
@@ -61,28 +71,16 @@ def test_without_a_ledger_there_is_nothing_to_look_at(folder):
 
 def test_what_came_is_scored_and_shown(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(keeping, "SECONDS", 0.1)
-    settings = {"api_keys": KEYS, "actuals_keys": ("anna",), "ledger_seconds": 0.1}
-    with start(model=str(folder), ledger=tmp_path / "l", **settings) as client:
-        client.headers = bearer(KEY)
+    with keeps(folder, tmp_path / "l", ledger_seconds=0.1) as client:
         assert client.get(f"/models/{NAME}/live").json()["looked"] is None
-        example = client.get(f"/models/{NAME}/example").json()
-        told = client.post("/predict", json=example).json()["predictions"][0]
+        told = client.post("/predict", json=example(client)).json()["predictions"][0]
         values = [[None if step == 5 else each + 2 for each in row]
                   for step, row in enumerate(told["mean"])]  # fmt: skip
-        came = {
-            "item_id": told["item_id"],
-            "start": told["start"],
-            "columns": [*COLUMNS],
-            "target": values,
-        }
+        came = {key: told[key] for key in ("item_id", "start", "columns")} | {"target": values}
         said = client.post("/actuals", json={"inputs": [came], "model": NAME})
         assert (said.status_code, said.json()) == (202, {"values": 15})
-        found = {"scored": 0}
-        for _ in range(200):
-            found = client.get(f"/models/{NAME}/live").json()
-            if found["scored"] == 15:
-                break
-            sleep(0.1)
+        until(lambda: client.get(f"/models/{NAME}/live").json()["scored"] == 15)
+        found = client.get(f"/models/{NAME}/live").json()
         assert (found["scored"], found["waiting"], found["test_scaled"]) == (15, 3, 0.4)
         assert found["periods"][-1]["mae"] == pytest.approx(2)
         assert found["periods"][-1]["bias"] == pytest.approx(-2)
@@ -104,9 +102,8 @@ def test_what_came_is_scored_and_shown(folder, tmp_path, monkeypatch):
     ],
 )
 def test_values_that_do_not_fit_are_refused(folder, tmp_path, series, where):
-    with start(model=str(folder), ledger=tmp_path / "l", api_keys=KEYS,
-               actuals_keys=("anna",)) as client:  # fmt: skip
-        said = client.post("/actuals", json={"inputs": [series]}, headers=bearer(KEY))
+    with keeps(folder, tmp_path / "l") as client:
+        said = client.post("/actuals", json={"inputs": [series]})
     assert said.status_code == 422
     assert said.json()["errors"][0]["loc"] == where
     assert not (tmp_path / "l/actuals").exists()
@@ -115,13 +112,11 @@ def test_values_that_do_not_fit_are_refused(folder, tmp_path, series, where):
 def test_no_request_fails_where_nothing_can_be_kept(folder, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(keeping, "SECONDS", 0.05)
-    with start(model=str(folder), ledger=tmp_path / "file") as client:
-        name = client.get("/models").json()["models"][0]["name"]
-        example = client.get(f"/models/{name}/example").json()
-        assert client.post("/predict", json=example).status_code == 200
-        keeper = client.app.state.store.keeper
-        until(lambda: keeper.lost > 0)
-        assert client.post("/predict", json=example).status_code == 200
+    with keeps(folder, tmp_path / "file") as client:
+        asked = example(client)
+        assert client.post("/predict", json=asked).status_code == 200
+        until(lambda: client.app.state.store.keeper.lost > 0)
+        assert client.post("/predict", json=asked).status_code == 200
         text = client.get("/metrics").text
     assert "forecaster_ledger_rows_lost_total 0.0" not in text
 
@@ -129,34 +124,31 @@ def test_no_request_fails_where_nothing_can_be_kept(folder, tmp_path, monkeypatc
 def test_too_many_answers_at_once_are_counted_as_lost(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(keeping, "MOST", 1)
     ask(folder, tmp_path / "l")
-    kept = read(tmp_path / "l", "forecasts")
-    assert kept["made"].nunique() == 1
+    assert read(tmp_path / "l", "forecasts")["made"].nunique() == 1
 
 
 def test_values_without_room_are_refused_to_be_sent_again(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("forecaster.record.ledger.MOST_WAITING", 2)
-    settings = {"api_keys": KEYS, "actuals_keys": ("anna",)}
-    with start(model=str(folder), ledger=tmp_path / "l", **settings) as client:
+    with keeps(folder, tmp_path / "l") as client:
         came = {"inputs": [{"start": "2026-01-01", "target": [[1, 2, 3]]}]}
-        said = client.post("/actuals", json=came, headers=bearer(KEY))
+        said = client.post("/actuals", json=came)
     assert said.status_code == 503
     assert int(said.headers["retry-after"]) == 10
 
 
 def test_a_look_that_fails_is_tried_again_only_later(folder, tmp_path, monkeypatch):
-    tried = []
+    tried = list[str]()
 
     def fail(folder, model):
         tried.append(model.digest)
         raise StorageError("no room")
 
     monkeypatch.setattr(keeping, "_ask", fail)
-    with start(model=str(folder), ledger=tmp_path / "l") as client:
+    with keeps(folder, tmp_path / "l") as client:
         keeper = client.app.state.store.keeper
         keeper.look()
         assert not tried, "there is nothing to look at"
-        example = client.get(f"/models/{NAME}/example").json()
-        client.post("/predict", json=example)
+        client.post("/predict", json=example(client))
         keeper.write()
         for _ in range(3):
             keeper.look()
@@ -164,20 +156,19 @@ def test_a_look_that_fails_is_tried_again_only_later(folder, tmp_path, monkeypat
 
 
 def test_what_comes_during_a_look_is_looked_at_next(folder, tmp_path, monkeypatch):
-    with start(model=str(folder), ledger=tmp_path / "l", ledger_seconds=1e-9) as client:
-        keeper = client.app.state.store.keeper
-        example = client.get(f"/models/{NAME}/example").json()
-        looks = []
+    with keeps(folder, tmp_path / "l", ledger_seconds=1e-9) as client:
+        keeper, asked = client.app.state.store.keeper, example(client)
+        looks = list[int]()
 
         def meanwhile(ledger, model):
             looks.append(len(read(ledger, "forecasts")))
             if len(looks) == 1:
-                client.post("/predict", json=example)
+                client.post("/predict", json=asked)
                 keeper.write()  # as another process may
             return b"{}"
 
         monkeypatch.setattr(keeping, "_ask", meanwhile)
-        client.post("/predict", json=example)
+        client.post("/predict", json=asked)
         keeper.write()
         for _ in range(3):
             keeper.look()

@@ -26,20 +26,10 @@ def test_one_json_line_for_a_request_and_none_for_probes(folder, flat, capsys):
     assert first["ms"] > 0
     assert first["queue_ms"] >= 0
     assert {**first, "ms": 0, "queue_ms": 0, "timestamp": ""} == {
-        "event": "request",
-        "level": "info",
-        "method": "POST",
-        "path": "/predict",
-        "route": "/predict",
-        "client": "testclient",
-        "model": f"{NAME} {digest}",
-        "status": 200,
-        "ms": 0,
-        "queue_ms": 0,
-        "batch": 1,
-        "timestamp": "",
-        "request_id": "id-1",
-    }
+        "event": "request", "level": "info", "method": "POST", "path": "/predict",
+        "route": "/predict", "client": "testclient", "model": f"{NAME} {digest}", "status": 200,
+        "ms": 0, "queue_ms": 0, "batch": 1, "timestamp": "", "request_id": "id-1",
+    }  # fmt: skip
     assert (second["status"], second["route"]) == (404, "other")
     assert len(second["path"]) == 200
     assert "secret" not in captured.err

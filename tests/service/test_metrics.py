@@ -1,13 +1,10 @@
 import time
-from collections import Counter
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from forecaster_service.metrics import MODEL
 from tests.service.toy import NAME, make_bundle, start
-
-Labels = frozenset[tuple[str, str]]
 
 
 def figures(client):
@@ -24,38 +21,21 @@ def only(found):
     return value
 
 
-def test_requests_and_batches_are_counted(client, full):
-    def samples():
-        """The samples by name, route and status, summed over the models."""
-        return Counter(
-            {
-                f"{name} {dict(labels).get('route', '')} {dict(labels).get('status', '')}": value
-                for name, each in figures(client).items()
-                for labels, value in each.items()
-                if "le" not in dict(labels) and dict(labels).get("model") != ""
-            }
-        )
-
-    identity = client.post("/predict", json=full).json()["model"]
-    before = samples()
-    body = {**full, "inputs": [{**full["inputs"][0], "item_id": name} for name in "abc"]}
-    client.post("/predict", json=body)
-    more = samples() - before
-    for name, value in {
-        "requests_total /predict 200": 1,
-        "request_seconds_count /predict ": 1,
-        "queue_seconds_count  ": 1,
-        "inference_seconds_count  ": 1,
-        "batch_series_count  ": 1,
-        "batch_series_sum  ": 3,
-    }.items():
-        assert more[f"forecaster_{name}"] == value, name
-    found = figures(client)["forecaster_requests_total"]
-    model = {
-        name: identity[key] or ""
-        for name, key in zip(MODEL, ("name", "version", "digest", "attn"), strict=True)
-    }
-    assert frozenset({"route": "/predict", "status": "200", **model}.items()) in found
+def test_requests_and_batches_are_counted(folder):
+    with start(model=str(folder)) as client:
+        full = client.get(f"/models/{NAME}/example").json()
+        answer = client.post("/predict", json={**full, "inputs": full["inputs"] * 3}).json()
+        found = {name.removeprefix("forecaster_"): each for name, each in figures(client).items()}
+    values = [answer["model"][key] or "" for key in ("name", "version", "digest", "attn")]
+    model = dict(zip(MODEL, values, strict=True))
+    asked = {"route": "/predict", **model}
+    assert found["requests_total"][frozenset({"status": "200", **asked}.items())] == 1
+    assert found["request_seconds_count"][frozenset(asked.items())] == 1
+    of_model = frozenset(model.items())
+    assert found["queue_seconds_count"] == {of_model: 1}
+    assert found["inference_seconds_count"] == {of_model: 2}, "with the example, before it served"
+    assert found["batch_series_count"] == {of_model: 2}
+    assert found["batch_series_sum"] == {of_model: 1 + 3}
 
 
 def test_what_clients_send_is_no_label(client, full):
@@ -112,14 +92,8 @@ def test_models_their_loads_and_failures(tmp_path):
     began = time.time()
     with start(model=f"{tmp_path / 'here'},{tmp_path / 'none'}", poll_seconds=1000) as client:
         found = figures(client)
-        info = {
-            "source": "here",
-            "model": NAME,
-            "version": "",
-            "digest": bundle.digest,
-            "attention": "prob",
-            "device": "cpu",
-        }
+        info = {"source": "here", "model": NAME, "version": "", "digest": bundle.digest}
+        info |= {"attention": "prob", "device": "cpu"}
         assert found["forecaster_model_info"] == {frozenset(info.items()): 1}
         here, none = (frozenset({("source", each)}) for each in ("here", "none"))
         assert found["forecaster_model_loads_total"] == {here: 1, none: 0}

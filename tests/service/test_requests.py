@@ -12,15 +12,7 @@ import pandas as pd
 import pytest
 
 from forecaster_service.http_errors import Flaw, invalid
-from tests.service.toy import (
-    COLUMNS,
-    HORIZON,
-    KSERVE,
-    PAST,
-    kserve,
-    refused,
-    start,
-)
+from tests.service.toy import COLUMNS, HORIZON, KSERVE, PAST, kserve, refused, start
 
 
 def told(problem):

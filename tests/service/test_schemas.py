@@ -31,10 +31,7 @@ def read(target, form, context):
 
 
 @settings(max_examples=500, deadline=None, derandomize=True)
-@given(
-    st.one_of(TABLE, st.lists(CELL), st.lists(st.lists(CELL)), CELL),
-    st.sampled_from(["flat", "full"]),
-)
+@given(TARGET, st.sampled_from(["flat", "full"]))
 def test_the_same_is_taken_and_refused(target, form):
     plain, found = read(target, form, None), read(target, form, ARRAYS)
     if isinstance(found, np.ndarray):

@@ -19,14 +19,7 @@ from forecaster.datasets.scaling import Scaler
 from forecaster.forecast.predictor import Predictor, keep
 from forecaster.parts import CycleMean
 from forecaster_service.settings import Settings
-from forecaster_service.slots import (
-    Slot,
-    UnfitError,
-    current,
-    differences,
-    for_clients,
-    load,
-)
+from forecaster_service.slots import Slot, UnfitError, current, differences, for_clients, load
 from tests.bundles import blended
 from tests.service.toy import AHEAD, HORIZON, ITEMS, KINDS, Registry, make_bundle, rename
 
@@ -123,29 +116,6 @@ def test_which_names_may_move(reference, origin, fixed, tmp_path, registry):
     slot.served = load(reference, Settings(), registry)
     assert slot.fixed == fixed
     assert current(slot, registry) == slot.served.state
-
-
-def test_what_folders_and_names_resolve_to(tmp_path, registry):
-    make_bundle(tmp_path / "one")
-    digest = load(str(tmp_path / "one"), Settings(), Registry()).identity.digest
-    registry.put("a", tmp_path / "one", name="a", version="1")
-    (tmp_path / "empty").mkdir()
-    named, local = Slot("a"), Slot(str(tmp_path / "one"))
-    there = {"name": "a", "version": "1", "source": str(tmp_path / "one")}
-    assert current(named, registry) == there
-    with pytest.raises(UsageError, match="no such model"):
-        current(Slot("b"), registry)
-    with pytest.raises(BundleError):
-        current(Slot(str(tmp_path / "empty")), registry)
-    assert registry.asked == ["a", "b"]
-    registry.away = True
-    assert current(local, registry) == {"digest": digest}
-    with pytest.raises(UnavailableError):
-        current(named, registry)
-    local.served = load(str(tmp_path / "one"), Settings(), Registry())
-    (tmp_path / "one").rename(tmp_path / "two")
-    with pytest.raises(BundleError):
-        current(local, registry)  # a folder stays one when it is gone
 
 
 @pytest.mark.parametrize(

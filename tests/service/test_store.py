@@ -49,15 +49,16 @@ def total(counter):
     return int(sum(each.value for each in found.samples if each.name.endswith("_total")))
 
 
-def example(served):
-    return FullRequest.model_validate(forecasting.example(served.forecaster))
-
-
 @pytest.fixture
 def folder(tmp_path):
     """A folder with a model that may be replaced."""
     make_bundle(tmp_path / "one", columns=("load", "wind"))
     return tmp_path / "one"
+
+
+def newer(folder):
+    """Another model for the same clients."""
+    return make_bundle(folder, columns=("load", "wind"), model="tokens")
 
 
 @contextmanager
@@ -85,7 +86,7 @@ def refused(store, name=None):
         ("forecaster_service.forecasting.run", UnavailableError("swordfish"), "be found"),
     ],
 )
-def test_a_model_that_cannot_be_loaded_or_cannot_forecast(
+def test_a_model_that_cannot_be_loaded_or_forecast(
     folder, monkeypatch, capsys, failing, error, words
 ):
     """Clients are told what is fit for them; the log tells all."""
@@ -112,9 +113,8 @@ class TestNames:
             assert store.get(None) is store.get(NAME)
             assert store.get("other").identity.digest == other.digest
             problem = refused(store, "third")
-            assert (problem.status_code, problem.detail) == (
-                404, f"there is no such model here; the models are: {NAME}; other",
-            )  # fmt: skip
+            assert problem.status_code == 404
+            assert problem.detail.endswith(f"the models are: {NAME}; other")
 
     @pytest.mark.parametrize("order", [1, -1])
     def test_one_that_no_request_could_reach_is_refused(self, folder, tmp_path, registry, order):
@@ -151,9 +151,7 @@ class TestNames:
             assert store.get("a") is store.get("champion") is store.get("a/7") is first
             assert store.get("a@next") is store.get("8") is second
             assert store.get("b") is store.get("b/7") is third
-            assert refused(store, "7").detail == (
-                "several models have this name; choose one of: a, b"
-            )
+            assert "choose one of: a, b" in refused(store, "7").detail
             assert second.header == f"a/8; digest={second.identity.digest}"
 
 
@@ -220,16 +218,17 @@ class TestReplacing:
         old = store.get(None)
         store.poll()
         assert store.get(None) is old, "there is nothing new"
-        new = make_bundle(folder, columns=("load", "wind"), model="tokens")
+        new = newer(folder)
         store.poll()
         assert store.get(None).identity.digest == new.digest != old.identity.digest
         assert self.counts(store) == (1, 0)
-        job = forecasting.prepare(example(old), old.forecaster)
+        request = FullRequest.model_validate(forecasting.example(old.forecaster))
+        job = forecasting.prepare(request, old.forecaster)
         assert store.submit(old, job).result().results, "what began with the old ends with it"
 
     def test_the_old_leaves_the_memory(self, store, folder):
         old = weakref.ref(store.get(None).forecaster)
-        make_bundle(folder, columns=("load", "wind"), model="tokens")
+        newer(folder)
         store.poll()
         gc.collect()
         assert old() is None
@@ -240,12 +239,13 @@ class TestReplacing:
             lambda folder: (folder / WEIGHTS).write_bytes(b"x"),
             lambda folder: (folder / WEIGHTS).unlink(),
             lambda folder: (folder / MANIFEST).unlink(),
+            lambda folder: make_bundle(folder, columns=("wind", "load")),
             shutil.rmtree,
         ],
     )
-    def test_a_broken_one_leaves_the_old(self, store, folder, damage):
+    def test_one_that_is_broken_or_of_another_shape_leaves_the_old(self, store, folder, damage):
         old = store.get(None)
-        make_bundle(folder, columns=("load", "wind"), model="tokens")
+        newer(folder)
         damage(folder)
         store.poll()
         assert store.whole() == [old]
@@ -254,7 +254,7 @@ class TestReplacing:
     def test_a_broken_one_is_tried_again_when_it_changes_else_after_a_minute(
         self, store, folder, monkeypatch
     ):
-        whole = make_bundle(folder, columns=("load", "wind"), model="tokens")
+        whole = newer(folder)
         weights = (folder / WEIGHTS).read_bytes()
         (folder / WEIGHTS).write_bytes(b"x")
         for _ in range(3):
@@ -273,7 +273,7 @@ class TestReplacing:
         assert self.counts(store) == (1, 2)
 
     def test_while_the_queue_is_full_it_waits(self, store, folder, monkeypatch):
-        new = make_bundle(folder, columns=("load", "wind"), model="tokens")
+        new = newer(folder)
 
         def refuse(*args):
             raise busy("the queue is full", "queue", 1)
@@ -285,22 +285,9 @@ class TestReplacing:
         store.poll()
         assert store.get(None).identity.digest == new.digest
 
-    def test_a_model_of_another_shape_leaves_the_old(self, store, folder):
-        make_bundle(folder, columns=("wind", "load"))
-        store.poll()
-        assert store.get(None).card.columns == ["load", "wind"]
-        assert self.counts(store) == (0, 1)
-
-    def test_a_model_that_was_missing_is_found(self, tmp_path):
-        with stored(tmp_path / "later") as store:
-            assert refused(store).status_code == 503
-            make_bundle(tmp_path / "later")
-            store.poll()
-            assert store.get(None).identity.name == NAME
-
     def test_an_alias_moves(self, folder, registry):
         other = folder.parent / "two"
-        new = make_bundle(other, columns=("load", "wind"), model="tokens")
+        new = newer(other)
         registry.put("a@champion", folder, name="a", version="1", alias="champion")
         registry.put("a/1", folder, name="a", version="1")
         with stored("a@champion", "a/1") as store:
@@ -324,7 +311,7 @@ class TestReplacing:
 
     def test_a_lost_device_loads_nothing(self, store, folder):
         store.lose("it is gone")
-        make_bundle(folder, columns=("load", "wind"), model="tokens")
+        newer(folder)
         store.poll()
         assert self.counts(store) == (0, 0)
 
@@ -337,7 +324,7 @@ def test_it_polls_by_itself_until_it_ends(folder, monkeypatch):
     with monkeypatch.context() as patch:  # an unexpected error ends no thread
         patch.setattr("forecaster_service.store.current", lambda *asked: 1 / 0)
         until(lambda: total(store.metrics.failures) > 1)
-    new = make_bundle(folder, columns=("load", "wind"), model="tokens")
+    new = newer(folder)
     until(lambda: store.get(None).identity.digest == new.digest)
     store.close()
     until(lambda: all(each.name != "load" for each in {*threading.enumerate()} - others))

@@ -26,53 +26,21 @@ def test_card_tells_what_a_client_needs(client, folder):
     told = Reading.from_dict({**answered, "targets": card["targets"]})
     assert told == Reading.from_dict(reading)
     assert client.get(f"/models/{NAME}").json() == {**card, "reading": answered}
+    network = {
+        "name": "network", "kind": "network", "weight": 1.0, "test_mse": 0.5,
+        "validation_mse": None, "chosen": "attention prob",
+    }  # fmt: skip
     assert card == {
-        "name": NAME,
-        "version": None,
-        "alias": None,
-        "run_id": "0" * 32,
-        "attn": "prob",
-        "attn_weight": 1.0,
-        "made_of": [
-            {
-                "name": "network",
-                "kind": "network",
-                "weight": 1.0,
-                "test_mse": 0.5,
-                "validation_mse": None,
-                "chosen": "attention prob",
-            }
-        ],
-        "digest": bundle.digest,
-        "effective": "sparse",
-        "device": "cpu",
-        "graphs": False,
-        "columns": list(COLUMNS),
-        "time": "time",
-        "id": None,
-        "id_columns": [],
-        "wide": False,
-        "targets": list(COLUMNS),
-        "past_covariates": [],
-        "future_covariates": [],
-        "effects": [],
-        "static_covariates": [],
-        "items": 0,
-        "item_names": [],
-        "freq": "h",
-        "timezone": "naive",
-        "policy": "error",
-        "look_back": PAST,
-        "needs": PAST,
-        "least": PAST,
-        "horizon": HORIZON,
-        "forecast": "mean",
-        "quantile_levels": [0.1, 0.5, 0.9],
-        "intervals": "made up",
-        "bands": [],
+        "name": NAME, "version": None, "alias": None, "run_id": "0" * 32, "attn": "prob",
+        "attn_weight": 1.0, "made_of": [network], "digest": bundle.digest, "effective": "sparse",
+        "device": "cpu", "graphs": False, "columns": list(COLUMNS), "time": "time", "id": None,
+        "id_columns": [], "wide": False, "targets": list(COLUMNS), "past_covariates": [],
+        "future_covariates": [], "effects": [], "static_covariates": [], "items": 0,
+        "item_names": [], "freq": "h", "timezone": "naive", "policy": "error", "look_back": PAST,
+        "needs": PAST, "least": PAST, "horizon": HORIZON, "forecast": "mean",
+        "quantile_levels": [0.1, 0.5, 0.9], "intervals": "made up", "bands": [], "refit": False,
         "test": test.model_dump(mode="json", include=set(METRICS) | {"network", "headline"}),
-        "refit": False,
-    }
+    }  # fmt: skip
 
 
 def test_card_tells_what_the_bands_cover(tmp_path):
@@ -115,10 +83,7 @@ def test_several_are_listed_and_chosen_by_name(tmp_path, registry):
     with start(model="a@champion, b/7") as client:
         first, second = client.get("/models").json()["models"]
         assert (first["name"], first["alias"], second["name"]) == ("a", "champion", "b")
-        for name, card in {
-            **dict.fromkeys(("a", "a@champion", "champion", "a/3", "3"), first),
-            **dict.fromkeys(("b", "b/7", "7"), second),
-        }.items():
+        for name, card in (("a@champion", first), ("a/3", first), ("3", first), ("b/7", second)):
             example = client.get(f"/models/{name}/example").json()
             answer = client.post("/predict", json={**example, "model": name})
             assert answer.json()["model"]["digest"] == card["digest"]

@@ -17,14 +17,9 @@ def test_answer_has_the_shape_of_the_contract(client, full, folder):
     assert answer["id"] == "abc-1"
     assert (answer["warnings"], answer["notices"]) == ([], [])
     assert answer["model"] == {
-        "name": NAME,
-        "version": None,
-        "alias": None,
-        "run_id": "0" * 32,
-        "attn": "prob",
-        "attn_weight": 1.0,
-        "digest": Predictor.load(folder).bundle.digest,
-    }
+        "name": NAME, "version": None, "alias": None, "run_id": "0" * 32, "attn": "prob",
+        "attn_weight": 1.0, "digest": Predictor.load(folder).bundle.digest,
+    }  # fmt: skip
     assert answer["timing"]["batch_size"] == 1
     assert answer["timing"]["inference_ms"] > 0
     assert answer["timing"]["queue_ms"] >= 0

@@ -1,9 +1,7 @@
-"""What is known ahead: the rows to fill in, and what was filled in; and all forms of stamps."""
+"""What is known ahead: the rows to fill in, and what was filled in."""
 
-from collections.abc import Callable
 from io import StringIO
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -77,26 +75,3 @@ def test_what_does_not_fit_is_refused(tmp_path, client):
             f"expected {HORIZON} rows"
             in refused(few, short.encode(), 422, "/read/future", **CSV)["detail"]
         )
-
-
-FORMS: dict[str, tuple[str, Callable[[pd.Timestamp], str]]] = {
-    "Jan 2016": ("MS", lambda time: f"{time:%b %Y}"),
-    "Q4 1998": ("QS", lambda time: f"Q{time.quarter} {time.year}"),
-    "1/31/16 1:00 PM": ("h", lambda time: f"{time:%m/%d/%y %I:%M %p}"),
-    "2016": ("YS", lambda time: f"{time:%Y}"),
-}
-"""How people write stamps, and the time step of such a file; tests/datasets/reader has the rest."""
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_file_of_training_is_taken_however_its_stamps_are_written(form, tmp_path):
-    freq, write = FORMS[form]
-    bundle = make_bundle(tmp_path, columns=("load",), freq=freq)
-    times = pd.date_range("1988-01-01", periods=PAST + 40, freq=freq)
-    values = np.arange(len(times)) % 7 + 0.5
-    frame = pd.DataFrame({"time": [write(time) for time in times], "load": values})
-    with start(model=str(bundle and tmp_path)) as client:
-        for separator in ",;":
-            series = posted(client, frame.to_csv(index=False, sep=separator))["series"]
-            assert series["start"] == times[-PAST].isoformat()
-            assert series["target"] == [[value] for value in values[-PAST:]]
