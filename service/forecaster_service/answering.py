@@ -31,7 +31,9 @@ from forecaster_service.slots import Served
 from forecaster_service.store import Store, store_of
 
 PROBLEMS = responses(404, 408, 413, 415, 422, 503, 504)
-JSON = "application/json"
+JSON, CSV = "application/json", "text/csv"
+TEXT: dict[str, Any] = {"content": {CSV: {"schema": {"type": "string"}}}}
+"""A body or an answer in CSV, as /openapi.json describes it."""
 MANY = 2**13
 """An answer with at least this many numbers is written in another thread."""
 
@@ -66,8 +68,8 @@ class BodyRoute(APIRoute):
 
     def admit(self, request: Request, store: Store) -> None:
         """Raise HttpError where a request cannot be accepted, 503 without a model or room."""
-        store.admit(_left(store, request))
-        _check_type(request)
+        store.admit(left(store, request))
+        check_type(request, JSON)
 
     async def answer(self, made: Any, request: Request, store: Store) -> Response:
         raise NotImplementedError
@@ -86,7 +88,7 @@ class BodyRoute(APIRoute):
 
         async def made(request: Request, store: Store) -> Any:
             self.admit(request, store)
-            until = monotonic() + _left(store, request)
+            until = monotonic() + left(store, request)
             async with store.bodies.read(request, until) as data:
                 if not data:
                     raise HttpError(400, "the body is empty: expected JSON")
@@ -113,24 +115,20 @@ class ForecastRoute(BodyRoute):
         return await _answer(made, request, store)
 
 
-def _check_type(request: Request) -> None:
-    """Raise HttpError 415 unless the body is said to be uncompressed application/json."""
+def check_type(request: Request, media: str) -> None:
+    """Raise HttpError 415 unless the body is said to be uncompressed, and of the type `media`."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise HttpError(
-            415, "compressed bodies are not accepted: send the JSON uncompressed",
-            headers={"Accept-Encoding": "identity"},
-        )  # fmt: skip
+        detail = "compressed bodies are not accepted: send it uncompressed"
+        raise HttpError(415, detail, headers={"Accept-Encoding": "identity"})
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != JSON:
-        raise HttpError(
-            415, "expected the header Content-Type: application/json",
-            headers={"Accept": JSON},
-        )  # fmt: skip
+    if given != media:
+        detail = f"expected the header Content-Type: {media}"
+        raise HttpError(415, detail, headers={"Accept": media})
 
 
 async def _answer(order: Order, request: Request, store: Store) -> Response:
     """Forecast an order and write it. Raises HttpError where a step does, 504 past the deadline."""
-    served, job, within = order.served, order.job, _left(store, request)
+    served, job, within = order.served, order.job, left(store, request)
     model = labels(served.identity)
     work = store.submit(served, job, within)
     done = await _result(work, request, within, store)
@@ -162,7 +160,7 @@ def _count(job: Job, metrics: Metrics, model: tuple[str, ...]) -> None:
         metrics.notices.labels(code, *model).inc(count)
 
 
-def _left(store: Store, request: Request) -> float:
+def left(store: Store, request: Request) -> float:
     """The seconds left until the deadline of a request, which counts from its arrival."""
     arrived: float = request.state.arrived
     return arrived + store.settings.deadline_seconds - monotonic()

@@ -159,12 +159,6 @@ def run(inputs: Sequence[Inputs], forecaster: Predictor, levels: Sequence[float]
     return list(map(Forecast, forecasts, quantiles, found))
 
 
-def results(forecasts: Sequence[Forecast], steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Forecasts (B, steps, targets) and their quantiles (B, steps, targets, levels) together."""
-    values = np.stack([each.values[:steps] for each in forecasts])
-    return values, np.stack([each.quantiles[:steps] for each in forecasts])
-
-
 def fitted(job: Job, done: Done[Forecast], forecaster: Predictor) -> tuple[Job, Done[Forecast]]:
     """The job with the notices about its forecasts, which get the levels of the job in place of
     those of the model."""

@@ -14,6 +14,7 @@ from threading import Event, Thread
 from time import monotonic, time
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from forecaster.base.atomic import write
@@ -22,7 +23,7 @@ from forecaster.forecast import kept
 from forecaster.forecast.predictor import Predictor
 from forecaster.record.ledger import Ledger
 from forecaster_service.batching import Done
-from forecaster_service.forecasting import Forecast, Inputs, Job, results, together
+from forecaster_service.forecasting import Forecast, Inputs, Job, together
 from forecaster_service.logs import logger
 from forecaster_service.settings import Settings
 
@@ -112,7 +113,8 @@ class Keeper:
             told = self._waiting.popleft()
             try:
                 question = together(told.inputs)
-                values, quantiles = results(told.forecasts, told.steps)
+                values = np.stack([each.values[: told.steps] for each in told.forecasts])
+                quantiles = np.stack([each.quantiles[: told.steps] for each in told.forecasts])
                 levels = told.model.levels
                 rows = kept.forecasts(told.model, question, values, quantiles, levels, told.time)
                 self.ledger.add("forecasts", rows)

@@ -151,15 +151,13 @@ class SeriesValues(Strict):
     """The names of the columns of `target`; by default the targets of the model."""
 
 
-class SeriesInput(Strict):
+class SeriesInput(SeriesValues):
     """One series up to now."""
 
     item_id: Name | None = None
     """A name that is returned with the forecast: letters, digits, spaces and _ . : @ -, or any name
     of a series that the model was trained on. A model of a panel recognises its series by it; any
     other series is scaled by its own history."""
-    start: Annotated[str, Field(max_length=40)] | None = None
-    """The time of the first row, ISO 8601; required."""
     target: Target
     """The values in their units, oldest first: one list of columns per time step, or one number
     per time step for a single column. null where one is missing: it is masked, never filled, and

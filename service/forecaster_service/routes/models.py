@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from forecaster_service import forecasting
+from forecaster_service.answering import CSV
 from forecaster_service.http_errors import responses
 from forecaster_service.schemas import FullRequest, ModelCard, Models
 from forecaster_service.store import store_of
@@ -31,8 +32,8 @@ async def example(request: Request, name: Name) -> Any:
     """A request that this model accepts, ready to be posted to /predict; with Accept: text/csv a
     table for /read."""
     forecaster = store_of(request).get(name).forecaster
-    if request.headers.get("accept", "").startswith("text/csv"):
-        return Response(forecaster.example.to_csv(index=False), media_type="text/csv")
+    if request.headers.get("accept", "").startswith(CSV):
+        return Response(forecaster.example.to_csv(index=False), media_type=CSV)
     return forecasting.example(forecaster)
 
 

@@ -10,17 +10,13 @@ from fastapi import APIRouter, Body, Request
 from pydantic_core import to_json
 
 from forecaster_service import forecasting
-from forecaster_service.answering import JSON, PROBLEMS, ForecastRoute, Order, model_for
+from forecaster_service.answering import CSV, JSON, PROBLEMS, TEXT, ForecastRoute, Order, model_for
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.schemas import ForecastRequest, ForecastResponse
 from forecaster_service.slots import Served
 
-CSV = "text/csv"
-ANSWERS: dict[int | str, dict[str, Any]] = {
-    **PROBLEMS,
-    200: {"content": {CSV: {"schema": {"type": "string"}}}},
-}
+ANSWERS: dict[int | str, dict[str, Any]] = {**PROBLEMS, 200: TEXT}
 
 router = APIRouter(route_class=ForecastRoute, tags=["forecast"])
 

@@ -19,19 +19,17 @@ from forecaster.datasets.reading import Reading
 from forecaster.forecast import questions
 from forecaster.forecast.future import future_rows
 from forecaster.forecast.notices import ShortHistory
-from forecaster_service.answering import PROBLEMS
+from forecaster_service.answering import CSV, PROBLEMS, TEXT, check_type, left
 from forecaster_service.body import LARGE
-from forecaster_service.http_errors import HttpError
 from forecaster_service.routes.invocations import MOST_CELLS
 from forecaster_service.schemas import MOST_ITEMS, Answer, ModelName, Name, SeriesInput
 from forecaster_service.settings import Settings
 from forecaster_service.slots import Served
 from forecaster_service.store import store_of
 
-CSV = "text/csv"
 LONGEST_LINE = 2**18
 """The most bytes of a line."""
-BODY = {"content": {CSV: {"schema": {"type": "string"}}}, "required": True}
+BODY = {**TEXT, "required": True}
 Found = TypeVar("Found")
 Model = Annotated[ModelName | None, Query()]
 Item = Annotated[Name | None, Query(description="The series; by default the first.")]
@@ -102,7 +100,7 @@ async def read_filled(request: Request, model: Model = None, item: Item = None) 
     "/future",
     operation_id="write_future",
     response_class=Response,
-    responses={**PROBLEMS, 200: {"content": {CSV: {"schema": {"type": "string"}}}}},
+    responses={**PROBLEMS, 200: TEXT},
     openapi_extra={"requestBody": BODY},
 )
 async def write(request: Request, model: Model = None) -> Response:
@@ -118,10 +116,9 @@ async def _of_text(
     """What `call` makes of the text in a body, within the limits of all bodies."""
     store = store_of(request)
     served = store.get(model)
-    until = request.state.arrived + store.settings.deadline_seconds
-    store.admit(until - monotonic())
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != CSV:
-        raise HttpError(415, f"expected the header Content-Type: {CSV}")
+    store.admit(left(store, request))
+    check_type(request, CSV)
+    until = monotonic() + left(store, request)
     async with store.bodies.read(request, until) as text:
         work = partial(_bounded, text, served, store.settings, call)
         return await store.bodies.work(max(len(text), LARGE), until, work)
