@@ -22,6 +22,7 @@ from forecaster.forecast.composition import in_words
 from forecaster.forecast.effects import undetermined
 from forecaster.forecast.notices import OWN_SCALE, Notice, NoticeCode, ShortHistory
 from forecaster.forecast.questions import Question
+from forecaster.forecast.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,8 +54,7 @@ class Predictor:
 
     def _learn(self, facts: "Bundle | Description") -> None:
         """Keep what there is to know of the model beside its numbers."""
-        self.facts, self.schema = facts, facts.schema
-        ranges = facts.about.get("ranges")
+        self.facts, ranges = facts, facts.about.get("ranges")
         sizes = len(self.schema.columns), len(self.schema.targets)
         self.ranges = None if ranges is None else unusual.Ranges.from_dict(ranges, *sizes)
 
@@ -78,6 +78,10 @@ class Predictor:
         if unclear := undetermined(self.schema):
             always = [Notice(NoticeCode.UNCLEAR_EFFECT, unclear)]
         return lru_cache(maxsize=64)(lambda levels: [*always, *unusual.figures(test, levels)])
+
+    @property
+    def schema(self) -> Schema:
+        return self.facts.schema
 
     @property
     def digest(self) -> str:
