@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forecaster.evaluate.lags import LagProfile
 from forecaster.forecast.effects import Curve
 from forecaster.record import NETWORK
 
@@ -124,33 +123,6 @@ def step_figure(
     figure.legend(
         lines, names, loc="outside lower center", ncols=3, frameon=False, fontsize=9, handlelength=3
     )
-    return figure
-
-
-def lag_figure(profiles: Mapping[str, LagProfile], season: int) -> "Figure":
-    """A figure of how the forecasts of models, by name, depend on each lag.
-
-    A title compares the share of the multiples of the season with that expected by chance.
-    """
-    rows = -(-len(profiles) // 2)
-    figure = _figure(10, 2.2 * rows)
-    axes = figure.subplots(rows, 2, squeeze=False).ravel()
-    for axis, (name, profile) in zip(axes, profiles.items(), strict=False):
-        share = profile.by_lag
-        lags = np.arange(1, len(share) + 1)
-        cycles = lags % season == 0
-        axis.vlines(lags[cycles], 0, share.max(), color=MUTED, lw=0.6, ls=":")
-        axis.plot(lags, share, color=FORECAST, lw=1)
-        found = (
-            f"peak at lag {profile.peak}\nmultiples of {season}: {cycles.mean():.0%} of the lags, "
-            f"{share[cycles].sum():.0%} of the whole"
-        )
-        found = found if profile.matrix.any() else "does not depend on its past\n"
-        axis.set_title(f"{name}: {found}", loc="left", fontsize=9)
-    for axis in axes[len(profiles) :]:
-        axis.remove()
-    figure.supxlabel("lag in steps", fontsize=9)
-    figure.supylabel("share of the gradient", fontsize=9)
     return figure
 
 

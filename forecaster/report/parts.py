@@ -3,20 +3,13 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from forecaster.evaluate.display import cost_figure, lag_figure
-from forecaster.evaluate.lags import LagProfile
+from forecaster.evaluate.display import cost_figure
 from forecaster.report.page import Chart
 
 EFFECTS = (
     "By how much one more of an input moves the target, on average over the training rows and once "
     "the change has lasted. It was estimated from changes over a season. Outside the values that "
     "the training rows hold, an effect goes on at 80 % of its slope."
-)
-LAGS = (
-    "How much the forecast would change with an input at each lag, the number of steps before the "
-    "forecast step: the absolute gradient, averaged over windows, columns and the steps that reach "
-    "this lag, as shares of the whole. The definition is the same for every attention. It shows "
-    "what the forecast depends on, not what helps it."
 )
 EXAMPLES = (
     "The windows with the smallest, the median and the largest error of each model, chosen among "
@@ -56,9 +49,3 @@ def frontier_chart(title: str, models: Mapping[str, Costs]) -> Chart:
         f"{', '.join(best)}. This ignores uncertainty: an error that is not measurably smaller "
         "does not justify a higher cost.",
     )
-
-
-def lag_chart(title: str, profiles: Mapping[str, LagProfile], season: int) -> Chart:
-    """The lag profiles of models by name; `season` is the main one of their data."""
-    peaks = ", ".join(f"{name} {own.peak or 'nowhere'}" for name, own in profiles.items())
-    return Chart(lag_figure(profiles, season), f"{title}. Peaks: {peaks}.")

@@ -16,7 +16,6 @@ from forecaster.evaluate.display import effect_figure, step_figure
 from forecaster.evaluate.figures import Cost, ErrorMetric, IntervalMetric, shown, whole
 from forecaster.evaluate.inference import TOGETHER, Inference, inference
 from forecaster.evaluate.judge import draw_window, judge
-from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.evaluate.problem import Problem, reopen
 from forecaster.forecast import effects
 from forecaster.forecast.bundle import Bundle
@@ -25,7 +24,7 @@ from forecaster.model.base import parameters
 from forecaster.record import Backtest
 from forecaster.report import tables
 from forecaster.report.page import Chart, Page, Section, Table
-from forecaster.report.parts import EFFECTS, EXAMPLES, LAGS, Costs, frontier_chart, lag_chart
+from forecaster.report.parts import EFFECTS, EXAMPLES, Costs, frontier_chart
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,6 @@ class Judged:
     problem: Problem
     evaluation: Evaluation
     cost: Inference
-    profile: LagProfile
     examples: Sequence[Chart] = ()
 
     @property
@@ -86,8 +84,7 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
     short = [Path(source).name or source for source in sources]
     names = short if len(set(short)) == len(short) else sources
     bundles = [load_bundle(source) for source in sources]
-    steps = sum(bundle.horizon + 2 for bundle in bundles)
-    with Bar("judging", steps) as bar:
+    with Bar("judging", 2 * len(bundles)) as bar:
         runs = []
         for name, source, bundle in zip(names, sources, bundles, strict=True):
             runs.append(_judge(name, source, bundle, device, bar.advance))
@@ -129,8 +126,6 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
                 [EXAMPLES],
                 charts=[chart for run in runs for chart in run.examples],
             ),
-            Section("lags", "What the forecast looks at", [LAGS],
-                    charts=[_lags(group) for group in together]),
             Section("commands", "Commands and hardware", _where(runs, device),
                     code=_code(runs, command)),
         ],
@@ -144,9 +139,7 @@ def _judge(name: str, source: str, bundle: Bundle, device: str, advance: Advance
     found = judge(problem, model, device, bundle.intervals)
     advance(f"{name}, speed and memory", 1)
     cost = inference(bundle)
-    advance(f"{name}, lags", 1)
-    windows = problem.test(device)
-    profile = lag_profile(model, windows, report=lambda step: advance(f"{name}, lags", step))
+    advance(name, 1)
     errors = found.model.by_window
     examples = [
         Chart(
@@ -155,7 +148,7 @@ def _judge(name: str, source: str, bundle: Bundle, device: str, advance: Advance
         )
         for kind, number in picked(errors).items()
     ]
-    return Judged(name, source, bundle, problem, found, cost, profile, examples)
+    return Judged(name, source, bundle, problem, found, cost, examples)
 
 
 def picked(errors: np.ndarray) -> dict[str, int]:
@@ -297,14 +290,9 @@ def _steps(runs: Sequence[Judged]) -> Chart:
     return Chart(step_figure(curves, first.best_floor, first.model.windows), runs[0].task)
 
 
-def _lags(runs: Sequence[Judged]) -> Chart:
-    profiles = {run.name: run.profile for run in runs}
-    return lag_chart(runs[0].task, profiles, runs[0].problem.dataset.seasons[0])
-
-
 def _where(runs: Sequence[Judged], device: str) -> list[str]:
     return [
-        f"Errors and lags computed on {hardware(device)}. Inference measured on "
+        f"Errors computed on {hardware(device)}. Inference measured on "
         f"{hardware('cpu', 1)}: one window, the median of several calls; memory is the rise of the "
         f"peak while {TOGETHER} windows are forecast at once.",
         *(

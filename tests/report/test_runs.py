@@ -1,4 +1,3 @@
-import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,7 @@ from tests.bundles import blended, judged, of_problem
 from tests.report.reader import check_alone
 
 SECTIONS = [
-    "figures", "verdicts", "parts", "columns", "steps", "forecasts", "lags", "commands",
+    "figures", "verdicts", "parts", "columns", "steps", "forecasts", "commands",
 ]  # fmt: skip
 EVIL = "<b>& 'co'"
 
@@ -126,9 +125,7 @@ def test_the_charts_of_each_run(read):
     for name in ("plain", EVIL, "short"):
         for kind in ("best", "median", "worst"):
             assert f"{name}, {kind} of 7" in read.text["forecasts"]
-    for names in (f"plain \\d+, {EVIL} \\d+", "short \\d+"):
-        assert re.search(f"Peaks: {names}", read.text["lags"])
-    assert len(read.pictures) == 1 + 2 + 3 * 3 + 2
+    assert len(read.pictures) == 1 + 2 + 3 * 3
 
 
 def test_the_commands_repeat_it(read):
@@ -144,7 +141,7 @@ def test_which_run_is_better_is_said(home):
     good = judge(problem, found.build(), "cpu")
     worse = replace(good, model=replace(good.model, by_window=good.model.by_window + 1))
     judged = [
-        runs.Judged(name, name, found, problem, own, Inference(1, None), None, [])
+        runs.Judged(name, name, found, problem, own, Inference(1, None), [])
         for name, own in (("a", worse), ("b", good))
     ]
     (table,) = runs._pairs([judged])
@@ -169,7 +166,6 @@ def test_a_model_whose_network_has_no_share(home):
     read = check_alone(report.render(page))
     assert "last value75.0%" in read.text["parts"].replace("\n", "")
     assert "cycle mean25.0%" in read.text["parts"].replace("\n", "")
-    assert "Peaks: closed " in read.text["lags"]
 
 
 def test_a_refitted_model_cannot_be_judged(home):

@@ -1,10 +1,7 @@
-import shutil
-
 import pytest
 
 from forecaster import report
-from forecaster.attention import CONTROLS
-from forecaster.base.errors import DataError, UnavailableError, UsageError
+from forecaster.base.errors import UnavailableError, UsageError
 from forecaster.evaluate import interval_text
 from forecaster.evaluate.figures import whole
 from forecaster.study.compare import GRIDS, grid_page, table
@@ -46,10 +43,12 @@ def read(page):
 
 
 def test_it_has_every_section(read, page):
-    assert list(read.text)[1:] == ["figures", "steps", "lags", "commands"]
+    assert list(read.text)[1:] == ["figures", "steps", "commands"]
     assert page.title == "Comparison toy"
     assert "26 trained models" in page.lead
     assert "(6)" in page.lead
+    (steps,) = [section for section in page.sections if section.id == "steps"]
+    assert [chart.caption for chart in steps.charts] == [FEW, FEW_PLAIN, MANY]
 
 
 def test_the_figures_are_those_of_the_table(read, cells):
@@ -66,32 +65,9 @@ def test_the_figures_are_those_of_the_table(read, cells):
             assert interval_text(against.low, against.high) in read.text["figures"]
 
 
-def test_lags_are_shown_without_the_linear_path_and_kept(page, cells, monkeypatch):
-    lags = next(section for section in page.sections if section.id == "lags")
-    assert [chart.caption.partition(". Peaks")[0] for chart in lags.charts] == [FEW_PLAIN, MANY]
-    for chart in lags.charts:
-        titles = [axis.get_title(loc="left") for axis in chart.figure.axes]
-        assert [title.partition(":")[0] for title in titles] == ["full", *CONTROLS]
-    kept = [c.folder.name for c in cells if (c.folder / grid_page.LAG_FILE).is_file()]
-    assert len(kept) == 8
-    assert all(name.endswith("plain-s0") for name in kept)
-    monkeypatch.setattr(grid_page, "lag_profile", lambda *_: pytest.fail("it was computed before"))
-    again = grid_page.of_grid("toy", "forecaster report --grid toy")
-    (found,) = [section for section in again.sections if section.id == "lags"]
-    assert [chart.caption for chart in found.charts] == [chart.caption for chart in lags.charts]
-
-
 def test_a_grid_that_is_not_there(home):
     with pytest.raises(UnavailableError, match=r"no grid 'toi' in .*Did you mean.*toy"):
         grid_page.of_grid("toi", "")
     (GRIDS / "empty").mkdir()
     with pytest.raises(UsageError, match="no finished cell"):
         grid_page.of_grid("empty", "")
-
-
-def test_other_data_are_refused(home, cells):
-    shutil.copytree(GRIDS / "toy", GRIDS / "other")
-    for cell in finished_cells(GRIDS / "other"):
-        cell.note(data_digest="sha256:0")
-    with pytest.raises(DataError, match=r"trained on sha256:0, but .*small\.csv has digest"):
-        grid_page.of_grid("other", "")
