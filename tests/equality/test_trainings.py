@@ -67,8 +67,7 @@ def test_it_ends_with_the_same_weights(name, tmp_path):
             return
     assert digests.keys() <= expected[0]["digests"].keys()
     kept = load_file(FOLDER / f"{name}.safetensors")
-    mine, theirs = (
-        torch.cat([x[key].flatten().double() for key in learned]) for x in (found, kept)
-    )
+    both = [key for key in learned if key in kept]  # without the largest
+    mine, theirs = (torch.cat([x[key].flatten().double() for key in both]) for x in (found, kept))
     away = ~torch.isclose(mine, theirs, atol=FAR, rtol=FAR)
     assert away.double().mean() <= FEW
