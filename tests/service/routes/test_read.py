@@ -148,9 +148,11 @@ def test_of_a_panel_one_series_may_be_too_short(tmp_path):
 class TestBounds:
     """What a stranger may send, and what is never opened."""
 
-    @pytest.mark.parametrize("kind", ["text/plain", "application/json", ""])
-    def test_other_types_are_415(self, client, kind):
-        refused(client, b"a", 415, "/read", **{"Content-Type": kind})
+    @pytest.mark.parametrize("path", ["/read", "/read/future", "/future"])
+    def test_other_types_and_compressed_texts_are_415(self, client, path):
+        for kind in ("text/plain", "application/json", ""):
+            refused(client, b"a", 415, path, **{"Content-Type": kind})
+        refused(client, b"a", 415, path, **CSV, **{"Content-Encoding": "gzip"})
 
     @pytest.mark.parametrize(
         "data", [b"PAR1", b"PK\3\4", b"\x1f\x8b", b"ARROW1", b"\xd0\xcf\x11\xe0"]

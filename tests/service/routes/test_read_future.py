@@ -59,7 +59,6 @@ def test_what_does_not_fit_is_refused(tmp_path, client):
     plain = b"time,load,wind\n2026-01-01,1,2\n"
     for path in ("/future", "/read/future"):
         assert "no covariates known ahead" in refused(client, plain, 422, path, **CSV)["detail"]
-        refused(client, plain, 415, path, **{"Content-Type": "text/plain"})
     bundle = make_bundle(tmp_path, model="tokens", **KINDS["all"])
     whole = history(bundle).to_csv(index=False)
     with start(model=str(tmp_path), max_series=2) as few:
