@@ -34,6 +34,7 @@ from forecaster.config.run_config import (
     read_yaml,
 )
 from forecaster.datasets.dataset import Dataset
+from forecaster.evaluate.initial import STARTS
 from forecaster.evaluate.problem import Problem, find_data, make_problem
 from forecaster.model import ForecastModel, TokenInformer
 
@@ -220,6 +221,7 @@ def _group(
     protocol = definition.protocol
     options = {_known(name): own for name, own in definition.options.items()}
     sets, swap = [*protocol.set, *protocol.regimes[regime].set], protocol.regimes[regime].swap
+    start: dict[str, Any] = {}
 
     def problem(attn: str) -> Problem:
         flags = {"data": asked, "horizon": horizon, "attn": attn if "encoder" in swap else None}
@@ -227,9 +229,14 @@ def _group(
         own = options.get(attn, {}) if "encoder" in swap else {}
         set_own = [f"attn.{key}={json.dumps(value)}" for key, value in own.items()]
         config = load(protocol.config, [*sets, *cross, *set_own], flags).config
-        return make_problem(config.model_copy(update={"data": data}), dataset, effects=None)
+        model = config.model.model_copy(update=start)
+        config = config.model_copy(update={"data": data, "model": model})
+        return make_problem(config, dataset, effects=None)
 
     whole = _variant(problem("full"), linear=False)
+    # where the data decide it, all start as full attention does
+    start |= {name: whole.config.model.options[name] for name in STARTS[0]
+              if name in whole.config.model.options}  # fmt: skip
     budget, longest = _learned(whole), max(map(max, _lengths(whole.build_model())))
     for attn in [*definition.attentions(), LINEAR]:
         alone = attn == LINEAR

@@ -6,6 +6,8 @@ import pytest
 from forecaster.attention import ATTENTIONS
 from forecaster.base import installation
 from forecaster.base.errors import ConfigError, UsageError
+from forecaster.evaluate import problem
+from forecaster.evaluate.initial import STARTS
 from forecaster.evaluate.problem import make_problem
 from forecaster.study.compare.grid import (
     BUDGET_MARGIN,
@@ -16,11 +18,11 @@ from forecaster.study.compare.grid import (
     tokens,
 )
 from tests import small
-from tests.study.compare.grids import small_grid, values
+from tests.study.compare.grids import REGIMES, small_grid, values
 
 DATA = os.environ.get("FORECASTER_DATA", "")
 LONG = ("usual", "known", "columns")
-"""The grids whose resolution tries the starts of many models."""
+"""The grids that build the most models."""
 PACKAGED = [
     pytest.param(file, id=file.stem, marks=[pytest.mark.long] * (file.stem in LONG))
     for file in sorted((installation.configs() / "grids").glob("*.yaml"))
@@ -105,6 +107,21 @@ class TestResolve:
             assert alone == [cell.attn == "linear" for cell in group]
             assert all(config == configs[0] for config in configs)
             assert {tokens(build(cell, grid)) for cell in group} == {9 if regime == "few" else 36}
+
+    def test_where_the_data_decide_it_all_start_as_full_attention_does(self, home, monkeypatch):
+        asked = []
+
+        def start(config, task, training):
+            asked.append(config.attn.name)
+            return config.model_copy(update={"model": config.model.model_copy(update=STARTS[2])})
+
+        monkeypatch.setattr(problem, "with_start", start)
+        sets = [f"model.{name}=null" for name in STARTS[2]]
+        protocol = {**values()["protocol"], "set": [*values()["protocol"]["set"], *sets]}
+        cells = small_grid(attn=["prob", "none"], protocol=protocol).cells
+        assert asked == ["full"] * len(REGIMES)
+        for cell in cells:
+            assert {name: cell.config.model.options[name] for name in STARTS[2]} == STARTS[2]
 
     def test_the_linear_path_takes_its_rate_along(self, grid):
         for cell in grid.cells:
