@@ -2,6 +2,7 @@ import importlib.metadata
 import re
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -34,12 +35,12 @@ def brought(extra):
 OF_OTHERS = {"httptools": "uvicorn", "torchmetrics": "lightning"}
 OF_OTHERS |= dict.fromkeys(("sqlalchemy", "alembic"), "mlflow")
 """Packages that are installed with one of ours."""
+owners = cache(importlib.metadata.packages_distributions)
 
 
 @pytest.mark.parametrize("module", extras.BRINGS)
 def test_the_extra_brings_it_and_the_base_does_not(module):
-    owners = importlib.metadata.packages_distributions()[module]
-    names = {canonicalize_name(OF_OTHERS.get(name.lower(), name)) for name in owners}
+    names = {canonicalize_name(OF_OTHERS.get(name.lower(), name)) for name in owners()[module]}
     assert names & brought(extras.BRINGS[module])
     base = {canonicalize_name(Requirement(each).name) for each in DECLARED["dependencies"]}
     assert not names & base
