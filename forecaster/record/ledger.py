@@ -127,7 +127,7 @@ class Ledger:
             if len(files) < MERGED:
                 return
             self._files[kind, merged] = []
-        with suppress(pa.ArrowInvalid, OSError, StorageError):  # they stay as they are
+        with suppress(pa.ArrowException, OSError, StorageError):  # they stay as they are
             if sum(pq.read_metadata(each).num_rows for each in files) > MOST_MERGED:
                 return
             tables = [pq.read_table(each) for each in files]

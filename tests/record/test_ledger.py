@@ -68,6 +68,15 @@ def test_many_small_files_become_few(tmp_path, monkeypatch):
     assert [pq.read_metadata(file).num_rows for file in files] == [9, 9, 9], "27 are too many"
 
 
+def test_files_that_cannot_be_one_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MERGED", 2)
+    ledger = Ledger(tmp_path)
+    for time in (pd.Timestamp(2026, 1, 1), "2026-01-01"):
+        ledger.add("actuals", rows(1.0).assign(time=time))
+        assert ledger.flush() == 1
+    assert len([*(tmp_path / "actuals").iterdir()]) == 2
+
+
 def test_a_reader_finds_what_is_merged_while_it_reads(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MERGED", 3)
     ledger, whole = Ledger(tmp_path), pq.read_table
