@@ -1,9 +1,6 @@
 """What a model would have forecast at past origins is what it forecasts of a shorter history."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -143,31 +140,3 @@ def test_the_search_of_the_document_runs() -> None:
     names = {"Forecaster": made, "frame": table(700)[["time", "load"]]}
     exec(program, names)
     assert np.isfinite(names["search"].best_score_)
-
-
-PROGRAM = """
-import pandas as pd
-from forecaster import Client, Forecaster
-
-def use(frame: pd.DataFrame, client: Client) -> None:
-    model = Forecaster(horizon=24, time_limit="30s").fit(frame)
-    reveal_type((model.predict(), model.predict(frame), model.make_future(frame)))
-    reveal_type((model.historical_forecasts(frame), model.residuals(), model.evaluate("mse")))
-    reveal_type((model.effects(), model.cross_validate(frame), client.predict(frame)))
-    reveal_type((model, model.score(frame), model.plot()))
-"""
-
-
-@pytest.mark.slow
-def test_a_type_checker_sees_frames(tmp_path: Path) -> None:
-    (tmp_path / "user.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "user.py"]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False,
-        env={**os.environ, "MYPYPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    assert "Any" not in done.stdout
-    assert done.stdout.count("DataFrame") == 9
-    for name in ("Forecaster", "float", "matplotlib.figure.Figure"):
-        assert name in done.stdout

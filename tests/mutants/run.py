@@ -2,8 +2,8 @@
 
     python -m tests.mutants.run [--record] [NAME ...]
 
-A NAME is that of a room, else a part of a mutant's name. The status is 1 if a mutant that was killed
-is alive now, or has no place; `--record` also writes down what was found.
+A NAME is that of a room, else a part of a mutant's name. The status is 1 if a mutant that was
+killed is alive now, or has no place; `--record` also writes down what was found.
 """
 
 import argparse
