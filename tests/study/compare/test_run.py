@@ -19,6 +19,7 @@ from forecaster.tracking.store import MlflowClient  # which silences MLflow firs
 from tests.study.compare.grids import small_grid, values
 
 CELLS = 13  # full and the controls; few with and without linear path, many without; the path
+FEW = 5
 
 
 @pytest.fixture
@@ -53,6 +54,11 @@ def run(grid, *, jobs=1, tracked=False):
 def first_of(grid):
     """The grid with its first cell alone."""
     return replace(grid, cells=grid.cells[:1])
+
+
+def few_of(grid):
+    """The grid with every third cell, for what starts processes."""
+    return replace(grid, cells=grid.cells[::3])
 
 
 def stamps(outcome):
@@ -225,9 +231,9 @@ class TestCommand:
 @pytest.mark.slow
 class TestProcesses:
     def test_serial_is_parallel(self, apart):
-        one, _ = run(small_grid("one"), jobs=1)
-        two, _ = run(small_grid("two"), jobs=2)
-        assert len(one.cells) == len(two.cells) == CELLS
+        one, _ = run(few_of(small_grid("one")), jobs=1)
+        two, _ = run(few_of(small_grid("two")), jobs=2)
+        assert len(one.cells) == len(two.cells) == FEW
         for first, second in zip(one.cells, two.cells, strict=True):
             np.testing.assert_array_equal(first.by_window(), second.by_window())
             for key in ("mse", "mae", "validation_mse", "best_step", "by_step", "floors"):
@@ -242,10 +248,10 @@ class TestProcesses:
             "from pathlib import Path\n"
             "from forecaster.base import installation\n"
             "from forecaster.study import compare\n"
-            "from tests.study.compare.grids import small_grid\n"
+            "from tests.study.compare.test_run import few_of, small_grid\n"
             "if __name__ == '__main__':\n"
             "    installation.cards = lambda: Path(sys.argv[2])\n"
-            "    compare.run(small_grid(), print, jobs=1, tracked=False, command='x')\n"
+            "    compare.run(few_of(small_grid()), print, jobs=1, tracked=False, command='x')\n"
         )
         Path("go.py").write_text(code)
         root = Path(__file__).resolve().parents[3]
@@ -258,19 +264,19 @@ class TestProcesses:
         process.wait()
         time.sleep(5)  # its worker finishes its cell, and then ends
         before = {cell.folder.name: cell.facts.seconds for cell in compare.finished(cells.parent)}
-        assert 2 <= len(before) < CELLS
-        outcome, said = run(small_grid())
+        assert 2 <= len(before) < FEW
+        outcome, said = run(few_of(small_grid()))
         assert f"{len(before)} of them finished" in said
         after = stamps(outcome)
-        assert len(after) == CELLS
+        assert len(after) == FEW
         assert {name for name in before if before[name] != after[name]} == set()
 
 
 @pytest.mark.slow
 def test_cells_on_ray_are_those_of_one_process(here, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(cli.__file__).parents[2]))
-    serial, _ = run(small_grid())
-    on_ray = small_grid("on-ray")
+    serial, _ = run(few_of(small_grid()))
+    on_ray = few_of(small_grid("on-ray"))
     outcome = compare.run(on_ray, print, jobs=2, tracked=False, command="", ray="local")
     assert outcome.failed == {}
     for own, other in zip(serial.cells, outcome.cells, strict=True):
