@@ -251,9 +251,9 @@ LONG = {
 
 @pytest.mark.parametrize(("content", "flaw"), LONG.items(), ids=map(str, range(len(LONG))))
 def test_large_and_wrong_is_cheap(client, content, flaw):
-    began = time.perf_counter()
+    began = time.process_time()
     assert flaw in told(refused(client, content))
-    assert time.perf_counter() - began < 3  # tens of milliseconds on an idle machine
+    assert time.process_time() - began < 3  # of processor, whatever else runs
 
 
 @pytest.mark.parametrize(
