@@ -56,12 +56,11 @@ def body(server):
 
 
 def test_where_none_can_start_it_ends(tmp_path):
-    """A process that dies between the parent's question and its answer is waited for, here for six
-    seconds."""
+    """A process that dies between the parent's question and its answer is waited for, 3 s here."""
     log, environment = tmp_path / "log", {"FORECASTER_DEVICE": "cpu"}
     code = (
         "import os; from forecaster_service import workers; kept = workers.from_environment();"
-        "workers.HUNG = 6;"
+        "workers.HUNG = 3;"
         "workers.from_environment = lambda: kept; os.environ['FORECASTER_DEVICE'] = 'nonsense';"
         f"workers.run('127.0.0.1', {free_port()}, 2, workers.Child(kept))"
     )
