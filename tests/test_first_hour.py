@@ -34,7 +34,7 @@ def shops(file):
 def load(file):
     """A load by hours on the clock of Berlin, through both changes, with a temperature."""
     random = np.random.default_rng(1)
-    times = pd.date_range("2025-01-01", periods=24 * 330, freq="h", tz="UTC")
+    times = pd.date_range("2025-03-01", periods=24 * 250, freq="h", tz="UTC")
     local, steps = times.tz_convert("Europe/Berlin").tz_localize(None), np.arange(len(times))
     noise = pd.Series(random.normal(0, 1, len(steps))).ewm(halflife=12).mean() * 8
     warm = 11 - 9 * np.cos(steps * 2 * np.pi / 24 / 365) + noise

@@ -160,8 +160,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.mark.slow
 @wants_chromium
-@pytest.mark.parametrize("width", [1280, 375])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "dark")])
 def test_axe_finds_nothing(site, tab, width, scheme):
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

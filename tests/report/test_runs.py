@@ -176,8 +176,7 @@ def test_a_refitted_model_cannot_be_judged(home):
 
 @pytest.mark.slow
 @wants_chromium
-@pytest.mark.parametrize("width", [1280, 375])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "dark")])
 def test_a_browser_shows_it(tab, html, tmp_path, width, scheme):
     """Its policy refuses nothing, axe finds nothing, the colours follow the scheme, and nothing
     sticks out."""
