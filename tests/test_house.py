@@ -180,7 +180,6 @@ class TestTools:
             "ruff format --check .",
             "ruff check .",
             "mypy",
-            "lint-imports",
             'pytest -m "(slow or data) and not long" --forbid-skips',
         ):
             assert f"step {command}" in text
