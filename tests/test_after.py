@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from threading import Event, Thread
 
@@ -18,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.forked import forked
 from tests.service.processes import Server, free_port, running, until, wait_for
 
 pytestmark = pytest.mark.slow
@@ -38,22 +38,28 @@ def values():
     return pd.DataFrame({"time": times, "load": load.round(2)})
 
 
-def forecaster(folder, *words, code=0):
-    command = [sys.executable, "-m", "forecaster", *map(str, words)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+@pytest.fixture
+def forecaster(tmp_path):
+    """Runs the command in a process of its own; returns what it prints."""
+    with forked(tmp_path) as start:
+
+        def run(*words, code=0):
+            job = start.start(*map(str, words))
+            assert job.wait() == code, f"{words}\n{job.out}\n{job.err}"
+            return job.out
+
+        yield run
 
 
-def test_a_shift_is_seen_and_the_model_renews_itself(tmp_path):
+def test_a_shift_is_seen_and_the_model_renews_itself(forecaster, tmp_path):
     table = values()
     table[: 24 * BEFORE].to_csv(tmp_path / "load.csv", index=False)
-    said = forecaster(tmp_path, "train", "--data", "load.csv", "--horizon", 24, "--epochs", 1,
+    said = forecaster("train", "--data", "load.csv", "--horizon", 24, "--epochs", 1,
                       "--no-register")  # fmt: skip
     found = re.search(r"^bundle\s+(\S+)$", said, re.M)
     assert found
     shutil.copytree(tmp_path / found[1], tmp_path / "serving")
-    keys = {name: forecaster(tmp_path, "serve", "--new-key", name) for name in ("anna", "eve")}
+    keys = {name: forecaster("serve", "--new-key", name) for name in ("anna", "eve")}
     secret = {name: re.findall(r"\S{30,}", text)[0] for name, text in keys.items()}
     hashed = [re.findall(r"(\w+:[0-9a-f]{64})", text)[0] for text in keys.values()]
     port, log = free_port(), tmp_path / "log"
@@ -93,7 +99,7 @@ def test_a_shift_is_seen_and_the_model_renews_itself(tmp_path):
             arrive(day)  # what is asked twice counts once
         assert not any(each["since"] for each in scored(24 * (SHIFTED - 1))["alarms"])
         table[: 24 * (BEFORE + SHIFTED)].to_csv(tmp_path / "load.csv", index=False)
-        forecaster(tmp_path, *renew, code=CALM)
+        forecaster(*renew, code=CALM)
 
         for day in range(SHIFTED, RENEWED):
             arrive(day)
@@ -113,7 +119,7 @@ def test_a_shift_is_seen_and_the_model_renews_itself(tmp_path):
         asking = Thread(target=ask)
         asking.start()
         try:
-            forecaster(tmp_path, *renew)
+            forecaster(*renew)
             until(lambda: card["digest"] not in answered[-30:])  # in both processes
         finally:
             ending.set()
@@ -125,12 +131,12 @@ def test_a_shift_is_seen_and_the_model_renews_itself(tmp_path):
         assert not any(each["since"] for each in live["alarms"])
 
     picture = PICTURE or "live.png"
-    told = json.loads(forecaster(tmp_path, "score", "--model", "serving", "--ledger", "ledger",
+    told = json.loads(forecaster("score", "--model", "serving", "--ledger", "ledger",
                                  "--picture", picture, "--json"))  # fmt: skip
-    old = json.loads(forecaster(tmp_path, "score", "--model", found[1], "--ledger", "ledger",
+    old = json.loads(forecaster("score", "--model", found[1], "--ledger", "ledger",
                                 "--json"))  # fmt: skip
     before, after = (each["periods"][-1] for each in (old, told))
     assert after["mae"] < before["mae"] / 3
     assert after["against_naive"] < 1 < before["against_naive"]
-    text = forecaster(tmp_path, "recalibrate", "--model", "serving", "--ledger", "ledger")
+    text = forecaster("recalibrate", "--model", "serving", "--ledger", "ledger")
     assert "load, 80% band" in text

@@ -6,14 +6,28 @@ its local clock with a temperature, a few dozen months.
 
 import re
 import shlex
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
-pytestmark = pytest.mark.slow
+from .forked import Forked, forked
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's use of SQLAlchemy
+]
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    with forked(tmp_path_factory.mktemp("home")) as started:
+        yield started.process
+
+
+@pytest.fixture
+def start(processes, tmp_path):
+    return Forked(processes, tmp_path)
 
 
 def shops(file):
@@ -52,54 +66,53 @@ def months(file):
     pd.DataFrame({"Month": names, "Turnover": value.round()}).to_csv(file, index=False)
 
 
-def run(line, folder):
+def run(line, start):
     """Run a command line as it was printed; a refusal fails the test."""
     name, *words = shlex.split(line)
     assert name == "forecaster"
-    done = subprocess.run([sys.executable, "-m", "forecaster", *words], cwd=folder,
-                          capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
-    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-    return done
+    job = start.start(*words)
+    assert job.wait() == 0, f"{line}\n{job.out}\n{job.err}"
+    return job
 
 
-def walk(line, folder, filled=""):
+def walk(line, start, filled=""):
     """Train, then type what `train` printed. Returns what it said, the forecast, and the line.
 
     `filled` goes into the empty cells of the future. Every forecast lies inside its band.
     """
-    done = run(line, folder)
-    printed = dict(re.findall(r"^(fill in|forecast|look)\s+(forecaster .*)$", done.stdout, re.M))
+    done, folder = run(line, start), start.folder
+    printed = dict(re.findall(r"^(fill in|forecast|look)\s+(forecaster .*)$", done.out, re.M))
     if "fill in" in printed:
-        run(printed["fill in"], folder)
+        run(printed["fill in"], start)
         future = pd.read_csv(folder / "future.csv")
         future.fillna(float(filled)).to_csv(folder / "future.csv", index=False)
-    run(f"{printed['forecast']} --levels 0.1,0.9 --output ahead.csv", folder)
-    run(printed["look"], folder)
+    run(f"{printed['forecast']} --levels 0.1,0.9 --output ahead.csv", start)
+    run(printed["look"], start)
     ahead = pd.read_csv(folder / "ahead.csv")
     middle, low, high = (ahead.iloc[:, place] for place in (-3, -2, -1))
     assert ((low <= middle) & (middle <= high) & (low < high)).all()
-    return done.stdout + done.stderr, ahead, printed["forecast"]
+    return done.out + done.err, ahead, printed["forecast"]
 
 
-def test_shops(tmp_path):
+def test_shops(start, tmp_path):
     shops(tmp_path / "shops.csv")
     said, ahead, line = walk(
         "forecaster train --data shops.csv --target sales --id store --future-covariates promo "
-        "--horizon 14 --epochs 2 --no-register", tmp_path, filled="0"
+        "--horizon 14 --epochs 2 --no-register", start, filled="0"
     )  # fmt: skip
     assert "Open hours: rows from Mon to Sat" in said
     assert "6 series" in said
     assert ahead["store"].nunique() == 6
     assert "Typical error of sales" in said
-    told = run(line.partition(" --future")[0].replace("predict", "effects"), tmp_path).stdout
+    told = run(line.partition(" --future")[0].replace("predict", "effects"), start).out
     assert re.search(r"one more of promo: sales \+", told)
 
 
-def test_load(tmp_path):
+def test_load(start, tmp_path):
     load(tmp_path / "load.csv")
     said, ahead, line = walk(
         'forecaster train --data load.csv --target "Last MW" --future-covariates Temperatur '
-        "--horizon 24 --epochs 1 --no-register", tmp_path, filled="12"
+        "--horizon 24 --epochs 1 --no-register", start, filled="12"
     )  # fmt: skip
     assert "Summer time: skipped by the clock, and missing: 1 steps" in said
     effect = re.search(r"one more of Temperatur: Last MW ([-+.\d]+)", said)
@@ -107,17 +120,17 @@ def test_load(tmp_path):
     assert -9 < float(effect[1]) < -7
     assert len(ahead) == 24
     model = line.partition(" --future")[0].replace("predict", "export")
-    run(f"{model} --output exported", tmp_path)  # raises where the exported model differs
+    run(f"{model} --output exported", start)  # raises where the exported model differs
 
 
-def test_months(tmp_path):
+def test_months(start, tmp_path):
     months(tmp_path / "months.csv")
     said, ahead, line = walk(
-        "forecaster train --data months.csv --target Turnover --horizon 12 --no-register", tmp_path
+        "forecaster train --data months.csv --target Turnover --horizon 12 --no-register", start
     )
     assert "repeating the last year" in said
     assert "80 % band held" in said
     assert len(ahead) == 12
     assert ahead["Turnover"].mean() > 350
     pd.read_csv(tmp_path / "months.csv").tail(72).to_csv(tmp_path / "newer.csv", index=False)
-    assert run(f"{line} --input newer.csv", tmp_path).stdout.count("\n") == 13
+    assert run(f"{line} --input newer.csv", start).out.count("\n") == 13
