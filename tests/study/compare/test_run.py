@@ -257,14 +257,14 @@ class TestProcesses:
         root = Path(__file__).resolve().parents[3]
         process = subprocess.Popen([sys.executable, "go.py", root, home / "cards"])
         cells = Path("runs/grids/toy/cells")
-        while len(list(cells.glob("[!.]*"))) < 2:
+        while not list(cells.glob("[!.]*")):
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(number)
         process.wait()
         time.sleep(5)  # its worker finishes its cell, and then ends
         before = {cell.folder.name: cell.facts.seconds for cell in compare.finished(cells.parent)}
-        assert 2 <= len(before) < FEW
+        assert 1 <= len(before) < FEW
         outcome, said = run(few_of(small_grid()))
         assert f"{len(before)} of them finished" in said
         after = stamps(outcome)
