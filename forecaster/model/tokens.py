@@ -213,6 +213,12 @@ class TokenInformer(ForecastModel):
             return ("encoder", "cross")
         return ("encoder", "decoder", "cross") if options.get("decoder_layers") else ("encoder",)
 
+    def effective(self) -> dict[str, str]:
+        found = super().effective()
+        if self.average is None or self.write is not None or self.cut.cycles > 1:
+            return found
+        return dict.fromkeys(found, "nothing: the average of the one cycle read is that cycle")
+
     def prepare(self, rows: Iterable[tuple[Tensor, Tensor]]) -> None:
         if self.prior is not None:
             self.prior.fit(rows)

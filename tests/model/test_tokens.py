@@ -130,6 +130,34 @@ def test_the_linear_path_alone_is_what_tokens_are_added_to(
     assert all(p.grad is not None and p.grad.any() for p in alone.parameters() if p.requires_grad)
 
 
+@pytest.mark.parametrize(
+    ("past", "options", "reaches"),
+    [
+        (6, {}, False),
+        (6, {"calendar": True, "decoder_layers": 1}, False),
+        (6, {"decoder_layers": 1, "output": "both"}, True),
+        (12, {}, True),
+    ],
+)
+def test_no_attention_reaches_the_average_of_one_cycle(
+    past: int, options: dict[str, Any], reaches: bool
+) -> None:
+    """And `effective` says so exactly then."""
+    task = replace(TASK, past=past)
+    model = build(task, **options)
+    for number, parameter in enumerate(model.parameters()):
+        generator = torch.Generator().manual_seed(number)
+        nn.init.normal_(parameter, std=0.3, generator=generator)
+    generator = torch.Generator().manual_seed(1)
+    inputs = (torch.randn(4, past, 3, generator=generator), *(
+        torch.rand(4, steps, 2, generator=generator) - 0.5 for steps in (past, 14)
+    ))  # fmt: skip
+    model(*inputs).square().sum().backward()
+    used = [p.grad for n, p in model.named_parameters() if "attention" in n and p.grad is not None]
+    assert any(bool((each.abs() > 1e-6).any()) for each in used) == reaches
+    assert any(text.startswith("nothing") for text in model.effective().values()) != reaches
+
+
 def test_the_level_falls_back_by_its_share_in_each_column() -> None:
     still, shrunk = build(shrink=False), build(shrink=True)
     inputs = draw(TASK)
