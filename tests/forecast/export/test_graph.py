@@ -129,6 +129,8 @@ def test_real_files(tmp_path):
         make_bundle(tmp_path / kind.replace(", ", "-"), **KINDS[kind])
     for kind in ("ahead", "words"):  # all columns are targets, and one of three
         make_bundle(tmp_path / f"own-{kind}", model="tokens", **KINDS[kind])
+    parts = {"network": 0.5, "cycle": 0.3, "last": 0.2}
+    blended(unsaved(calibrated=True), **parts).save(tmp_path / "blend")
     blended(unsaved(loss="pinball"), cycle=1.0).save(tmp_path / "no-network")
     folders = sorted(tmp_path.iterdir())
     command = [sys.executable, "-c", PROGRAM, *map(str, folders)]
