@@ -144,15 +144,8 @@ def test_no_attention_reaches_the_average_of_one_cycle(
 ) -> None:
     """And `effective` says so exactly then."""
     task = replace(TASK, past=past)
-    model = build(task, **options)
-    for number, parameter in enumerate(model.parameters()):
-        generator = torch.Generator().manual_seed(number)
-        nn.init.normal_(parameter, std=0.3, generator=generator)
-    generator = torch.Generator().manual_seed(1)
-    inputs = (torch.randn(4, past, 3, generator=generator), *(
-        torch.rand(4, steps, 2, generator=generator) - 0.5 for steps in (past, 14)
-    ))  # fmt: skip
-    model(*inputs).square().sum().backward()
+    model = scrambled(build(task, **options))
+    model(*draw(task)).square().sum().backward()
     used = [p.grad for n, p in model.named_parameters() if "attention" in n and p.grad is not None]
     assert any(bool((each.abs() > 1e-6).any()) for each in used) == reaches
     assert any(text.startswith("nothing") for text in model.effective().values()) != reaches
