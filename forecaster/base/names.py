@@ -50,8 +50,9 @@ def find(
 
     Raises UsageError naming the most similar entry and all entries.
     """
-    folded = {canonical(key): key for key in table}
-    key = folded.get(canonical(name))
+    asked = canonical(name)
+    # the first that fits: what other packages offer comes last in a table, and takes long to find
+    key = next((key for key in table if canonical(key) == asked), None)
     if key is None:
         hint = did_you_mean(name, table, synonyms)
         raise UsageError(f"unknown {kind} '{name}'.{hint} Known: {', '.join(table)}.")
