@@ -185,7 +185,7 @@ class TestTools:
             assert f"step {command}" in text
         assert 'others=("${alone[@]}" "${beside[@]}")' in text
         for part in (
-            '"${together[@]}" "${others[@]/#/--ignore=}" "${first[@]}" tests',
+            '"${more[@]}" "${others[@]/#/--ignore=}" "${first[@]}" tests',
             '"${together[@]}" "${beside[@]}"',
             '"${alone[@]}"',
         ):

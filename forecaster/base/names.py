@@ -50,9 +50,8 @@ def find(
 
     Raises UsageError naming the most similar entry and all entries.
     """
-    asked = canonical(name)
     # the first that fits: what other packages offer comes last in a table, and takes long to find
-    key = next((key for key in table if canonical(key) == asked), None)
+    key = next((key for key in table if canonical(key) == canonical(name)), None)
     if key is None:
         hint = did_you_mean(name, table, synonyms)
         raise UsageError(f"unknown {kind} '{name}'.{hint} Known: {', '.join(table)}.")
