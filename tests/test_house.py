@@ -185,7 +185,7 @@ class TestTools:
             assert f"step {command}" in text
         assert 'others=("${alone[@]}" "${beside[@]}")' in text
         for part in (
-            '"${more[@]}" "${others[@]/#/--ignore=}" "${first[@]}" tests',
+            '"${more[@]}" "${first[@]}" "${marked[@]}"',
             '"${together[@]}" "${beside[@]}"',
             '"${alone[@]}"',
         ):
