@@ -1,4 +1,4 @@
-"""Plant the mutants of mutants.json one by one in a copy of the tree, and run tests in it:
+"""Plant the mutants of mutants.json one by one in copies of the tree, and run tests in them:
 
     python -m tests.mutants.run [--record] [NAME ...]
 
@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 
@@ -69,50 +70,53 @@ def measure(folder, mutant, usual):
     return ("alive", "") if passed else ("killed", failed)
 
 
+def of_room(room, mutants, record):
+    """Measure the mutants of a room in a copy of its own; whether one is worse than recorded."""
+    bad = False
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary, "tree")
+        shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        begun = monotonic()
+        passed, failed = run_tests(folder, tests_of(folder, room, [m.file for m in mutants]))
+        usual = monotonic() - begun
+        print(f"{room}: {usual:.0f} s without a mutant", flush=True)
+        if not passed:
+            print(f"{room}: {failed} fails without a mutant", flush=True)
+            return True
+        for mutant in mutants:
+            begun = monotonic()
+            try:
+                if mutant.state == "equivalent":
+                    plant(mutant, folder)
+                    continue
+                state, why = measure(folder, mutant, usual)
+            except CannotPlantError as error:
+                state, why = "without a place", str(error)
+            spent = f"{monotonic() - begun:.0f} s"
+            worse = state == "without a place" or (mutant.state, state) == ("killed", "alive")
+            print(f"{'! ' * worse}{mutant.name}: {state}, {spent} {why}", flush=True)
+            bad = bad or worse
+            if record and state != "without a place" and (state, mutant.state) != ("alive",) * 2:
+                mutant.state, mutant.why = state, why
+    return bad
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--record", action="store_true")
     asked = parser.parse_args()
-    all = load()
-    chosen = [
-        each
-        for each in all
-        if not asked.names
-        or any(n == each.room if n in ROOMS else n in each.name for n in asked.names)
-    ]
-    bad = not chosen
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary, "tree")
-        shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
-        for room in {each.room: None for each in chosen}:
-            mutants = [each for each in chosen if each.room == room]
-            begun = monotonic()
-            passed, failed = run_tests(folder, tests_of(folder, room, [m.file for m in mutants]))
-            usual = monotonic() - begun
-            print(f"{room}: {usual:.0f} s without a mutant", flush=True)
-            if not passed:
-                print(f"{room}: {failed} fails without a mutant")
-                bad = True
-                continue
-            for mutant in mutants:
-                begun = monotonic()
-                try:
-                    if mutant.state == "equivalent":
-                        plant(mutant, folder)
-                        continue
-                    state, why = measure(folder, mutant, usual)
-                except CannotPlantError as error:
-                    state, why = "without a place", str(error)
-                spent = f"{monotonic() - begun:.0f} s"
-                worse = state == "without a place" or (mutant.state, state) == ("killed", "alive")
-                print(f"{'! ' * worse}{mutant.name}: {state}, {spent} {why}", flush=True)
-                bad = bad or worse
-                if asked.record and state != "without a place":
-                    if (state, mutant.state) != ("alive", "alive"):
-                        mutant.state, mutant.why = state, why
-                    save(all)
-    return int(bad)
+    all, rooms = load(), {}
+    for each in all:
+        if not asked.names or any(
+            n == each.room if n in ROOMS else n in each.name for n in asked.names
+        ):
+            rooms.setdefault(each.room, []).append(each)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        worse = [*pool.map(lambda room: of_room(room, rooms[room], asked.record), rooms)]
+    if asked.record:
+        save(all)
+    return int(any(worse) or not rooms)
 
 
 if __name__ == "__main__":
