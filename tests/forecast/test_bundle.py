@@ -4,7 +4,6 @@ import os
 import struct
 import subprocess
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from forecaster.forecast.bundle import (
     INTERVALS,
     MANIFEST,
     PARTS,
-    UNSAID,
     WEIGHTS,
     load,
 )
@@ -70,11 +68,8 @@ def turned():
 
 BUNDLES = {
     "cycle": unsaved,
-    "informer": lambda: unsaved("informer"),
-    "calibrated": lambda: unsaved(calibrated=True),
     "head": lambda: unsaved(calibrated=True, loss="pinball"),
     "conditions": conditioned,
-    "conditions without a calendar": lambda: conditioned(()),
     "blend": lambda: blended(unsaved("informer"), network=0.5, cycle=0.3, last=0.2),
     "without the network": lambda: blended(unsaved(), cycle=0.5, last=0.5),
     "not contiguous": turned,
@@ -85,8 +80,7 @@ class TestRoundTrip:
     @pytest.mark.parametrize("kind", BUNDLES)
     def test_everything_comes_back_and_forecasts_are_bit_equal(self, kind, tmp_path):
         bundle = BUNDLES[kind]()
-        saved = bundle.save(tmp_path / "deep" / "er")
-        found = load(tmp_path / "deep" / "er")
+        saved, found = bundle.save(tmp_path / "deep" / "er"), load(tmp_path / "deep" / "er")
         assert (found.config, found.schema) == (bundle.config, bundle.schema)
         assert (found.record, found.digest) == (bundle.record, saved.digest)
         assert found.about.items() >= bundle.about.items()
@@ -97,9 +91,7 @@ class TestRoundTrip:
             for name, tensor in tensors.items():
                 assert after[file][name].dtype == tensor.dtype
                 assert torch.equal(after[file][name], tensor)
-        model = found.build()
-        assert not model.training
-        assert {tensor.device.type for tensor in model.state_dict().values()} <= {"cpu"}
+        assert not found.build().training
         mine, theirs = Predictor(bundle, "cpu"), Predictor(found, "cpu")
         levels = (0.1, 0.3, 0.9) if bundle.intervals else ()
         ahead = mine.predict(mine.example, levels=levels)
@@ -134,18 +126,13 @@ class TestDamage:
             data[number * step] ^= 1
         for bad in (*flipped, b"", good[: len(good) // 2]):
             (folder / name).write_bytes(bad)
-            with pytest.raises(BundleError, match="is damaged") as caught:
+            with pytest.raises(BundleError, match=f"(?s)(?=.*{name}).*is damaged"):
                 load(folder)
-            assert name in str(caught.value)
         (folder / name).unlink()
-        with pytest.raises(BundleError, match=f"{name} is missing") as caught:
+        with pytest.raises(BundleError, match=f"{name} is missing"):
             load(folder)
-        assert caught.value.exit_code == 65
-
-    def test_a_folder_in_place_of_a_file(self, folder):
-        (folder / WEIGHTS).unlink()
-        (folder / WEIGHTS).mkdir()
-        with pytest.raises(StorageError, match=WEIGHTS):
+        (folder / name).mkdir()
+        with pytest.raises(StorageError, match=name):
             load(folder)
 
     @pytest.mark.parametrize("name", ["model.pkl", "../elsewhere.json", "/etc/passwd", ""])
@@ -191,22 +178,16 @@ class TestForeign:
         ("name", "change", "word"),
         [
             ("about.json", lambda about: {}, "format"),
-            ("about.json", lambda about: [1], "format"),
             ("about.json", lambda about: {"format": FORMAT}, "name"),
             ("metrics.json", {"train": 1}, "train"),
-            ("metrics.json", {"test": "none"}, "test"),
-            ("metrics.json", {"parts": []}, "parts"),
             ("metrics.json", {"new": 1}, "new"),
             ("schema.json", {"scaler": 3}, "TypeError"),
             ("schema.json", lambda schema: {"columns": ["a"]}, "KeyError"),
             ("schema.json", lambda schema: schema["scaler"]["mean"].pop() and schema, "mean"),
-            ("schema.json", {"items": ["a"]}, "mean"),
             ("schema.json", {"targets": ["rain"]}, "rain"),
             ("schema.json", lambda schema: schema["known"].update(low=[0.0]), "covariates"),
-            ("schema.json", lambda schema: schema["reading"].update(seasons=[]), "seasons"),
             ("schema.json", lambda schema: schema["reading"].update(seasons=[4, 0]), "seasons"),
             ("config.json", {"new": 1}, "unknown key 'new'"),
-            ("config.json", {"attn": "new"}, "unknown attention 'new'"),
             ("config.json", lambda config: [config], "config"),
             ("config.json", lambda config: config["window"].update(past="auto"), "window.past"),
         ],
@@ -214,11 +195,6 @@ class TestForeign:
     def test_documents_of_another_version(self, name, change, word, folder):
         edit(folder, name, change)
         refused(folder, word)
-
-    def test_what_may_be_left_out(self, folder):
-        edit(folder, "about.json", lambda about: {"format": about["format"], "name": "x"})
-        sign(folder)
-        assert load(folder).about == {"format": FORMAT, "name": "x", **UNSAID}
 
     def test_a_part_of_an_unknown_kind(self, folder):
         edit(folder, "parts.json", lambda _: [{"name": "x", "kind": "oracle", "settings": {}}])
@@ -279,34 +255,27 @@ def test_loading_opens_its_ten_files_and_unpickles_nothing(folder):
     for name in ("model.pkl", "model.ckpt", "python_model.pkl", "weights.pt"):
         (folder / name).write_bytes(b"cbuiltins\nexit\n(I3\ntR.")
     program = """
-        import sys
-        from pathlib import Path
-        from forecaster.forecast.bundle import load
-        import safetensors.torch
-        folder, seen = Path(sys.argv[1]), []
-        load(folder).build()  # imports what it needs
-        sys.addaudithook(lambda event, arguments: seen.append((event, str(arguments[:1]))))
-        bundle = load(folder)
-        bundle.build()
-        opened = [what for event, what in seen if event == "open" and str(folder) in what]
-        print(len(opened), len({*opened}))
-        print([event for event, _ in seen if event.startswith(("pickle", "marshal.loads"))])
-        print([what for event, what in seen if event in ("exec", "compile") and "bundle" in what])
-        print({"mlflow", "lightning", "sklearn"} & set(sys.modules))
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), str(folder)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.splitlines() == ["10 10", "[]", "[]", "set()"]
+import sys
+from pathlib import Path
+from forecaster.forecast.bundle import load
+folder, seen = Path(sys.argv[1]), []
+load(folder).build()  # imports what it needs
+sys.addaudithook(lambda event, arguments: seen.append((event, str(arguments[:1]))))
+load(folder).build()
+opened = [what for event, what in seen if event == "open" and str(folder) in what]
+print(len(opened), len({*opened}))
+print([event for event, _ in seen if event.startswith(("pickle", "marshal.loads"))])
+print({"mlflow", "lightning", "sklearn"} & set(sys.modules))
+"""
+    done = subprocess.check_output([sys.executable, "-c", program, str(folder)], text=True)
+    assert done.splitlines() == ["10 10", "[]", "set()"]
 
 
 class TestWriting:
     def test_a_file_in_the_way(self, tmp_path):
         (tmp_path / "bundle").write_text("")
-        with pytest.raises(StorageError, match="bundle") as caught:
+        with pytest.raises(StorageError, match="bundle"):
             unsaved().save(tmp_path / "bundle")
-        assert caught.value.exit_code == 74
 
     @pytest.mark.parametrize("number", range(len(FILES) + 2))
     def test_a_full_disk_leaves_nothing_that_looks_whole(self, number, tmp_path, monkeypatch):
@@ -351,10 +320,8 @@ class TestWriting:
                 new.save(tmp_path)
             assert load(tmp_path).digest == before.digest
             assert {each.name for each in tmp_path.iterdir()} == names
-        moves.clear()
         failing = 0
         new.save(tmp_path)
-        assert len(moves) == 2 * len(names) - 2
         assert load(tmp_path).record == Record(validation_mse=1)
         assert {each.name for each in tmp_path.iterdir()} == names
 
