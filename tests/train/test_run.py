@@ -1,10 +1,5 @@
-import io
 import math
-import re
-import signal
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,8 +37,7 @@ def test_the_best_weights_are_kept_ready_to_forecast(build: Any) -> None:
     assert fitted.validation_mse == pytest.approx(validation_mse(model), rel=1e-6)
     assert 0 < fitted.best_epoch <= 3
     assert (fitted.epochs, fitted.steps) == (3, 21)
-    assert fitted.windows_per_second > 0
-    assert fitted.seconds > 0
+    assert fitted.seconds > 0 < fitted.windows_per_second
 
 
 @pytest.mark.parametrize("build", [cycle, informer])
@@ -72,29 +66,25 @@ def test_the_same_seed_gives_the_same_bits() -> None:
 def test_weights_that_start_at_their_best_come_back_bit_by_bit() -> None:
     model = Constant(0.0)  # validation favours 0, training 1
     fitted = train(model, level(1, 50), level(0, 20), epochs=5, patience=3)
-    assert model.number.item() == 0
-    assert (fitted.best_epoch, fitted.validation_mse) == (0, 0)
+    assert (model.number.item(), fitted.best_epoch, fitted.validation_mse) == (0, 0, 0)
     assert fitted.steps == 3 * 3  # three checks without a gain
-    still = train(Constant(0.5), level(1, 10), level(1, 5), epochs=9, patience=2, lr=1e-30)
+    still = train(Constant(0.5), level(1, 10), level(1, 1), epochs=9, patience=2, lr=1e-30)
     assert (still.best_epoch, still.epochs) == (0, 2), "no change is no gain"
 
 
 def test_training_stops_patience_checks_after_the_best() -> None:
     options: dict[str, Any] = {"epochs": 50, "patience": 4}
-    model, reports = Constant(-0.305), Reports()  # on its way to 1, past 0; about 0.1 an epoch
+    model, reports = Constant(-0.345), Reports()  # on its way to 1, past 0; about 0.1 an epoch
     fitted = train(model, level(1, 160), level(0, 20), report=reports, **options)
     seen = reports.of("validation_mse")
     best = seen.index(min(seen))  # the first is the check before training
-    assert fitted.best_epoch == best == 3
+    assert fitted.best_epoch == best > 1
     assert fitted.validation_mse == pytest.approx(model.number.item() ** 2)
     assert fitted.epochs == len(seen) - 1 == best + 4
     near = Constant(-0.345)
-    late, early = (
-        train(each, level(1, 160), level(0, 20), tolerance=tolerance, **options)
-        for each, tolerance in ((Constant(-0.345), 0.0), (near, 0.9999))
-    )
-    assert early.best_epoch < late.best_epoch, "the earliest within a tolerance"
-    assert early.epochs == late.epochs
+    early = train(near, level(1, 160), level(0, 20), tolerance=0.9999, **options)
+    assert early.best_epoch < fitted.best_epoch, "the earliest within a tolerance"
+    assert early.epochs == fitted.epochs
     assert early.validation_mse == pytest.approx(near.number.item() ** 2)
 
 
@@ -128,18 +118,10 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("steps", "checks", "at"),
-    [
-        (7, 1, [0, 7, 14]),
-        (7, 2, [0, 3, 6, 10, 13]),
-        (7, 50, list(range(15))),
-        (49, 4, [0, 12, 24, 36, 48, 61, 73, 85, 97]),
-    ],
+    ("checks", "at"), [(1, [0, 7, 14]), (2, [0, 3, 6, 10, 13]), (50, list(range(15)))]
 )
-def test_checks_are_spread_over_an_epoch(
-    steps: int, checks: int, at: list[int], checked: list[int]
-) -> None:
-    train(Constant(0.0), level(1, steps), level(1, 1), batch=1, checks=checks, patience=99)
+def test_checks_are_spread_over_an_epoch(checks: int, at: list[int], checked: list[int]) -> None:
+    train(Constant(0.0), level(1, 7), level(1, 1), batch=1, checks=checks, patience=99)
     assert checked == at
 
 
@@ -152,24 +134,21 @@ def test_few_windows_get_more_epochs_and_checks_that_are_apart(
     assert checked == list(range(0, 201, 4))
     epochs = [epoch for epoch, _ in reports]
     assert epochs == [0, *range(2, 67, 2), 67]
-    lines = capfd.readouterr().err.splitlines()
-    assert [line.split("  ")[0] for line in lines] == [f"epoch {n}/67" for n in epochs[1:]]
+    out, err = capfd.readouterr()
+    assert out == ""
+    lines = [line.split("  ") for line in err.splitlines()]
+    assert [line[0] for line in lines] == [f"epoch {n}/67" for n in epochs[1:]]
+    assert [words.split()[0] for words in lines[-1][1:3]] == ["train", "validation"]
     losses = reports.of("train_loss")
     assert losses == sorted(losses, reverse=True)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "rates"), [("halve", [1, 1 / 2, 1 / 4]), ("type1", [1, 1, 1 / 2])]
-)
-def test_an_epoch_reports_the_rate_that_it_used(schedule: str, rates: list[float]) -> None:
+def test_an_epoch_reports_the_rate_that_it_used_and_a_schedule_runs_over_all() -> None:
     reports, data = Reports(), (level(1, 10), level(1, 5))
-    train(Constant(0.0), *data, epochs=3, schedule=schedule, lr=0.5, report=reports)
-    assert reports.of("learning_rate") == [0.5 * rate for rate in rates]
-
-
-def test_a_schedule_runs_over_the_epochs_that_are_allowed() -> None:
-    reports, options = Reports(), {"updates": 50, "schedule": "cosine", "lr": 1e-3}
-    train(Constant(-9.0), level(1, 10), None, report=reports, **options)
+    train(Constant(0.0), *data, epochs=3, schedule="halve", lr=0.5, report=reports)
+    assert reports.of("learning_rate") == [0.5, 0.25, 0.125]
+    reports.clear()
+    train(Constant(-9.0), data[0], None, updates=50, schedule="cosine", lr=1e-3, report=reports)
     rates = reports.of("learning_rate")
     assert len(rates) == 50
     assert rates == sorted(rates, reverse=True)
@@ -202,12 +181,9 @@ def test_time_ends_training_at_the_first_check() -> None:
     assert (fitted.steps, fitted.best_epoch, fitted.late) == (5, 0.5, True)
     assert model.number.item() > -9
     assert ["--time-limit" in told for told in fitted.sentences] == [True, True]
-    worse = train(Constant(0.0), level(1, 160), level(0, 20), epochs=5, time_limit=1e-9)
-    assert (worse.steps, worse.best_epoch, worse.still_falling) == (10, 0, False)
-    assert len(worse.sentences) == 1
 
 
-@pytest.mark.parametrize(("until", "steps"), [(1.5, 10), (0.3, 2), (2.0, 14), (0.0, 0), (None, 21)])
+@pytest.mark.parametrize(("until", "steps"), [(1.5, 10), (0.3, 2), (0.0, 0), (None, 21)])
 def test_without_validation_it_runs_exactly_so_far(until: float | None, steps: int) -> None:
     model = Constant(0.0)
     fitted = train(model, level(1, 112), None, epochs=3, until=until)
@@ -215,10 +191,6 @@ def test_without_validation_it_runs_exactly_so_far(until: float | None, steps: i
     assert fitted.validation_mse is None
     assert (model.number.item() > 0) == (steps > 0)
     assert not model.training
-
-
-def test_one_window_is_enough() -> None:
-    assert train(Constant(0.0), level(1, 1), level(1, 1), epochs=2).steps == 2
 
 
 class Breaks(Constant):
@@ -234,7 +206,7 @@ class Breaks(Constant):
         return super().forward(past) * (math.nan if broken else 1)
 
 
-@pytest.mark.parametrize(("at", "checks", "epoch"), [(1, 1, 1), (3, 7, 1), (9, 1, 2)])
+@pytest.mark.parametrize(("at", "checks", "epoch"), [(3, 7, 1), (9, 1, 2)])
 @pytest.mark.parametrize("validation", [VALIDATION, None])
 def test_nan_ends_the_run_at_its_step(
     at: int, checks: int, epoch: int, validation: Any, capsys: pytest.CaptureFixture[str]
@@ -273,21 +245,6 @@ def test_gradients_are_clipped() -> None:
     assert free.number.item() > 1e-2 > 1e-4 > clipped.number.item() > 0
 
 
-def test_a_large_machine_makes_no_other_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lightning then suggests to use workers and the GPU; a warning is an error here."""
-    connector = "lightning.pytorch.trainer.connectors.data_connector"
-    monkeypatch.setattr(f"{connector}.suggested_max_num_workers", lambda devices: 16)
-    monkeypatch.setattr("lightning.pytorch.accelerators.CUDAAccelerator.is_available", lambda: True)
-    train(cycle(), epochs=1)
-
-
-def test_the_handlers_of_signals_are_those_of_the_caller() -> None:
-    seen: list[Any] = []
-    before = signal.getsignal(signal.SIGTERM)
-    train(cycle(), report=lambda figures, epoch: seen.append(signal.getsignal(signal.SIGTERM)))
-    assert seen == [before] * 3
-
-
 def test_the_loss_is_the_mean_over_the_steps() -> None:
     reports, data = Reports(), (level(3, 64), level(3, 5))
     train(Constant(0.0), *data, epochs=1, lr=1e-12, loss="mae", report=reports)
@@ -301,50 +258,6 @@ def test_half_precision_trains_and_validates_in_full() -> None:
     assert all(p.dtype == torch.float32 for p in model.parameters())
     assert fitted.best_epoch > 0
     assert fitted.validation_mse == pytest.approx(validation_mse(model), rel=1e-6)
-
-
-def test_a_stride_uses_part_of_the_windows() -> None:
-    fitted = train(cycle(), stride=4, validation_stride=3, epochs=1)
-    assert fitted.steps == 1  # 30 of 121 windows in batches of 16
-    assert fitted.validation_mse is not None
-
-
-def test_one_line_an_epoch_and_nothing_else_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    train(cycle(), epochs=3)
-    train(cycle(), validation=None, until=1.2)
-    out, err = capfd.readouterr()
-    assert (out, list(tmp_path.iterdir())) == ("", [])
-    figure = r"\d[\d.e+-]*"
-    for line, of in zip(err.splitlines(), ["1/3", "2/3", "3/3", "1/2", "2/2"], strict=True):
-        check = rf"  validation {figure}" if of.endswith("3") else ""
-        left = "" if of[0] == of[2] else r"  1 s left at most"
-        expected = rf"epoch {of}  train {figure}{check}  \d+ windows/s  \d+\.\d s{left}"
-        assert re.fullmatch(expected, line), line
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("breaks", [False, True])
-def test_a_terminal_shows_a_bar_below_the_lines(
-    breaks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    try:
-        train(Breaks(9) if breaks else cycle(), level(1, 112))
-    except DivergedError:
-        assert breaks
-    shown = terminal.getvalue()
-    assert re.search(r"training .*━.*%" if breaks else r"training .*━.*100%.*\d s ", shown)
-    assert "epoch 1/2  train" in shown
-    assert shown.rstrip("\r\n").count("\x1b[?25h") == 1  # the cursor is back
 
 
 @pytest.mark.gpu
