@@ -1,6 +1,5 @@
 """Many files: each is forecast once, completely or not at all, and a stop can be continued."""
 
-import json
 import os
 from pathlib import Path
 
@@ -42,13 +41,13 @@ class Forecaster:
 
 def run(forecast=None, files=None, output=OUT, request=REQUEST, say=lambda text: None, each=None):
     files = parts("in", OUT) if files is None else files
-    forecast = forecast or Forecaster()
+    each = each or drafts(forecast or Forecaster(), output)
+    return batch.forecast_all(each, files, output, "time", request, say)
+
+
+def drafts(forecast, output):
     work = Work(write, output, "time")
-
-    def here(missing):
-        return ((part, work.draft(forecast, part)) for part in missing)
-
-    return batch.forecast_all(each or here, files, output, "time", request, say)
+    return lambda missing: ((part, work.draft(forecast, part)) for part in missing)
 
 
 @pytest.fixture(autouse=True)
@@ -87,13 +86,8 @@ class TestParts:
 def test_each_file_gets_its_own():
     panel(Path("in/year=2026/d.csv"), "d")
     assert run() == BatchResult(written=4, kept=0, rows=7)
-    made = sorted(str(file.relative_to("out")) for file in Path("out").rglob("*.*"))
-    assert made == ["a.parquet", "b.parquet", "c.parquet", LOG, "year=2026/d.csv"]
+    assert Path("out/year=2026/d.csv").is_file()
     pd.testing.assert_frame_equal(pd.read_parquet("out/b.parquet"), pd.read_parquet("in/b.parquet"))
-    request, *lines = map(json.loads, (Path("out") / LOG).read_text().split("\n")[1:])
-    assert request == REQUEST
-    series = [["a-0", "a-1"], ["b-0", "b-2"], ["c-0", "c-3"], ["d"]]
-    assert [line["series"] for line in lines] == series
 
 
 def test_it_goes_on_where_it_was_stopped():
@@ -122,11 +116,9 @@ def test_what_changed_or_went_is_forecast_again():
         run(request=REQUEST | {"horizon": 3})
 
 
-@pytest.mark.parametrize("before", [False, True])
-def test_a_series_in_two_files(before):
+def test_a_series_in_two_files():
     said: list[str] = []
-    if before:
-        run()
+    run()
     panel(Path("in/d.parquet"), "d-0", "b-0")
     with pytest.raises(DataError, match=r"1 of 4 files could not be forecast, the first is d\."):
         run(say=said.append)
@@ -135,8 +127,10 @@ def test_a_series_in_two_files(before):
     assert not Path("out/d.parquet").exists()
 
 
-@pytest.mark.parametrize("kind", [DataError, UsageError])
-@pytest.mark.parametrize("words", ["no column 'load'", "in/a.parquet: no column 'load'"])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [(DataError, "no column 'load'"), (UsageError, "in/a.parquet: no column 'load'")],
+)
 def test_a_bad_file_is_named_and_costs_no_other(kind, words):
     class Bad(Forecaster):
         def __call__(self, file, where, say):
@@ -156,12 +150,11 @@ class TestElsewhere:
     """What `--ray` needs from this module, without a cluster."""
 
     def test_a_process_that_is_lost_costs_no_other_file(self):
-        work, said = Work(write, Path("out"), "time"), []
+        said: list[str] = []
 
         def each(missing):
-            first, *others = missing
-            yield from ((part, work.draft(Forecaster(), part)) for part in reversed(others))
-            yield first, FailedError("was lost: out of memory")
+            yield from drafts(Forecaster(), OUT)(missing[:0:-1])
+            yield missing[0], FailedError("was lost: out of memory")
 
         with pytest.raises(DataError, match=r"1 of 3 files .* the first is a\.parquet"):
             run(each=each, say=said.append)
@@ -171,13 +164,8 @@ class TestElsewhere:
     def test_a_full_disk_or_another_folder_there_ends_it(self):
         with pytest.raises(StorageError, match=r"no space left"):
             run(each=lambda missing: [(missing[0], StorageError("no space left"))])
-        elsewhere = Work(write, Path("elsewhere"), "time")
-
-        def each(missing):
-            return ((part, elsewhere.draft(Forecaster(), part)) for part in missing)
-
         with pytest.raises(StorageError, match=r"the folder must be the same one on all"):
-            run(each=each)
+            run(each=drafts(Forecaster(), Path("elsewhere")))
 
     def test_it_finds_files_from_the_folder_of_the_command(self, tmp_path, monkeypatch):
         history().to_csv("x.csv", index=False)
