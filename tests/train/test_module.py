@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from forecaster.base.errors import ConfigError, DataError, DivergedError
+from forecaster.base.errors import ConfigError, DataError
 from forecaster.config.run_config import TrainConfig
 from forecaster.model import QuantileSpread, pinball_loss
 from forecaster.train.module import LOSSES, SCHEDULES, ForecastModule, parameter_groups
@@ -48,8 +48,6 @@ def test_only_observed_targets_count(name: str) -> None:
     batch = VALIDATION.batch(torch.arange(8))
     seen = holes(batch.target.shape)
     own = module(name == "pinball", loss=name)
-    whole = own.loss(batch)
-    torch.testing.assert_close(own.loss(batch._replace(target_observed=seen | True)), whole)
     ahead = own.model.quantiles(*batch.inputs)
     if name == "pinball":
         wanted = pinball_loss(ahead[seen][:, None, None], batch.target[seen][:, None, None], LEVELS)
@@ -98,14 +96,6 @@ def test_a_validation_without_observed_targets_is_refused() -> None:
         own.on_validation_epoch_end()
 
 
-def test_a_head_that_leaves_the_numbers_is_an_error() -> None:
-    model = module(head=True).model
-    with torch.no_grad():
-        model.spread.steps.fill_(torch.inf)
-    with pytest.raises(DivergedError, match="validation error"):
-        train(model, loss="pinball")
-
-
 def test_the_widths_of_a_head_follow_the_noise() -> None:
     model = module(head=True).model
     before = model.spread.steps.detach().clone()
@@ -125,12 +115,10 @@ def test_the_longest_key_that_begins_a_name_gives_its_rate() -> None:
     groups = parameter_groups(model, {"encoder": 0.1, "encoder.0.attention": 0.2}, 0.3, 0.01)
     assert sum(len(group["params"]) for group in groups) == len(names)
     for group in groups:
-        for parameter in group["params"]:
-            name = names[id(parameter)]
+        for name in (names[id(parameter)] for parameter in group["params"]):
+            wanted = (0.1, 0.0) if name.startswith("encoder") else (0.3, 0.01)
             if name.startswith("encoder.0.attention"):
                 wanted = (0.2, 0.0)
-            else:
-                wanted = (0.1, 0.0) if name.startswith("encoder") else (0.3, 0.01)
             assert (group["lr"], group["weight_decay"]) == wanted
     every = parameter_groups(nn.ModuleDict({"a": nn.Linear(1, 1)}), {"a": 0.1}, 0.3, 0.0)
     torch.optim.Adam(every)
