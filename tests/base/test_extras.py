@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from forecaster.base import extras
 from forecaster.base.errors import UnavailableError
 from forecaster.forecast.predictor import Predictor
-from tests.lacking import SKINNY_LACKS, lacking
+from tests.lacking import lacking
 from tests.service.toy import make_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,15 +42,7 @@ owners = cache(importlib.metadata.packages_distributions)
 def test_the_extra_brings_it_and_the_base_does_not(module):
     names = {canonicalize_name(OF_OTHERS.get(name.lower(), name)) for name in owners()[module]}
     assert names & brought(extras.BRINGS[module])
-    base = {canonicalize_name(Requirement(each).name) for each in DECLARED["dependencies"]}
-    assert not names & base
-
-
-def test_all_is_what_training_serving_and_the_registry_need():
-    parts = (brought(each) for each in ("train", "serve", "registry"))
-    assert brought("all") == {"mlflow"}.union(*parts)
-    assert brought("train") >= brought("registry"), "every run is tracked"
-    assert brought("dev") >= brought("test") >= brought("all")
+    assert not names & {canonicalize_name(Requirement(x).name) for x in DECLARED["dependencies"]}
 
 
 def test_what_is_missing_is_told_with_its_extra():
@@ -61,7 +53,6 @@ def test_what_is_missing_is_told_with_its_extra():
     with pytest.raises(ModuleNotFoundError, match="nobody"), extras.needed("a tea"):
         import nobody_has_this  # noqa: F401
     assert extras.told(ImportError("cannot import name 'x' from 'optuna'", name="optuna")) is None
-    assert extras.told(ValueError("x")) is None
 
 
 @pytest.mark.parametrize("module", ["nobody_has_this", "ray"])
@@ -83,18 +74,14 @@ COMMAND = "import sys; sys.argv[:1] = ['forecaster']; from forecaster.cli import
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("serve --model x", r"uvicorn: pip install 'attention-forecaster\[serve\]'"),
-        ("predict --model x", r"mlflow: pip install 'attention-forecaster\[registry\]'"),
-        ("sync", r"mlflow: pip install 'attention-forecaster\[registry\]'"),
-        ("train --attn prob", r"\w+: pip install 'attention-forecaster\[train\]'"),
-    ],
+    ("command", "extra"), [("serve", "serve"), ("predict", "registry"), ("train", "train")]
 )
-def test_the_base_says_what_it_lacks(arguments, words, tmp_path):
-    done = lacking(COMMAND, *arguments.split(), without=extras.BRINGS, cwd=tmp_path)
+def test_the_base_says_what_it_lacks(command, extra, tmp_path):
+    options = ["--attn", "prob"] if command == "train" else ["--model", "x"]
+    done = lacking(COMMAND, command, *options, without=extras.BRINGS, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (69, "")
-    assert re.fullmatch(rf"error: .* needs {words}", done.stderr.splitlines()[-1]), done.stderr
+    words = rf"error: .* needs \w+: pip install 'attention-forecaster\[{extra}\]'"
+    assert re.fullmatch(words, done.stderr.splitlines()[-1]), done.stderr
 
 
 def test_the_base_forecasts(tmp_path):
@@ -105,13 +92,3 @@ def test_the_base_forecasts(tmp_path):
     assert done.returncode == 0, done.stderr
     ahead = pd.read_parquet(tmp_path / "ahead.parquet")
     assert ahead.shape == forecaster.predict(forecaster.example).shape
-
-
-def test_a_store_of_its_own_wants_the_whole_of_mlflow(tmp_path):
-    program = (
-        "import sys; from forecaster.tracking.__main__ import main; sys.exit(main(['champions']))"
-    )
-    (tmp_path / "mlflow.db").touch()
-    done = lacking(program, without=SKINNY_LACKS, cwd=tmp_path)
-    assert done.returncode == 69, done.stderr
-    assert re.search(r"sqlalchemy: pip install 'attention-forecaster\[all\]'", done.stderr)

@@ -1,5 +1,4 @@
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -21,22 +20,15 @@ class TestFolders:
 
     def test_the_cache_is_where_the_system_keeps_caches(self, tmp_path, monkeypatch):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        assert tmp_path in installation.cache().parents
-        assert installation.cache().name == "forecaster"
+        assert installation.cache() == tmp_path / "forecaster"
         assert not installation.cache().exists(), "asking makes no folder"
-        assert Path.home() != installation.cache().parent
 
 
-@pytest.mark.parametrize(
-    ("uri", "shown"),
-    [
-        ("postgresql://me:se/cret@host/db", "postgresql://***@host/db"),
-        ("sqlite:///a@b.db", "sqlite:///a@b.db"),
-        ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
-    ],
-)
-def test_no_password_is_shown(uri: str, shown: str) -> None:
-    assert installation.without_password(uri) == shown
+def test_no_password_is_shown() -> None:
+    shown = installation.without_password("postgresql://me:se/cret@host/db")
+    assert shown == "postgresql://***@host/db"
+    for same in ("sqlite:///a@b.db", "http://127.0.0.1:5000"):
+        assert installation.without_password(same) == same
 
 
 def test_the_commit_of_a_checkout(tmp_path, monkeypatch):

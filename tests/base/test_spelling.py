@@ -1,11 +1,7 @@
 """How messages spell options."""
 
-from forecaster.base.spelling import option, spelled
+from forecaster.base.spelling import spelled
 from forecaster.estimator import _as_parameter
-
-
-def test_a_flag_is_typed_with_hyphens():
-    assert option("past_covariates") == "--past-covariates"
 
 
 def test_messages_spell_an_option_as_the_face_does():

@@ -2,14 +2,6 @@ from forecaster.forecast import composition
 from tests.bundles import blended, unsaved
 
 
-def test_the_network_alone_is_the_whole() -> None:
-    (part,) = composition.made_of(unsaved("informer"))
-    assert part == {
-        "name": "network", "kind": "network", "weight": 1.0, "validation_mse": None,
-        "test_mse": 0.1 + 0.2, "chosen": "attention prob",
-    }  # fmt: skip
-
-
 def test_parts_stand_by_their_weight() -> None:
     found = blended(unsaved("informer"), network=0.25, cycle=0.75)
     parts = cycle, network = composition.made_of(found)

@@ -55,12 +55,6 @@ def test_rows_after_the_history_give_their_values_and_each_series_its_own_end():
     assert found["promo"].tolist()[7:] == [0] * 7
 
 
-def test_words_stay_words():
-    sky = np.where(DAYS.day_of_week >= 5, "rain", "clear")
-    own = form(future_covariates=("sky",), categories={"sky": ("clear", "rain")})
-    assert future_rows(own, history(sky=sky))["sky"].tolist() == ["clear"] * 5 + ["rain"] * 2
-
-
 @pytest.mark.parametrize(
     ("reading", "columns"),
     [

@@ -1,6 +1,5 @@
 """Made-up histories: seeded, of all sorts, and always with the same forecast."""
 
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -37,20 +36,11 @@ def test_words_series_and_attributes_are_what_the_model_knows(tmp_path):
     mood, sky = found.values[..., 1:], found.covariates[..., :2]
     np.testing.assert_array_equal(np.nansum(mood, axis=2)[~np.isnan(mood).any(axis=2)], 1)
     np.testing.assert_array_equal(sky.sum(axis=2), 1)
-    assert set(np.unique(sky)) == {0, 1}
     schema = make_bundle(tmp_path / "all", **KINDS["all"]).schema
     found = question(schema, PAST, HORIZON, EVERY)
     assert set(found.items) == {*ITEMS, None}
     assert set(found.static["kind"]) == {"in", "out"}
     assert np.isfinite(found.static["size"]).all()
-
-
-def test_levels_and_scales_differ_more_than_those_of_a_training():
-    schema = unsaved().schema
-    scaled = schema.scaler.transform(question(schema, 96, 24, EVERY).values)
-    level, scale = np.nanmean(scaled, axis=1), np.nanstd(scaled, axis=1)
-    assert level.min() < -1.5 < 1.5 < level.max()
-    assert scale.min() < 0.6 < 2 < scale.max()
 
 
 def test_those_of_a_batch_have_gaps_or_none_and_wide_and_long_forecasts_keep_fewer():
@@ -76,30 +66,25 @@ def test_the_distance_is_that_of_the_worst_column_or_quantile():
 
 
 class TestCheck:
-    @pytest.mark.parametrize(("by", "allowed"), [(0, True), (5e-5, True), (5e-4, False)])
-    def test_it_passes_what_is_near_enough_for_the_device(self, by, allowed, tmp_path):
+    def test_it_passes_what_is_near_enough_for_the_device(self, tmp_path):
         kept = keep(unsaved(), tmp_path)
-        forecast = kept.golden.forecast + np.float32(by)
-        forecaster = Predictor(replace(kept, golden=replace(kept.golden, forecast=forecast)), "cpu")
-        wrong = pytest.raises(BundleError, match=r"up to 0\.0005 .* expected at most 0\.0001\.")
-        with nullcontext() if allowed else wrong:
+
+        def moved(by):
+            golden = replace(kept.golden, forecast=kept.golden.forecast + np.float32(by))
+            return Predictor(replace(kept, golden=golden), "cpu")
+
+        moved(5e-5).check()
+        forecaster = moved(5e-4)
+        with pytest.raises(BundleError, match=r"up to 0\.0005 .* expected at most 0\.0001\."):
             forecaster.check()
         forecaster.device = "cuda"
         forecaster.check()
-
-    def test_what_is_no_number_is_refused(self, tmp_path):
-        kept = keep(unsaved(), tmp_path)
-        golden = replace(kept.golden, forecast=kept.golden.forecast * np.nan)
-        for bundle in (replace(kept, golden=golden), scaled(kept, np.nan)):
+        for wrong in (moved(np.nan), Predictor(scaled(kept, np.nan), "cpu")):
             with pytest.raises(BundleError, match=r"does not reproduce .*(nan|not finite)"):
-                Predictor(bundle, "cpu").check()
-
-    def test_loading_checks(self, tmp_path):
-        scaled(keep(unsaved(), tmp_path), 1.5).save(tmp_path)
+                wrong.check()
+        scaled(kept, 1.5).save(tmp_path)
         with pytest.raises(BundleError, match="does not reproduce the forecasts"):
             Predictor.load(tmp_path, "cpu")
-        unsaved().save(tmp_path)  # one that was saved without any passes
-        Predictor.load(tmp_path, "cpu")
 
 
 def test_a_history_that_is_not_steady_is_not_kept(tmp_path, monkeypatch):

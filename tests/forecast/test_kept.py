@@ -18,7 +18,6 @@ def test_a_forecast_has_a_row_for_each_step_and_target():
     found = model.predict(table, 3, levels=(0.3,), ledger=ledger)
     ((kind, rows),) = (call.args for call in ledger.add.call_args_list)
     assert (kind, len(rows)) == ("forecasts", 3 * len(COLUMNS))
-    assert set(rows["series"]) == {""}
     assert rows["time"].tolist() == [*found["time"].repeat(len(COLUMNS))]
     assert set(rows["origin"]) == {pd.Timestamp(table["time"].iloc[-1])}
     for place, column in enumerate(COLUMNS):

@@ -9,15 +9,6 @@ from forecaster.forecast.schema import Schema
 from tests.bundles import unsaved
 
 
-def test_targets_by_name():
-    schema = unsaved(targets=("Zürich °C", "load")).schema
-    assert schema.target_positions == (2, 0)
-    assert schema.target_scaler.mean.tolist() == [300.0, 1.0]
-    task = schema.task(12, 6, 5)
-    assert (task.columns, task.targets, task.past, task.start) == (3, (2, 0), 12, 6)
-    assert (task.horizon, task.calendar, task.season) == (5, 4, 4)
-
-
 def test_what_reads_and_writes_forecasts_loads_no_torch():
     program = "import sys, forecaster.forecast.predictor, forecaster.datasets.reader\n"
     program += "assert 'torch' not in sys.modules"
