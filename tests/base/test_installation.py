@@ -18,11 +18,6 @@ class TestFolders:
         with pytest.raises(ForecasterError, match=r"_cards .*data/cards .*Install forecaster"):
             installation.cards()
 
-    def test_the_cache_is_where_the_system_keeps_caches(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        assert installation.cache() == tmp_path / "forecaster"
-        assert not installation.cache().exists(), "asking makes no folder"
-
 
 def test_no_password_is_shown() -> None:
     shown = installation.without_password("postgresql://me:se/cret@host/db")

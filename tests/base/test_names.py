@@ -3,19 +3,13 @@ from typing import Literal
 import pytest
 from pydantic import ValidationError
 
-from forecaster.attention import ATTENTIONS
 from forecaster.base.errors import UsageError
 from forecaster.base.names import did_you_mean, find, model_reference, option_model
-from forecaster.model import SKELETONS
 
 TABLE = {"full": 1, "prob": 2, "aft-full": 3, "ETTh1": 4}
 
 
 class TestFind:
-    def test_spellings(self):
-        for name, key in {" PROB ": "prob", "aft_full": "aft-full", "etth1": "ETTh1"}.items():
-            assert find(TABLE, name, "thing") == (key, TABLE[key])
-
     @pytest.mark.parametrize(
         ("name", "hint"), [("porb", "prob"), ("ETTh9", "ETTh1"), ("aft_ful", "aft-full"), ("", "")]
     )
@@ -75,9 +69,3 @@ def test_the_constructor_is_the_schema_of_its_options():
     for options in wrong:
         with pytest.raises(ValidationError):
             model(**options)
-
-
-def test_every_option_of_every_class_has_a_default_that_it_accepts():
-    for name, kind in [*ATTENTIONS.items(), *SKELETONS.items()]:
-        model = option_model(kind, name)
-        assert model().model_dump().keys() == model.model_fields.keys()

@@ -178,13 +178,6 @@ class TestElsewhere:
         assert draft.refused.startswith(f"{tmp_path}/in/a.parquet: columns 'wind', ")
 
 
-def test_files_of_one_series_have_no_ids():
-    for name in "xy":
-        write(pd.DataFrame({"time": ["2026-01-01"], "load": [1.0]}), Path(f"{name}.csv"))
-    for written, kept in ((2, 0), (0, 2)):
-        assert run(files=parts("[xy].csv", OUT)) == BatchResult(written, kept, rows=written)
-
-
 def test_an_output_that_is_no_folder():
     Path("out").write_text("a file")
     with pytest.raises(StorageError, match="out cannot be used as a folder"):

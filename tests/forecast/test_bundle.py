@@ -20,7 +20,6 @@ from forecaster.forecast.bundle import (
     FORMAT,
     INTERVALS,
     MANIFEST,
-    PARTS,
     WEIGHTS,
     load,
 )
@@ -143,16 +142,15 @@ class TestDamage:
             load(folder)
 
 
-@pytest.mark.parametrize(("found", "again"), [(6, True), (9, False)])
-def test_another_format_is_refused_whatever_files_it_has(found, again, folder):
+@pytest.mark.parametrize(("found", "words"), [(6, ".*train the model again"), (9, "")])
+def test_another_format_is_refused_whatever_files_it_has(found, words, folder):
     edit(folder, "about.json", {"format": found})
     sign(folder)
     (folder / "parts.json").unlink()
     lines = (folder / MANIFEST).read_text().splitlines(keepends=True)
     (folder / MANIFEST).write_text("".join(line for line in lines if "parts.json" not in line))
-    with pytest.raises(BundleError, match=f"format {found}.*reads format {FORMAT}") as caught:
+    with pytest.raises(BundleError, match=f"format {found}.*reads format {FORMAT}{words}"):
         load(folder)
-    assert ("train the model again" in str(caught.value)) is again
 
 
 class TestForeign:
@@ -195,11 +193,6 @@ class TestForeign:
     def test_documents_of_another_version(self, name, change, word, folder):
         edit(folder, name, change)
         refused(folder, word)
-
-    def test_a_part_of_an_unknown_kind(self, folder):
-        edit(folder, "parts.json", lambda _: [{"name": "x", "kind": "oracle", "settings": {}}])
-        (folder / PARTS).write_bytes(safetensors.torch.save({"weights": torch.ones(1, 6)}))
-        refused(folder, "'oracle'")
 
     def test_weights_of_another_architecture(self, folder):
         for change in ({"width": 8}, {"encoder_layers": 2}, {"encoder_layers": 0}, {"parts": 3}):
@@ -302,7 +295,6 @@ class TestWriting:
         self, tmp_path, monkeypatch
     ):
         before, new = unsaved().save(tmp_path), replace(unsaved(), record=Record(validation_mse=1))
-        (tmp_path / "notes.txt").write_text("of another")
         names, rename, moves = {each.name for each in tmp_path.iterdir()}, Path.replace, []
 
         def move(source, target):
@@ -313,7 +305,7 @@ class TestWriting:
             return rename(source, target)
 
         monkeypatch.setattr(Path, "replace", move)
-        for number in range(1, 2 * len(names) - 1):  # each is moved away, and one takes its place
+        for number in range(1, 2 * len(names) + 1):  # each is moved away, and one takes its place
             moves.clear()
             failing = number
             with pytest.raises(StorageError, match="another process uses it"):

@@ -54,17 +54,13 @@ def test_a_changed_input_changes_the_forecast_by_its_effect(model) -> None:
     assert found.mean() == pytest.approx(truth.mean(), rel=0.15)
     assert found[0] > found[-1] + 10
     assert [text for text in said if "do not determine what 'sun' does" in text]
-
-
-def test_python_has_a_table(model) -> None:
     found = model[0].effects().set_index("input")
-    heat, sun = found.loc["heat"], found.loc["sun"]
+    heat = found.loc["heat"]
     assert heat["low"] < heat["effect"] < heat["high"] < 0
-    assert heat["lasts"] in {f"{hours}h" for hours in range(3, 10)}
-    assert np.isnan(sun["effect"])
+    assert np.isnan(found.loc["sun", "effect"])
 
 
-def test_the_command_tells_and_draws(model, tmp_path, monkeypatch) -> None:
+def test_the_command_tells_and_draws(model, tmp_path) -> None:
     run = CliRunner()
     folder = str(model[1] / "bundle")
     found = run.invoke(app, ["effects", "--model", folder, "--picture", str(tmp_path / "a.svg")])

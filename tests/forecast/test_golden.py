@@ -9,7 +9,7 @@ from forecaster.base.errors import BundleError
 from forecaster.forecast.golden import apart, batches, count, has_gaps, question, steadiest
 from forecaster.forecast.predictor import Predictor, keep
 from tests.bundles import scaled, unsaved
-from tests.service.toy import HORIZON, ITEMS, KINDS, PAST, make_bundle
+from tests.service.toy import HORIZON, KINDS, PAST, make_bundle
 
 EVERY = range(24)
 
@@ -28,19 +28,6 @@ def test_they_follow_from_the_schema(kind, tmp_path):
     assert len(set(one.starts)) == 24
     assert len({start.month for start in one.starts}) == 12
     assert len({start.hour for start in one.starts}) > 8
-
-
-def test_words_series_and_attributes_are_what_the_model_knows(tmp_path):
-    schema = make_bundle(tmp_path / "words", **KINDS["words"]).schema
-    found = question(schema, PAST, HORIZON, EVERY)
-    mood, sky = found.values[..., 1:], found.covariates[..., :2]
-    np.testing.assert_array_equal(np.nansum(mood, axis=2)[~np.isnan(mood).any(axis=2)], 1)
-    np.testing.assert_array_equal(sky.sum(axis=2), 1)
-    schema = make_bundle(tmp_path / "all", **KINDS["all"]).schema
-    found = question(schema, PAST, HORIZON, EVERY)
-    assert set(found.items) == {*ITEMS, None}
-    assert set(found.static["kind"]) == {"in", "out"}
-    assert np.isfinite(found.static["size"]).all()
 
 
 def test_those_of_a_batch_have_gaps_or_none_and_wide_and_long_forecasts_keep_fewer():

@@ -93,13 +93,6 @@ def test_stamps_in_the_index_are_continued_too(zone: str | None) -> None:
     assert own.score(indexed[260:]) == pytest.approx(model.score(frame[260:]))
 
 
-def test_days_first_are_read_as_in_training() -> None:
-    days = pd.date_range("2025-01-30", periods=300, freq="h").strftime("%d/%m/%Y %H:%M")
-    frame = table(300)[["time", "load"]].assign(time=days)
-    model = made(target="load", lookback=24).fit(frame[:260])
-    assert model.score(frame[260:]) == score(model, model.historical_forecasts(frame, start=260))
-
-
 def test_what_does_not_fit_is_said(one: Forecaster) -> None:
     with pytest.raises(DataError, match="has 20 rows, but an origin needs"):
         one.historical_forecasts(table().head(20))

@@ -13,7 +13,6 @@ from forecaster.forecast.intervals import (
     LEAST,
     Conditions,
     Intervals,
-    between,
     conformal_offsets,
     deviation,
 )
@@ -79,15 +78,6 @@ class TestIntervals:
         head = np.array([7.0, 10.0, 12.0]).reshape(1, 1, 3)
         np.testing.assert_array_equal(own.quantiles(head, (0.5, 0.9), ONE[0])[0, 0], [10, 15])
 
-    def test_between_levels_it_is_linear_and_at_them_exact(self):
-        random = np.random.default_rng(0)
-        quantiles = np.sort(random.normal(size=(5, 2, 9)), axis=-1)
-        middle = quantiles[..., 4]
-        np.testing.assert_array_equal(between(quantiles, LEVELS, LEVELS, middle), quantiles)
-        got = between(quantiles, LEVELS, (0.3,), middle)[..., 0]
-        np.testing.assert_allclose(got, quantiles[..., 3] * 0.8 + middle * 0.2)
-        assert between(quantiles, LEVELS, (), middle).shape == (5, 2, 0)
-
     @settings(max_examples=200, deadline=None)
     @given(
         own=st.sets(st.integers(1, 99), min_size=1, max_size=6),
@@ -119,11 +109,6 @@ class TestIntervals:
         assert (own.scale.tolist(), own.conditions.usual.tolist()) == ([[0.5]], [1.5])
         panel = made([-1, 0, 2]).rescaled(np.array([[0.5], [2], [9]]))
         assert panel.offsets.tolist() == [[[-2, 0, 4]]]
-
-    def test_a_head_as_it_is(self):
-        own = Intervals.uncalibrated((0.1, 0.5), 4, 2)
-        paths = np.sort(np.random.default_rng(0).normal(size=(3, 4, 2, 2)), axis=-1)
-        np.testing.assert_array_equal(own.quantiles(paths, own.levels, ONE), paths)
 
 
 def slow_deviation(values, season):

@@ -14,7 +14,6 @@ from forecaster.record.ledger import Ledger, read
 from tests.bundles import unsaved
 from tests.service.toy import COLUMNS, make_bundle
 
-
 quiet = Mock()
 
 

@@ -225,17 +225,14 @@ class BlindToNan(Constant):
         return super().forward(past) + (self.number - self.number).sqrt()
 
 
-@pytest.mark.parametrize(
-    ("model", "validation", "words"),
-    [
-        (BlindToNan(0.0), level(1, 20), "validation error .* after step 1 "),
-        (Constant(math.inf), level(1, 20), "validation error .* after step 0 "),
-        (BlindToNan(0.0), None, "weights .* after step 1 "),
-    ],
-)
-def test_what_the_loss_does_not_show_is_told(model: Any, validation: Any, words: str) -> None:
-    with pytest.raises(DivergedError, match=words):
-        train(model, level(1, 16), validation, epochs=1)
+def test_what_the_loss_does_not_show_is_told() -> None:
+    for start, validation, words in (
+        (0.0, level(1, 20), "validation error .* after step 1 "),
+        (math.inf, level(1, 20), "validation error .* after step 0 "),
+        (0.0, None, "weights .* after step 1 "),
+    ):
+        with pytest.raises(DivergedError, match=words):
+            train(BlindToNan(start), level(1, 16), validation, epochs=1)
 
 
 def test_gradients_are_clipped() -> None:
@@ -267,19 +264,11 @@ def test_windows_live_on_the_device() -> None:
     assert fitted.validation_mse == pytest.approx(train(cycle()).validation_mse, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("device", "width", "supported", "auto"),
-    [
-        ("cuda", 128, True, True),
-        ("cuda", 128, False, False),
-        ("cuda", 64, True, False),
-        ("cpu", 128, True, False),
-    ],
-)
-def test_the_precision_is_what_is_asked_for_or_pays(
-    device: str, width: int, supported: bool, auto: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda emulated: supported)
-    for precision, wanted in (("32", False), ("auto", auto), ("bf16", True)):
-        config = run.TrainConfig.model_validate({"precision": precision})
-        assert run.takes_bf16(config, cycle(width=width), device) == wanted
+def test_the_precision_is_what_is_asked_for_or_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    pays = ("cuda", 128, True)
+    for case in (pays, ("cuda", 128, False), ("cuda", 64, True), ("cpu", 128, True)):
+        device, width, supported = case
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda emulated, own=supported: own)
+        for precision, wanted in (("32", False), ("auto", case == pays), ("bf16", True)):
+            config = run.TrainConfig.model_validate({"precision": precision})
+            assert run.takes_bf16(config, cycle(width=width), device) == wanted
