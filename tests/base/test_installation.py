@@ -32,20 +32,19 @@ def test_the_commit_of_a_checkout(tmp_path, monkeypatch):
 
     def git(*arguments):
         who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
-        command = ["git", "-C", tmp_path, *who, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return subprocess.check_output(["git", "-C", tmp_path, *who, *arguments], text=True)
 
     git("init", "-q")
     assert installation.commit() == "unknown", "nothing committed yet"
-    figure = tmp_path / "benchmarks/results/figure"
+    file, figure = tmp_path / "file", tmp_path / "benchmarks/results/figure"
     figure.parent.mkdir(parents=True)
-    for file in (tmp_path / "file", figure):
-        file.write_text("1")
+    for each in (file, figure):
+        each.write_text("1")
     git("add", ".")
     git("commit", "-qm", "One")
     head = git("rev-parse", "HEAD").strip()
     assert installation.commit() == head
     figure.write_text("2")
     assert installation.commit() == head, "a figure that is measured anew is no code"
-    (tmp_path / "file").write_text("2")
+    file.write_text("2")
     assert installation.commit() == f"{head}-dirty"

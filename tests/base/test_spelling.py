@@ -9,7 +9,6 @@ def test_messages_spell_an_option_as_the_face_does():
         ("freq", None): ("--freq", "freq"),
         ("horizon", 12): ("--horizon 12", "horizon=12"),
         ("id", ("region", "state")): ("--id region,state", "id=['region', 'state']"),
-        ("train.batch", 8): ("--set train.batch=8", "options={'train.batch': 8}"),
         ("train.refit", True): ("--set train.refit=true", "options={'train.refit': True}"),
         ("stamps", "day-first"): ("--stamps day-first", "options={'data.stamps': 'day-first'}"),
         ("decimal", None): ("--decimal", "options['data.decimal']"),

@@ -58,7 +58,6 @@ def test_rows_after_the_history_give_their_values_and_each_series_its_own_end():
 @pytest.mark.parametrize(
     ("reading", "columns"),
     [
-        ({}, {}),
         ({"id": ("shop",)}, {"shop": "a"}),
         ({"targets": ("y", "z"), "panel": True}, {"z": 1.0}),
         ({"timezone": "UTC"}, {}),

@@ -1,4 +1,3 @@
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +8,6 @@ import torch
 from forecaster.base import machine
 from forecaster.base.errors import (
     DataError,
-    ForecasterError,
-    StorageError,
     UnavailableError,
     UsageError,
 )
@@ -150,15 +147,6 @@ class TestRemarks:
         assert "coverage" not in [notice.code for notice in heard(forecaster, history())[1]]
         assert heard(calibrated, history())[1] == [], "of what was not measured"
 
-    def test_the_series_of_a_panel_are_named(self, tmp_path):
-        bundle = warning(make_bundle(tmp_path, **KINDS["panel"]))
-        forecaster = Predictor(bundle, "cpu")
-        both = [forecaster.example.assign(town=name) for name in ("Bern", "../c d")]
-        _, said = heard(forecaster, pd.concat(both, ignore_index=True))
-        (about,) = [notice for notice in said if notice.code == "unlike_training"]
-        assert about.startswith("series '../c d': the history is unlike the training rows: ")
-        assert about.endswith("; likewise 'Bern'")
-
 
 def test_a_series_of_a_panel_has_weights_of_its_own(tmp_path):
     bundle = make_bundle(tmp_path / "panel", **KINDS["panel"])
@@ -270,17 +258,3 @@ class TestLoad:
         (tmp_path / "MANIFEST.sha256").unlink()
         with pytest.raises(UnavailableError, match=r"MANIFEST\.sha256"):
             load_bundle(tmp_path)
-
-    @pytest.mark.parametrize(
-        ("said", "ending", "kind"),
-        [("a\nthe reason", "exit 74", StorageError), ("", "kill -9 $$", ForecasterError)],
-    )
-    def test_errors_of_the_child_keep_their_kind_and_words(
-        self, said, ending, kind, tmp_path, monkeypatch
-    ):
-        (tmp_path / "python").write_text(f"#!/bin/sh\nprintf '{said}' >&2; {ending}\n")
-        (tmp_path / "python").chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-        with pytest.raises(kind, match="^the reason$" if said else "-9") as caught:
-            load_bundle("forecaster-toy")
-        assert type(caught.value) is kind

@@ -10,7 +10,7 @@ from forecaster.datasets.known import KnownInputs
 from forecaster.datasets.windows import Windows
 from forecaster.forecast import unusual
 from forecaster.forecast.notices import Notice, NoticeCode
-from forecaster.forecast.unusual import TRAITS, Ranges, figures, traits
+from forecaster.forecast.unusual import Ranges, figures
 from tests.bundles import judged
 
 ROWS, PAST, HORIZON, SEASON = 3000, 96, 24, 24
@@ -49,21 +49,6 @@ def unlike(ranges: Ranges, histories: np.ndarray) -> dict[int, Notice]:
 
 def histories(values: np.ndarray, starts: Any) -> np.ndarray:
     return np.stack([values[start : start + PAST] for start in starts])
-
-
-class TestTraits:
-    def test_they_are_what_the_definition_says(self) -> None:
-        values = histories(series(), range(0, 50, 10))
-        missing = np.random.default_rng(0).random(values.shape) < 0.3
-        missing[0] = False
-        values[missing] = np.nan
-        found = traits(values)
-        assert found.shape == (5, len(TRAITS), 2)
-        definitions = np.nanmean(values, axis=1), np.nanstd(values, axis=1), missing.mean(axis=1)
-        for trait, expected in enumerate(definitions):
-            np.testing.assert_allclose(found[:, trait], expected, rtol=1e-9, atol=1e-12)
-        empty = traits(np.full((1, PAST, 1), np.nan))[0, :, 0]
-        np.testing.assert_array_equal(empty, [np.nan, np.nan, 1])
 
 
 class TestHistories:

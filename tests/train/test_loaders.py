@@ -73,15 +73,6 @@ def test_so_many_windows_at_most(windows: int, most: int) -> None:
     assert checks[-1] < windows
 
 
-@pytest.mark.parametrize(("stride", "most"), [(1, 121), (4, 1000), (4, 31)])
-def test_enough_leave_the_order_as_it_was(stride: int, most: int) -> None:
-    usual, same = (EpochOrder(121, 8, stride, seed=5, most=each) for each in (None, most))
-    assert epoch(usual, 1) == epoch(same, 1)
-    for each in (None, most):
-        checks = torch.cat([*InOrder(121, 16, stride, each)])
-        assert torch.equal(checks, torch.arange(0, 121, stride))
-
-
 @pytest.mark.parametrize("count", [2, 3, 8])
 def test_ranks_share_windows_without_loss_or_repetition(count: int) -> None:
     whole = EpochOrder(1001, 16, 3, seed=5)

@@ -2,7 +2,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from forecaster.base.errors import ConfigError, DataError
 from forecaster.config.run_config import TrainConfig
@@ -117,9 +116,6 @@ def test_the_longest_key_that_begins_a_name_gives_its_rate() -> None:
             if name.startswith("encoder.0.attention"):
                 wanted = (0.2, 0.0)
             assert (group["lr"], group["weight_decay"]) == wanted
-    every = parameter_groups(nn.ModuleDict({"a": nn.Linear(1, 1)}), {"a": 0.1}, 0.3, 0.0)
-    torch.optim.Adam(every)
-    assert [len(group["params"]) for group in every] == [0, 2]
 
 
 def test_the_rate_of_a_path_that_is_off_goes_unused() -> None:

@@ -58,7 +58,6 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "prob": (lambda: cycle(dropout=0.0), {}),
     "unequal shares": (plain, {"batch": 9, "windows": 65}),
     "checks": (plain, {"checks": 3, "tolerance": 0.1, "clip": 0.5, "schedule": "halve"}),
-    "parts": (plain, {"accumulate": 3}),
     "missing values": (plain, {"on": missing(TRAIN), "accumulate": 2}),
     "without a gradient": (lambda: Constant(0.0), {}),
     "few checks": (plain, {"validation": level(1.0, 1)}),
@@ -137,21 +136,21 @@ def test_what_diverges_on_one_rank_ends_all_of_them(tmp_path: Path) -> None:
     assert drawn != others, "each rank drops out other values"
 
 
+def of_ranks(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": 0, "WORLD_SIZE": count}.items():
+        monkeypatch.setenv(name, str(value))
+        monkeypatch.setenv(f"LOCAL_{name}", str(value))
+
+
 def test_a_gpu_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "LOCAL_RANK"):
-        monkeypatch.setenv(name, "0")
-    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
-        monkeypatch.setenv(name, "99")
-    with (
-        pytest.raises(UnavailableError, match=r"99 processes .* --devices"),
-        ranks.joined("cuda"),
-    ):
+    of_ranks(99, monkeypatch)
+    refused = pytest.raises(UnavailableError, match=r"99 processes .* --devices")
+    with refused, ranks.joined("cuda"):
         pass
 
 
 def test_alone_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1}.items():
-        monkeypatch.setenv(name, str(value))
+    of_ranks(1, monkeypatch)
     values = torch.rand(3)
     with ranks.joined("cpu") as team:
         assert team == ALONE

@@ -1,6 +1,5 @@
 """A training that is interrupted anywhere and continued equals an uninterrupted one."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from forecaster.base.errors import DataError
 from forecaster.train import resume
 from forecaster.train.checkpoint import Checkpoints
 from forecaster.train.run import Fit
-from tests.train.small import Constant, cycle, informer, level, same, train
+from tests.train.small import cycle, informer, same, train
 
 
 class EndedError(Exception):
@@ -114,18 +113,3 @@ def test_the_time_that_was_spent_counts(tmp_path: Path, monkeypatch: pytest.Monk
     fitted = go(1000)
     assert (fitted.late, fitted.steps) == (True, 14)
     assert fitted.seconds > 999
-
-
-def test_checkpoints_take_little_of_the_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[float] = []
-
-    def slow(self: Checkpoints, state: Any) -> None:
-        time.sleep(0.05)
-        written.append(state.step)
-
-    monkeypatch.setattr(resume, "SPARED", 50)
-    monkeypatch.setattr(Checkpoints, "write", slow)
-    train(Constant(0.0), level(1, 20), None, epochs=9, checkpoints=Checkpoints(tmp_path))
-    assert written == [1, 9]

@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 from io import StringIO
@@ -72,10 +71,7 @@ def test_any_number_of_histories_and_of_levels(made):
 
 def test_the_graph_tells_nothing_of_the_machine_that_made_it(made):
     assert b"forecaster/" not in (made / "onnx" / "model.onnx").read_bytes()
-    text = (made / "onnx" / "model.json").read_text()
-    assert str(made) not in text
-    names = [part["name"] for part in json.loads(text)["made_of"]]
-    assert names == ["network", "cycle mean", "last value"]
+    assert str(made) not in (made / "onnx" / "model.json").read_text()
 
 
 @pytest.fixture
