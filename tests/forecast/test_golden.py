@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from forecaster.base.errors import BundleError
-from forecaster.forecast.golden import apart, batches, count, has_gaps, question
+from forecaster.forecast.golden import apart, has_gaps, question
 from forecaster.forecast.predictor import Predictor, keep
 from tests.bundles import scaled, unsaved
 from tests.service.toy import HORIZON, KINDS, PAST, make_bundle
@@ -28,12 +28,6 @@ def test_they_follow_from_the_schema(kind, tmp_path):
     assert len(set(one.starts)) == 24
     assert len({start.month for start in one.starts}) == 12
     assert len({start.hour for start in one.starts}) > 8
-
-
-def test_those_of_a_batch_have_gaps_or_none_and_wide_and_long_forecasts_keep_fewer():
-    assert list(batches([0, 3, 4, 5, 6, 7, 8])) == [[0, 2, 3, 4], [6], [1, 5]]
-    assert count(96, 7, 9) == count(336, 1, 0) == 16
-    assert (count(96, 321, 9), count(720, 862, 9)) == (6, 4)
 
 
 def test_the_distance_is_that_of_the_worst_column_or_quantile():

@@ -87,6 +87,7 @@ def test_ranks_share_windows_without_loss_or_repetition(count: int) -> None:
         for team in (Team(), *(Team(rank, count) for rank in range(count)))
     )
     assert torch.equal(torch.cat(shares), whole)
+    assert torch.equal(whole, torch.arange(0, 101, 3)), "checks take windows in order"
 
 
 def test_the_loader_gives_whole_batches_and_draws_nothing() -> None:

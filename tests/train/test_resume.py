@@ -45,8 +45,7 @@ OFTEN, SELDOM = 0.0, 60.0
 """Minutes between checkpoints: at every step, and only at the start of an epoch."""
 CASES: dict[str, tuple[Any, float, tuple[int, ...], dict[str, Any]]] = {
     "whole epochs": (cycle, SELDOM, (12, 15), {"tolerance": 0.3}),
-    "dropout, distilling": (informer, OFTEN, (6, 15), {"checks": 3}),
-    "a checkpoint at a check": (cycle, OFTEN, (2, 4), {"checks": 3, "patience": 5}),
+    "a checkpoint at a check": (informer, OFTEN, (2, 4, 15), {"checks": 3}),
     "checks epochs apart": (cycle, OFTEN, (41,), {"epochs": 2, "updates": 150, "windows": 30}),
     "halves": (cycle, OFTEN, (9,), {"schedule": "halve", "optimiser": "adamw", "clip": 0.5}),
     "cosine": (cycle, OFTEN, (3,), {"schedule": "cosine", "windows": 50, "accumulate": 3}),

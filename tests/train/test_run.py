@@ -153,10 +153,8 @@ def test_an_epoch_reports_the_rate_that_it_used_and_a_schedule_runs_over_all() -
     assert rates[-1] < 1e-5
 
 
-@pytest.mark.parametrize(("few_steps", "rate"), [(None, 1e-3), (7, 1e-3), (14, 2e-3), (5, 1e-3)])
-def test_the_rates_of_parts_rise_where_an_epoch_has_few_steps(
-    few_steps: int | None, rate: float
-) -> None:
+@pytest.mark.parametrize(("few_steps", "rate"), [(None, 1e-3), (5, 1e-3), (14, 2e-3)])
+def test_the_rates_of_parts_rise_where_an_epoch_has_few_steps(few_steps: Any, rate: float) -> None:
     risen, named = cycle(), cycle()
     train(risen, few_steps=few_steps, lr_of={"linear": 1e-3})  # seven steps an epoch
     train(named, lr_of={"linear": rate})
@@ -248,17 +246,11 @@ def test_the_loss_is_the_mean_over_the_steps() -> None:
 
 def test_half_precision_trains_and_validates_in_full() -> None:
     model = cycle()
-    fitted = train(model, precision="bf16", epochs=1)
+    fitted = train(model, precision="bf16", epochs=1, stride=4, validation_stride=1)
+    assert fitted.steps == 1, "30 of 121 windows in batches of 16"
     assert all(p.dtype == torch.float32 for p in model.parameters())
     assert fitted.best_epoch > 0
     assert fitted.validation_mse == pytest.approx(validation_mse(model), rel=1e-6)
-
-
-@pytest.mark.gpu
-def test_windows_live_on_the_device() -> None:
-    data = [each.to("cuda") for each in (TRAIN, VALIDATION)]
-    fitted = train(cycle(), *data, device="cuda", precision="32")
-    assert fitted.validation_mse == pytest.approx(train(cycle()).validation_mse, rel=1e-3)
 
 
 def test_the_precision_is_what_is_asked_for_or_pays(monkeypatch: pytest.MonkeyPatch) -> None:
