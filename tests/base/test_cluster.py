@@ -1,6 +1,7 @@
 """Work on a Ray cluster on this machine: the same answers, and failures that cost no other task."""
 
 import os
+import sys
 import time
 from contextlib import suppress
 
@@ -44,3 +45,11 @@ def test_a_cluster_that_is_not_there():
     with pytest.raises(UnavailableError, match=r"no Ray cluster can be used at 127\.0\.0\.1:1: "):
         list(cluster.each(work, None, ["a"], "127.0.0.1:1", 1))
     assert time.monotonic() - begun < 60, "Ray alone would wait for minutes"
+
+
+def test_without_ray(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(
+        UnavailableError, match=r"--ray needs ray: .* 'attention-forecaster\[ray\]'"
+    ):
+        list(cluster.each(work, None, ["a"], cluster.LOCAL, 1))

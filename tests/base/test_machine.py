@@ -36,6 +36,15 @@ def test_a_container_may_have_less_than_a_core_or_some(
     assert machine.cores() == cores
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_memory_that_a_call_takes_and_gives_back() -> None:
+    size = 2**27  # the kernel counts resident memory some megabytes out
+    result, rise = machine.memory_rise(lambda: len(bytearray(b"x") * size), "cpu")
+    assert result == size
+    assert rise == pytest.approx(size, rel=0.1)
+    assert machine.memory_rise(lambda: None, "cpu")[1] < size / 4
+
+
 @pytest.mark.parametrize(("cuda", "auto"), [(True, "cuda"), (False, "cpu")])
 def test_auto_takes_cuda_where_there_is_one(
     cuda: bool, auto: str, monkeypatch: pytest.MonkeyPatch
@@ -77,3 +86,15 @@ def test_elsewhere_no_memory_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.memory_left("cpu") is None
     assert machine.peak_mib("cpu") is None
     assert machine.memory_rise(lambda: 7, "cpu") == (7, None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc")
+def test_memory_is_kept_only_within() -> None:
+    def free_blocks() -> None:
+        blocks = [bytearray(2**20) for _ in range(100)]  # in the heap: below the threshold
+        del blocks
+
+    with machine.keeping_memory():
+        free_blocks()
+        kept = machine._resident("VmRSS")
+    assert kept - machine._resident("VmRSS") > 50 * 2**20

@@ -3,8 +3,10 @@ from typing import Literal
 import pytest
 from pydantic import ValidationError
 
+from forecaster.attention import ATTENTIONS
 from forecaster.base.errors import UsageError
 from forecaster.base.names import find, model_reference, option_model
+from forecaster.model import SKELETONS
 
 TABLE = {"full": 1, "prob": 2, "aft-full": 3, "ETTh1": 4}
 
@@ -19,6 +21,21 @@ class TestFind:
         hint = f" Did you mean '{hint}'?" if hint else ""
         expected = f"unknown thing '{name}'.{hint} Known: full, prob, aft-full, ETTh1."
         assert str(caught.value) == expected
+
+    @pytest.mark.parametrize(
+        ("name", "key"),
+        [("prob", "prob"), (" PROB ", "prob"), ("aft_full", "aft-full"), ("etth1", "ETTh1")],
+    )
+    def test_spellings(self, name, key):
+        assert find(TABLE, name, "thing") == (key, TABLE[key])
+
+    def test_the_first_that_fits_ends_the_search(self):
+        class Table(dict):
+            def __iter__(self):
+                yield "prob"
+                pytest.fail("what other packages offer was read")
+
+        assert find(Table(prob=1), "Prob", "thing") == ("prob", 1)
 
 
 class TestModelReference:
@@ -59,3 +76,10 @@ def test_the_constructor_is_the_schema_of_its_options():
     for options in wrong:
         with pytest.raises(ValidationError):
             model(**options)
+
+
+@pytest.mark.parametrize("table", [ATTENTIONS, SKELETONS])
+def test_every_option_of_every_class_has_a_default_that_it_accepts(table):
+    for name, kind in table.items():
+        model = option_model(kind, name)
+        assert model().model_dump().keys() == model.model_fields.keys()

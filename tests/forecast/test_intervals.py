@@ -144,3 +144,10 @@ class TestConditions:
         np.testing.assert_allclose(one / one[0], [1, 2, 1, 0.5])
         np.testing.assert_allclose(four, 2 * one)
         np.testing.assert_allclose(none, np.sqrt(LEAST) * np.array([1, 2, 1, 0.5]))
+
+    def test_a_history_that_says_nothing_has_the_usual_width(self):
+        told = Conditions(1, (), np.array([1.0, 0.0]), np.ones((1, 2)))
+        past = np.random.default_rng(0).normal(size=(1, 8, 2))
+        seen = np.zeros((1, 8, 2), dtype=bool)
+        np.testing.assert_array_equal(told.widths(past, np.zeros((1, 3, 0)), seen), 1)
+        assert (told.widths(past, np.zeros((1, 3, 0)))[..., 1] == 1).all()

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from typing import Any
 from unittest.mock import Mock
 
@@ -10,6 +12,38 @@ from forecaster.base.errors import DeviceLostError
 from forecaster.forecast.on_device import Runner
 from forecaster.model import Informer, QuantileSpread, Task, TokenInformer
 from forecaster.model.base import ForecastModel
+
+BREAK = """
+import os
+
+import torch
+
+from forecaster.base.errors import DeviceLostError
+from tests.forecast.test_on_device import Runner, batch, make_model
+
+model = make_model().to("cuda")
+run, quantiles = Runner(model, "cuda"), model.quantiles
+
+def wrong(*_):
+    raise ValueError("wrong")
+
+def broken(past, *others):
+    return past.flatten()[torch.full((1,), 10**9, device="cuda")]
+
+model.quantiles = wrong
+try:
+    run(*batch(1, False))
+except ValueError:
+    print("ValueError")
+model.quantiles = quantiles
+assert run(*batch(1, False)).shape == (1, 6, 2, 3)
+model.quantiles = broken
+try:
+    run(*batch(2, False))
+except DeviceLostError as error:
+    print(error, flush=True)
+os._exit(0)  # as the service ends: what torch would clean up is lost
+"""
 
 TASK = Task(
     columns=3, targets=(0, 2), past=24, start=12, horizon=6, calendar=2, season=6, covariates=1
@@ -93,3 +127,18 @@ class TestOnAGpu:
             np.testing.assert_array_equal(found, there(past, known, observed))
             alone = there(past[-1:], known[-1:], observed[-1:] if masked else None)
             np.testing.assert_allclose(found[-1:], alone, rtol=1e-4, atol=1e-4)
+
+    @pytest.mark.parametrize("name", ["prob", "topk"])
+    def test_an_answer_does_not_depend_on_its_batch(self, name: str) -> None:
+        run = Runner(make_model(name, "informer").to("cuda"), "cuda")
+        past, known, _ = batch(37, False)
+        together = run(past, known, None)
+        alone = [run(past[i : i + 1], known[i : i + 1], None) for i in range(37)]
+        np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-5, atol=1e-5)
+
+    def test_what_breaks_the_device_is_told_from_other_failures(self) -> None:
+        """In a separate process, which has no GPU afterwards."""
+        done = subprocess.run(
+            [sys.executable, "-c", BREAK], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.startswith("ValueError\nthe GPU is lost: ")

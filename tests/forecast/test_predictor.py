@@ -14,11 +14,17 @@ from forecaster.base.errors import (
     UnavailableError,
     UsageError,
 )
+from forecaster.config.run_config import load
 from forecaster.datasets.calendar import phase_weights
+from forecaster.datasets.card import load_card
+from forecaster.datasets.fetch import locate
+from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Conditions, Intervals
 from forecaster.forecast.notices import NoticeCode
 from forecaster.forecast.predictor import Predictor, load_bundle
 from forecaster.forecast.questions import Question
+from forecaster.record import Record
 from tests.bundles import COLUMNS, SEASON, blended, scaled, unsaved, warning
 from tests.service.toy import KINDS, make_bundle
 
@@ -95,6 +101,16 @@ class TestPredict:
         assert notice.code is NoticeCode.SHORT_HISTORY
         assert notice.endswith("forecast by 67 % cycle mean + 33 % last value alone")
 
+    def test_rows_that_no_part_reads_may_be_away(self):
+        """Their presence changes neither the forecast nor the notices."""
+        bundle = blended(warning(unsaved(calibrated=True)), cycle=0.5, last=0.5)
+        forecaster = Predictor(bundle, "cpu")
+        whole, said = heard(forecaster, history(), levels=(0.1,))
+        short, others = heard(forecaster, history().tail(8), levels=(0.1,))
+        pd.testing.assert_frame_equal(whole, short)
+        assert [each.code for each in said] == [each.code for each in others]
+        assert "missing" not in "".join(others)
+
     def test_a_learned_spread_stays_about_what_is_left(self, calibrated):
         found = blended(unsaved("informer", loss="pinball"), network=0.5, last=0.5)
         forecaster = Predictor(replace(found, intervals=calibrated.bundle.intervals), "cpu")
@@ -150,6 +166,15 @@ class TestRemarks:
         assert ahead.equals(calibrated.predict(history(), None, (0.1, 0.9)))
         assert "coverage" not in [notice.code for notice in heard(forecaster, history())[1]]
         assert heard(calibrated, history())[1] == [], "of what was not measured"
+
+    def test_the_series_of_a_panel_are_named(self, tmp_path):
+        bundle = warning(make_bundle(tmp_path, **KINDS["panel"]))
+        forecaster = Predictor(bundle, "cpu")
+        both = [forecaster.example.assign(town=name) for name in ("Bern", "../c d")]
+        _, said = heard(forecaster, pd.concat(both, ignore_index=True))
+        (about,) = [notice for notice in said if notice.code == "unlike_training"]
+        assert about.startswith("series '../c d': the history is unlike the training rows: ")
+        assert about.endswith("; likewise 'Bern'")
 
 
 def test_a_series_of_a_panel_has_weights_of_its_own(tmp_path):
@@ -274,3 +299,57 @@ class TestLoad:
             python.chmod(0o755)
             with pytest.raises(kind, match=words):
                 load_bundle("forecaster-toy")
+
+
+class TestCards:
+    """A bundle of a card forecasts from the file that it was trained on, and from a stretch."""
+
+    def untrained(self, name, path, folder):
+        sets = ["window.past=1 cycle", "model.parts=1", "model.width=4"]
+        sets += [f"data.path={path}"] if path else []
+        problem = make_problem(
+            *find_data(load(None, sets, {"data": name, "horizon": 5}, {}), lambda text: None)
+        )
+        weights = dict(problem.build_model().state_dict())
+        about = {"name": problem.name, "refit": False, "intervals": "none"}
+        bundle = Bundle(problem.config, problem.schema, weights, Record(), about)
+        return Predictor(bundle.save(folder / "bundle"), "cpu")
+
+    def check(self, name, file, forecaster, folder, header=True):
+        ahead = forecaster.predict(file)
+        assert ahead.shape == (5, 1 + len(load_card(name).columns))
+        assert np.isfinite(ahead[list(load_card(name).columns)].to_numpy()).all()
+        if header:
+            lines = file.read_text().splitlines()
+            stretch = folder / "stretch.csv"
+            past = forecaster.bundle.past
+            for first in (1, len(lines) // 2, len(lines) - past):
+                stretch.write_text("\n".join([lines[0], *lines[first : first + past], ""]))
+                assert np.isfinite(forecaster.predict(stretch).iloc[:, 1:].to_numpy()).all()
+            numbers = ahead.iloc[:, 1:].to_numpy()
+            np.testing.assert_array_equal(forecaster.predict(stretch).iloc[:, 1:], numbers)
+
+    @pytest.mark.data
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("ETTh1", "ETTh2", "ETTm1", "ETTm2", "electricity-client0-OT", "electricity-mean"),
+            *("exchange_rate", "traffic-sensor0", "vic_elec", "weather"),
+        ],
+    )
+    def test_of_each_card(self, name, tmp_path):
+        file = locate(load_card(name))
+        self.check(name, file, self.untrained(name, None, tmp_path), tmp_path)
+
+    def test_of_a_wide_set_in_both_forms(self, tmp_path):
+        name = "electricity"
+        card = load_card(name)
+        values = np.random.default_rng(0).random((400, len(card.columns))).round(3)
+        frame = pd.DataFrame(values, columns=list(card.columns))
+        bare = tmp_path / f"{name}.txt.gz"
+        frame.to_csv(bare, header=False, index=False)
+        forecaster = self.untrained(name, bare, tmp_path)
+        self.check(name, bare, forecaster, tmp_path, header=False)
+        frame.insert(0, card.time, pd.date_range("2016-07-01 02:00", periods=400, freq=card.freq))
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        self.check(name, tmp_path / f"{name}.csv", forecaster, tmp_path)

@@ -10,7 +10,9 @@ from forecaster.datasets.known import KnownInputs
 from forecaster.datasets.windows import Windows
 from forecaster.forecast import unusual
 from forecaster.forecast.notices import Notice, NoticeCode
-from forecaster.forecast.unusual import Ranges, figures
+from forecaster.forecast.unusual import TRAITS, Ranges, figures, traits
+from forecaster.model import Task
+from forecaster.parts import Fold, Ridge
 from tests.bundles import judged
 
 ROWS, PAST, HORIZON, SEASON = 3000, 96, 24, 24
@@ -100,6 +102,29 @@ class TestFirstSteps:
         assert f"'wind' is {first[1, 1]:.4g}, far from the last value 0: " in notice
         assert notice.endswith(f"at most {4 * ranges.change[1]:.4g}")
 
+    def test_a_column_that_hardly_moves_may_by_half_a_deviation(self) -> None:
+        still = series()
+        still[:, 0] = 0
+        still[:3, 0] = 1
+        found = Ranges.fit(windows(still))
+        assert found.change[0] == 0
+        for jump, told in ((0.4, 0), (0.6, 1)):
+            first = np.array([[2 * jump, 0.0]])
+            assert len([*found.jumps(np.zeros((1, 2)), first, STD, COLUMNS)]) == told
+
+    def test_healthy_ones_are_quiet(self, ranges: Ranges) -> None:
+        """A ridge regression, and even the mean with a cycle mean that ignores the level."""
+        validation = windows(series(), BORDER, ROWS)
+        batch = validation.batch(torch.arange(len(validation)))
+        task = Task(2, (0, 1), PAST, PAST, HORIZON, 1, SEASON)
+        ridge = Ridge.fit(Fold(task, windows(series()), validation, (SEASON,)))[0]
+        ahead = ridge(*batch.inputs)[:, 0].numpy()
+        cycle = batch.past.unflatten(1, (-1, SEASON)).mean(dim=1)[:, 0].numpy()
+        last = batch.past[:, -1].numpy()
+        for first in (ahead, (ahead + cycle) / 2):
+            told = [*ranges.jumps(last * STD, first * STD, STD, COLUMNS)]
+            assert len(told) < 0.01 * len(last)
+
 
 class TestCovariates:
     KNOWN = KnownInputs(("warmth", "holiday"), None, (), (-5.0, 0.0), (35.0, 1.0))
@@ -182,3 +207,18 @@ class TestFigures:
             for notice in found:
                 assert f"80 % band covered {coverage:.1%} of the test values: " in notice
                 assert word in notice
+
+
+class TestTraits:
+    @pytest.mark.parametrize("holes", [0.0, 0.3])
+    def test_they_are_what_the_definition_says(self, holes: float) -> None:
+        values = histories(series(), range(0, 50, 10))
+        missing = np.random.default_rng(0).random(values.shape) < holes
+        values[missing] = np.nan
+        found = traits(values)
+        assert found.shape == (5, len(TRAITS), 2)
+        definitions = np.nanmean(values, axis=1), np.nanstd(values, axis=1), missing.mean(axis=1)
+        for trait, expected in enumerate(definitions):
+            np.testing.assert_allclose(found[:, trait], expected, rtol=1e-9, atol=1e-12)
+        empty = traits(np.full((1, PAST, 1), np.nan))[0, :, 0]
+        np.testing.assert_array_equal(empty, [np.nan, np.nan, 1])

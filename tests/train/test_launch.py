@@ -56,6 +56,8 @@ rank = int(os.environ["RANK"])
 assert os.environ["WORLD_SIZE"] == os.environ["LOCAL_WORLD_SIZE"] == "2"
 assert pathlib.Path(os.environ["FORECASTER_MEETING"]).parent.is_dir()
 pathlib.Path(f"rank-{rank}").touch()
+while len([*pathlib.Path().glob("rank-?")]) < 2:  # the other has not begun yet
+    time.sleep(0.01)
 """
 
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,12 +10,12 @@ from torch import nn
 
 from forecaster.attention import AttentionPlan
 from forecaster.base import machine
-from forecaster.base.errors import UnavailableError
+from forecaster.base.errors import DivergedError, UnavailableError
 from forecaster.config.run_config import TrainConfig
 from forecaster.train import memory
 from forecaster.train.memory import bounded, checkpointed, ensure_it_fits, gib
 from forecaster.train.module import ForecastModule, parts_of
-from tests.train.small import FULL, PROB, TRAIN, cycle, informer
+from tests.train.small import FULL, PROB, TRAIN, cycle, informer, train
 
 BATCH = TRAIN.batch(torch.arange(10))
 Fits = Callable[..., tuple[int, list[str]]]
@@ -48,6 +49,13 @@ def test_parts_of_a_step_have_its_mean_gradient(count: int, share: float) -> Non
     for share, part in parts_of(batch, count):
         (share * module.loss(part)).backward()
     torch.testing.assert_close(gradients(parts), gradients(whole))
+
+
+def test_a_loss_that_is_not_finite_in_a_later_part() -> None:
+    values = TRAIN.values.clone()
+    values[120:] = 3e38
+    with pytest.raises(DivergedError, match="step 1"):
+        train(cycle(), replace(TRAIN, values=values), accumulate=16, epochs=1)
 
 
 def test_bytes_are_counted_while_they_are_alive() -> None:

@@ -188,6 +188,10 @@ def test_without_validation_it_runs_exactly_so_far(until: float | None, steps: i
     assert not model.training
 
 
+def test_one_window_is_enough() -> None:
+    assert train(Constant(0.0), level(1, 1), level(1, 1), epochs=2).steps == 2
+
+
 class Breaks(Constant):
     """Gives NaN from a given training step on."""
 
