@@ -84,48 +84,25 @@ def test_the_reference_of_python_has_every_attention():
     assert named == [(name, name.replace("-", "_")) for name in ATTENTIONS]
 
 
-def test_the_readme_fits_on_two_screens():
-    text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 100
-    assert len(re.findall(r"^!\[", text, re.MULTILINE)) == 2
-
-
-class TestTheAttentionOfYourOwn:
-    """The attention of docs/adding.md."""
-
-    @pytest.fixture
-    def near(self):
-        text = (ROOT / "docs" / "adding.md").read_text()
-        (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-        names = {}
-        exec(program, names)
-        return names["NearAttention"](Place(16, 4, 12, 12), reach=6.0)
-
-    def test_learns_and_says_what_it_is(self, near):
-        x = torch.randn(2, 12, 16, requires_grad=True)
-        out = near(x)
-        out.square().sum().backward()
-        assert out.shape == x.shape
-        assert x.grad.abs().sum() > 0
-        assert near.effective().text == "near: weights that halve every 4 steps"
-
-    def test_sees_neither_the_future_nor_what_is_masked(self, near):
-        x = torch.randn(2, 12, 16)
-        mask = torch.ones(2, 12, dtype=torch.bool)
-        mask[:, 3] = False
-        changed = x.clone()
-        changed[:, 3] = 7.0
-        changed[:, 9:] = -7.0
-        was = near(x[:, [0]], x, key_mask=mask)
-        assert torch.equal(
-            was, near(x[:, [0]], torch.where(mask[..., None], x, 7.0), key_mask=mask)
-        )
-        causal = [
-            near(each, causal=True, key_mask=mask)[:, [0, 1, 2, 4, 8]] for each in (x, changed)
-        ]
-        torch.testing.assert_close(*causal)
-        hidden = near(x, causal=True, key_mask=torch.zeros_like(mask))
-        assert hidden.isfinite().all()
+def test_the_attention_of_docs_adding_learns_and_sees_neither_the_future_nor_what_is_masked():
+    text = (ROOT / "docs" / "adding.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    names = {}
+    exec(program, names)
+    near = names["NearAttention"](Place(16, 4, 12, 12), reach=6.0)
+    x = torch.randn(2, 12, 16, requires_grad=True)
+    near(x).square().sum().backward()
+    assert x.grad.abs().sum() > 0
+    assert near.effective().text == "near: weights that halve every 4 steps"
+    mask = torch.ones(2, 12, dtype=torch.bool)
+    mask[:, 3] = False
+    masked = torch.where(mask[..., None], x, 7.0)
+    assert torch.equal(near(x[:, [0]], x, key_mask=mask), near(x[:, [0]], masked, key_mask=mask))
+    changed = masked.detach().clone()
+    changed[:, 9:] = -7.0
+    causal = [near(each, causal=True, key_mask=mask)[:, [0, 1, 2, 4, 8]] for each in (x, changed)]
+    torch.testing.assert_close(*causal)
+    assert near(x, causal=True, key_mask=torch.zeros_like(mask)).isfinite().all()
 
 
 @pytest.fixture(scope="module")
