@@ -12,8 +12,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-import forecaster
-from forecaster import Forecaster, estimator
+from forecaster import Forecaster
 from forecaster.base.errors import ConfigError, DataError, UsageError
 from forecaster.config.run_config import load
 from forecaster.run import experiment
@@ -102,13 +101,6 @@ class TestFit:
         assert "--resume" not in out + err
         assert list((tmp_path / "runs").glob("*.unfinished")) == []
 
-    def test_an_index_of_stamps_is_the_time(self, model):
-        found = made(target="load", features="S").fit(wide().set_index("ds"))
-        ahead = found.predict()
-        assert isinstance(ahead.index, pd.DatetimeIndex)
-        assert ahead.index.name == "ds"
-        assert ahead["load"].to_numpy() == pytest.approx(model.predict()["load"].to_numpy())
-
     @pytest.mark.parametrize(("freq", "start"), [("D", "2001-01-01"), ("h", "2024-03-01")])
     def test_times_of_a_zone_with_summer_time_come_back_in_it(self, freq, start):
         frame = wide()[["ds", "load"]]
@@ -130,14 +122,10 @@ class TestFit:
         [
             ({"options": ["train.lr=1"]}, UsageError, r"options: expected values by their names"),
             ({"horizon": -1}, UsageError, r"^horizon: .*got -1"),
-            ({"attention": "probe"}, UsageError, r"^attention: .*probe"),
             ({"options": {"train.lrr": 1}}, UsageError, r"^options\['train\.lrr'\]: .*lr"),
             ({"config": "nope"}, UsageError, r"nope"),
             ({"target": "nope"}, DataError, r"the frame.*nope"),
-            ({"target": [0]}, UsageError, r"^target: .*got .*0"),
-            ({"id": 0}, UsageError, r"^id: .*got .*0"),
-            ({"static": [0]}, UsageError, r"^static: .*got .*0"),
-            ({"future_covariates": [0]}, UsageError, r"^future_covariates: .*got .*0"),
+            *(({name: [0]}, UsageError, rf"^{name}: .*got .*0") for name in ("target", "id")),
         ],
     )
     def test_parameters_are_checked_with_the_words_of_the_command(self, changes, error, said):
@@ -154,10 +142,9 @@ class TestFit:
 
     def test_what_is_no_frame_or_too_short_is_refused(self):
         for ask in (made().fit, made().cross_validate):
-            for given in ([1.0, 2.0], "own.csv"):
-                with pytest.raises(UsageError, match=r"expected a DataFrame .*; read a file first"):
-                    ask(given)
-            for cutoffs in (0, -1, 2.5, "2"):
+            with pytest.raises(UsageError, match=r"expected a DataFrame .*; read a file first"):
+                ask("own.csv")
+            for cutoffs in (0, 2.5, "2"):
                 with pytest.raises(UsageError, match=r"^cutoffs: "):
                     ask(wide(), cutoffs=cutoffs)
         with pytest.raises(DataError, match=r"20"):
@@ -186,8 +173,6 @@ class TestPredict:
         assert ahead["load-hi-80"].tolist() == quantiles["load 0.9"].tolist()
         one = model.predict(levels=np.float32(0.5), level=np.int64(80), horizon=np.int64(2))
         assert one.equals(model.predict(levels=[0.5], level=80, horizon=2))
-        other = model.predict(wide().head(400), horizon=2)
-        assert other["ds"].tolist() == wide()["ds"].iloc[400:402].tolist()
 
     def test_targets_whose_names_end_in_numbers_and_a_frame_that_changes(self):
         frame = wide()[["ds", "load"]]
@@ -210,9 +195,8 @@ class TestPredict:
         [
             ({"horizon": 2.5}, r"horizon=2\.5"),
             ({"level": "80"}, r"^level: .*'80'"),
-            ({"level": True}, r"^level: .*True"),
             ({"levels": None}, r"^levels: .*None"),
-            *(({"level": level}, "percentages") for level in (0, 100, -5)),
+            ({"level": 100}, "percentages"),
             ({"level": 0.8}, "did you mean 80"),
             ({"level": 99.9}, r"quantiles from .* got 0\.0005"),
         ],
@@ -221,25 +205,27 @@ class TestPredict:
         with pytest.raises(UsageError, match=said):
             model.predict(**given)
 
-    @pytest.mark.parametrize("kind", [pl.DataFrame, pa.Table.from_pandas])
-    def test_a_long_frame_of_any_library_comes_back_as_one(self, panel, kind):
+    def test_a_long_frame_of_any_library_comes_back_as_one_that_joins_with_it(self, panel):
         plain = panel.predict(level=50)
         assert [*plain.columns] == ["unique_id", "ds", "y", "y-lo-50", "y-hi-50"]
         assert plain["unique_id"].tolist() == ["north"] * HORIZON + ["south"] * HORIZON
         indexed = panel.predict(long().set_index(["unique_id", "ds"]), level=50)
         assert indexed.equals(plain), "levels of an index are columns"
-        ahead = panel.predict(kind(long()), level=50)
-        assert isinstance(ahead, type(kind(long())))
-        table = ahead.to_pandas()
-        assert table["y"].tolist() == plain["y"].tolist()
-        assert [*table.columns] == [*plain.columns]
-
-    def test_ids_keep_their_type(self, panel):
-        numbers = long()
-        numbers["unique_id"] = numbers["unique_id"].map({"north": 1, "south": 2})
+        table = pl.from_pandas(long()).with_columns(
+            pl.col("unique_id").cast(pl.Enum(["north", "south"])),
+            pl.col("ds").cast(pl.Datetime("ns")),
+        )
+        ahead = panel.predict(table)
+        assert ahead["y"].to_list() == plain["y"].tolist()
+        assert ahead.schema["unique_id"] == table.schema["unique_id"]
+        assert len(table.join(ahead, on=["unique_id", "ds"], how="full")) == 2 * (ROWS + HORIZON)
+        arrow = pa.Table.from_pandas(long(), preserve_index=False)
+        arrow = arrow.set_column(0, "unique_id", arrow["unique_id"].cast(pa.string()))
+        assert panel.predict(arrow).schema.field("unique_id").type == pa.string()
+        numbers = long().assign(unique_id=np.arange(2).repeat(ROWS))
         ahead = panel.predict(numbers, say=lambda said: None)
         assert ahead["unique_id"].dtype == numbers["unique_id"].dtype
-        assert ahead["unique_id"].tolist() == [1] * HORIZON + [2] * HORIZON
+        assert ahead["unique_id"].tolist() == [0] * HORIZON + [1] * HORIZON
 
     def test_what_is_known_ahead(self, warm):
         future = ahead_of(0.0)
@@ -250,48 +236,30 @@ class TestPredict:
         with pytest.raises(UsageError, match=r"needs warmth for the 6 steps ahead"):
             warm.predict()
 
-    def test_an_answer_joins_with_the_frame_that_asked(self, panel):
-        table = pl.from_pandas(long()).with_columns(
-            pl.col("unique_id").cast(pl.Enum(["north", "south"])),
-            pl.col("ds").cast(pl.Datetime("ns")),
-        )
-        ahead = panel.predict(table)
-        assert ahead.schema["unique_id"] == table.schema["unique_id"]
-        assert ahead.schema["ds"] == table.schema["ds"]
-        assert len(table.join(ahead, on=["unique_id", "ds"], how="full")) == 2 * (ROWS + HORIZON)
-        arrow = pa.Table.from_pandas(long(), preserve_index=False)
-        arrow = arrow.set_column(0, "unique_id", arrow["unique_id"].cast(pa.string()))
-        assert panel.predict(arrow).schema.field("unique_id").type == pa.string()
-
-    def test_nothing_before_it_is_fitted(self):
-        with pytest.raises(UsageError, match=r"not fitted yet: call fit"):
-            made().predict()
-
 
 def ahead_of(warmer: float) -> pd.DataFrame:
     stamps = pd.date_range(wide()["ds"].iloc[-1], periods=HORIZON + 1, freq="h")[1:]
     return pd.DataFrame({"ds": stamps, "warmth": 20.0 + warmer})
 
 
-class TestJudge:
-    def test_evaluate_has_the_figures_of_the_test_split(self, model):
-        found, test = model.evaluate(), model.bundle.record.to_dict()["test"]
-        assert [*found.index[:2]] == ["model", "network"]
-        assert found.loc["model", "mse"] == test["mse"]
-        floor = test["best_floor"]
-        assert found.loc[floor, "skill"] == test["floors"][floor]["skill"]
+def test_evaluate_has_the_figures_of_the_test_split(model):
+    found, test = model.evaluate(), model.bundle.record.to_dict()["test"]
+    assert [*found.index[:2]] == ["model", "network"]
+    assert found.loc["model", "mse"] == test["mse"]
+    floor = test["best_floor"]
+    assert found.loc[floor, "skill"] == test["floors"][floor]["skill"]
 
-    def test_cutoffs_train_anew_or_stand_in_the_metrics_of_a_fit(self, model):
-        kept, other = model.bundle, made(target="load", features="S")
-        found = other.cross_validate(wide(), cutoffs=2)
-        assert model.bundle is kept
-        assert [*found.index] == [1, 2]
-        assert (found["first"] <= found["last"]).all()
-        assert found["last"].iloc[0] < found["first"].iloc[1]
-        assert found["mse"].between(0.01, 2).all()
-        assert {"covered_80", "best_floor", "best_floor_mse"} <= {*found.columns}
-        other.fit(wide(), cutoffs=2)
-        assert other.bundle.record.to_dict()["cutoffs"]["count"] == 2
+
+def test_cutoffs_train_anew_or_stand_in_the_metrics_of_a_fit(model):
+    kept, other = model.bundle, made(target="load", features="S")
+    found = other.cross_validate(wide(), cutoffs=2)
+    assert model.bundle is kept
+    assert [*found.index] == [1, 2]
+    assert found["last"].iloc[0] < found["first"].iloc[1]
+    assert found["mse"].between(0.01, 2).all()
+    assert {"covered_80", "best_floor", "best_floor_mse"} <= {*found.columns}
+    other.fit(wide(), cutoffs=2)
+    assert other.bundle.record.to_dict()["cutoffs"]["count"] == 2
 
 
 class TestKeep:
@@ -316,15 +284,10 @@ class TestKeep:
 
 
 class TestShow:
-    def test_the_text_says_what_was_fitted_and_what_it_is_worth(self, model):
-        first, *rest = repr(model).splitlines()
+    def test_the_text_says_what_was_fitted_even_if_a_floor_has_no_error(self, model):
+        first, second, *_ = repr(model).splitlines()
         assert first.startswith("Forecaster(attention='prob', horizon=6, target='load'")
-        assert rest[0] == "  fitted to 1 column every h: reads 192 steps, forecasts 6"
-        assert "test windows; the 80 % band" in rest[2]
-        assert rest[3] == f"  {model.bundle.record.test.verdict}"
-        assert repr(made()).startswith("Forecaster(attention='prob'")
-
-    def test_a_floor_without_error_leaves_nothing_to_gain(self):
+        assert second == "  fitted to 1 column every h: reads 192 steps, forecasts 6"
         own = made(target="load", features="S").fit(wide().assign(load=5.0))
         assert "best floor" in repr(own)
         assert own.evaluate()["skill"].dtype == float
@@ -359,9 +322,3 @@ class TestShow:
         assert list(axis.get_lines()[1].get_ydata()) == wanted
         with pytest.raises(UsageError, match=r"no series 'sout'. Did you mean 'south'\?"):
             panel.plot(series="sout")
-
-
-def test_it_is_the_one_import():
-    assert forecaster.Forecaster is estimator.Forecaster
-    with pytest.raises(AttributeError, match=r"forcaster"):
-        forecaster.forcaster  # noqa: B018
