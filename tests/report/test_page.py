@@ -3,8 +3,6 @@ import pytest
 from forecaster.base.errors import StorageError
 from forecaster.evaluate.drawing import Drawing
 from forecaster.report import Chart, Page, Section, Table, render, write
-from forecaster.report.page import FOLDER
-from tests.colours import contrast, palettes
 from tests.report.reader import check_alone
 
 EVIL = "<script>alert('1')</script> & \"x\""
@@ -37,23 +35,6 @@ def test_columns_of_words_are_left_aligned():
     read = check_alone(render(Page("a", "b", [Section("one", "One", tables=[table])])))
     cells = [a.get("class") for tag, a in read.tags if tag == "td"]
     assert cells == [None, "words", None] * 2
-
-
-def test_the_style_knows_dark_and_narrow_screens():
-    read = check_alone(render(page("a")))
-    assert "prefers-color-scheme: dark" in read.style
-    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in (
-        read.tags
-    )
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out(scheme):
-    colours = palettes((FOLDER / "page.css").read_text(encoding="utf-8"))[scheme]
-    paper = colours["paper"]
-    for name in ("ink", "soft", "link"):
-        assert contrast(colours[name], paper) >= 4.5, name
-    assert contrast(colours["ink"], colours["box"]) >= 4.5
 
 
 def test_a_file_is_written_with_its_folder_if_it_can_be(tmp_path):
