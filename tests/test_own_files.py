@@ -77,18 +77,6 @@ def trained(name, *sets, **flags):
     return problem, Predictor(made.save(Path("bundle")), "cpu")
 
 
-@pytest.mark.parametrize("name", ["sales.csv", "sales.parquet"])
-def test_a_wide_file(name):
-    (wide().to_csv if name.endswith("csv") else wide().to_parquet)(name, index=False)
-    problem, forecaster = trained(name)
-    assert problem.name == "forecaster-sales-M-all-5"
-    assert problem.schema.targets == ("amount", "visitors")
-    ahead = forecaster.predict(name)
-    assert list(ahead.columns) == ["when", "amount", "visitors"]
-    assert list(ahead["when"]) == NEXT
-    assert ahead["amount"].between(30, 70).all()
-
-
 @pytest.mark.parametrize("future", ["file", "rows"])
 def test_a_panel_with_covariates_known_ahead_and_attributes(future):
     long().to_csv("shops.csv", index=False)
@@ -100,18 +88,13 @@ def test_a_panel_with_covariates_known_ahead_and_attributes(future):
     assert schema.known.width == 3
     assert schema.scaler.mean[:, 0] == pytest.approx([10, 100, 1000], rel=0.1)
 
-    history = long()
-    coming = pd.concat(
-        [
-            pd.DataFrame({"shop": name, "day": TIMES[end : end + HORIZON], "promo": 1})
-            for name, end in (("a", ROWS), ("b", ROWS), ("c", 150))
-        ]
-    )
+    history, coming = long(), []
+    for name, kind, end in (("a", "mall", ROWS), ("b", "street", ROWS), ("c", "mall", 150)):
+        own = {"shop": name, "day": TIMES[end : end + HORIZON], "promo": 1, "kind": kind}
+        coming.append(pd.DataFrame(own))
+    ahead = pd.concat(coming).drop(columns="kind")
     if future == "rows":
-        kinds = coming["shop"].map({"a": "mall", "b": "street", "c": "mall"})
-        history, ahead = pd.concat([history, coming.assign(kind=kinds)]), None
-    else:
-        ahead = coming
+        history, ahead = pd.concat([history, *coming]), None
     forecast = forecaster.predict(history, levels=(0.2, 0.8), future=ahead)
     assert list(forecast.columns) == ["shop", "day", "sold", "sold 0.2", "sold 0.8"]
     assert list(forecast["shop"]) == ["a"] * 5 + ["b"] * 5 + ["c"] * 5
@@ -175,16 +158,20 @@ def test_what_comes_after_the_training_part_changes_nothing_of_it():
 
 
 @pytest.mark.parametrize("name", ["sales.csv", "sales.parquet"])
-def test_marks_of_missing_values_are_as_empty_cells(name):
+def test_marks_of_missing_values_in_a_wide_file_are_as_empty_cells(name):
     table = wide()
     table.loc[[5, 7, 80, 150], "amount"] = -9999
     table["visitors"] = table["visitors"].round().astype(int).mask(np.arange(ROWS) % 50 == 3, -1)
     (table.to_csv if name.endswith("csv") else table.to_parquet)(name, index=False)
     problem, forecaster = trained(name, missing=["-9999", "-1"])
+    assert problem.name == "forecaster-sales-M-all-5"
     assert problem.dataset.counts["missing"] == {"amount": 4, "visitors": 4}
     assert (problem.dataset.seasons, problem.oddities) == ((7,), ())
     again = table.assign(amount=table["amount"].mask(table["amount"] == -9999))
-    assert forecaster.predict(name).equals(forecaster.predict(again))
+    ahead = forecaster.predict(name)
+    assert ahead.equals(forecaster.predict(again))
+    assert list(ahead.columns) == ["when", "amount", "visitors"]
+    assert list(ahead["when"]) == NEXT
     (first, *_) = trained(name)[0].oddities
     assert "--missing -9999" in first.text
 
@@ -201,12 +188,11 @@ def weather():
     return table
 
 
-@pytest.mark.parametrize("name", ["weather.csv", "weather.parquet"])
-def test_words_and_flags_are_covariates(name):
+def test_words_and_flags_are_covariates():
     table = weather()
-    (table.to_csv if name.endswith("csv") else table.to_parquet)(name, index=False)
+    table.to_parquet("weather.parquet", index=False)
     roles = {"past_covariates": ["mood"], "future_covariates": ["sky", "open"]}
-    problem, forecaster = trained(name, target="amount", **roles)
+    problem, forecaster = trained("weather.parquet", target="amount", **roles)
     schema = problem.schema
     assert schema.columns == ("amount", "mood=bad", "mood=good")
     assert schema.known.columns == ("sky=clear", "sky=fog", "sky=rain", "open")
@@ -223,7 +209,6 @@ def test_words_and_flags_are_covariates(name):
     assert ahead.equals(forecaster.predict(rows)), "a frame's flags are those of the file"
     other = future.assign(sky=["clear"] * HORIZON)
     assert not ahead.equals(forecaster.predict(table, future=other))
-    assert list(forecaster.example.columns) == ["when", "amount", "mood", "sky", "open"]
     assert len(forecaster.predict(forecaster.example)) == HORIZON
     assert np.isfinite(forecaster.golden(range(8))).all()
     with pytest.raises(DataError, match=r"row 2 .*, column 'sky': 'hail' .*fog"):
@@ -231,7 +216,7 @@ def test_words_and_flags_are_covariates(name):
     with pytest.raises(DataError, match=r"row 1 \(.*\), column 'mood': 'meh' .*bad, good"):
         forecaster.predict(table.assign(mood="meh"), future=future)
     with pytest.raises(DataError, match=r"column 'sky' .* holds words"):
-        trained(name, target="sky")
+        trained("weather.parquet", target="sky")
 
 
 def test_an_id_of_several_columns_comes_back_in_them():
@@ -263,37 +248,25 @@ def test_an_item_does_not_change_another_and_an_unknown_one_is_scaled_by_its_his
         forecaster.predict(both)
 
 
-def years():
-    """Four series of different years."""
-    parts = [
-        pd.DataFrame(
-            {
-                "farm": f"f{year}",
-                "day": pd.date_range(f"{year}-01-01", periods=ROWS, freq="D"),
-                "milk": wave(year),
-            }
-        )
-        for year in range(2020, 2024)
-    ]
-    return pd.concat(parts, ignore_index=True)
-
-
 def test_series_of_different_years_are_cut_by_their_own_lengths():
-    years().to_csv("farms.csv", index=False)
-    problem, forecaster = trained("farms.csv", id="farm")
-    assert problem.config.data.split == "series"
-    assert bundle.load(Path("bundle")).config.data.split == "series"
+    starts = [pd.Timestamp(f"{year}-01-01") for year in range(2020, 2024)]
     parts = [
+        pd.DataFrame({"farm": f"f{n}", "day": pd.date_range(start, periods=ROWS), "milk": wave(n)})
+        for n, start in enumerate(starts)
+    ]
+    pd.concat(parts).to_csv("farms.csv", index=False)
+    problem, forecaster = trained("farms.csv", id="farm")
+    assert bundle.load(Path("bundle")).config.data.split == problem.config.data.split == "series"
+    windows = [
         problem.training, problem.validation, problem.test, problem.stopping, problem.calibrating
     ]  # fmt: skip
-    counts = [len(part("cpu")) for part in parts]
-    assert counts[:3] == [4 * (140 - 14 - 5 + 1), 4 * (20 - 5 + 1), 4 * (40 - 5 + 1)]
-    assert counts[3:] == [4 * (10 - 5 + 1), 4 * (10 - 5 + 1)]
+    counts = [len(part("cpu")) for part in windows]
+    assert counts == [4 * n for n in (140 - 14 - 5 + 1, 20 - 5 + 1, 40 - 5 + 1, 6, 6)]
     values = problem.series.values.reshape(4, ROWS)
     np.testing.assert_allclose(problem.schema.scaler.mean[:, 0], values[:, :140].mean(axis=1))
     item, row, step = problem.test("cpu").origin(36)
     assert (item, row) == (1, ROWS + 160)
-    assert problem.series.times[step] == pd.Timestamp("2021-01-01") + pd.Timedelta(160, "D")
+    assert problem.series.times[step] == starts[1] + pd.Timedelta(160, "D")
     first = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
     assert judge.rejudge(bundle.load(Path("bundle")), "cpu").record == first.record
     assert len(forecaster.predict("farms.csv")) == 4 * HORIZON
@@ -316,26 +289,20 @@ def test_series_of_many_lengths_take_turns_to_stop_and_to_calibrate():
     assert both == stop | rest
 
 
-def test_missing_values_and_gaps_are_masked():
+def test_missing_values_and_gaps_are_masked_and_holidays_are_a_feature():
     table = wide()[["when", "amount"]]
     table.loc[::9, "amount"] = np.nan
     table.drop(index=[50, 51, 120]).to_csv("holes.csv", index=False)
     with pytest.raises(DataError, match=r"missing steps of D: 3 .*--policy sort"):
         trained("holes.csv")
-    problem, forecaster = trained("holes.csv", policy="sort")
+    problem, forecaster = trained("holes.csv", policy="sort", holidays="AU-VIC")
+    features = problem.training("cpu").calendar[:, -1]
+    assert {i for i in range(60) if features[i] > 0} == {0, 25}  # New Year, Australia Day
     assert np.isnan(problem.series.values).sum() == len(range(0, ROWS, 9)) + 3
     report = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
     assert np.isfinite(report.model.mse)
     ahead = forecaster.predict(table.drop(index=[195]))
     assert ahead["amount"].between(30, 70).all()
-
-
-def test_holidays_are_a_feature_of_the_calendar():
-    wide().to_csv("sales.csv", index=False)
-    problem, forecaster = trained("sales.csv", target="amount", holidays="AU-VIC")
-    features = problem.training("cpu").calendar[:, -1]
-    assert {i for i in range(60) if features[i] > 0} == {0, 25}  # New Year, Australia Day
-    assert list(forecaster.predict("sales.csv")["when"]) == NEXT
 
 
 @pytest.mark.parametrize(

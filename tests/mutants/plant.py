@@ -86,9 +86,10 @@ def text(statement):
 
 def planted(source, mutant):
     """The source with the mutant in it, unless it has no such statement, or several."""
+    tree = ast.parse(source)
     found = [
         statement
-        for name, function in functions(ast.parse(source))
+        for name, function in functions(tree)
         if name == mutant.function
         for statement in statements(function)
         if text(statement) == mutant.old
@@ -96,21 +97,16 @@ def planted(source, mutant):
     if len(found) != 1:
         return None
     (old,) = found
-    lines = source.encode().splitlines(keepends=True)  # columns count bytes
-    before = b"".join(lines[: old.lineno - 1]) + lines[old.lineno - 1][: old.col_offset]
-    body = getattr(old, "body", None)
-    if not isinstance(body, list):
-        assert old.end_lineno is not None
-        rest = lines[old.end_lineno - 1 :]
-        after = b"".join([rest[0][old.end_col_offset :], *rest[1:]])
-    else:
-        decorators = getattr(body[0], "decorator_list", [])
-        rest = lines[min(each.lineno for each in [body[0], *decorators]) - 1 :]
-        after = b"\n" + b"".join(rest)
-    other = lines[old.lineno - 1][old.col_offset :].startswith(b"elif")
-    changed = (before + (b"el" if other else b"") + mutant.new.encode() + after).decode()
-    ast.parse(changed)
-    return changed
+    holds = isinstance(getattr(old, "body", None), list)
+    (new,) = ast.parse(mutant.new + " pass" * holds).body
+    for field in ("body", "orelse") if holds else ():
+        setattr(new, field, getattr(old, field, []))
+
+    class Plant(ast.NodeTransformer):
+        def visit(self, node):
+            return new if node is old else self.generic_visit(node)
+
+    return ast.unparse(ast.fix_missing_locations(Plant().visit(tree)))
 
 
 def plant(mutant, root):
