@@ -19,11 +19,6 @@ RUN = (
 )
 
 
-def texts(cell):
-    """What a cell printed or returned, as text."""
-    return [each.get("text") or each.get("data", {}).get("text/plain", "") for each in cell.outputs]
-
-
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_is_a_notebook_without_outputs(file):
     notebook = jupytext.read(file)
@@ -42,13 +37,10 @@ def test_runs_from_top_to_bottom(file, tmp_path, monkeypatch):
         notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
     ).execute()
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert all(cell.execution_count for cell in code)
-    assert not [each for cell in code for each in cell.outputs if each.output_type == "error"]
+    outputs = [each for cell in code for each in cell.outputs]
+    assert not [each for each in outputs if each.output_type == "error"]
     if file.stem == "first_forecast":
-        (fitted,) = [cell for cell in code if "model.fit(demand)" in cell.source]
-        assert "fitted to 1 column every h" in texts(fitted)[-1]
-        kinds = {kind for each in fitted.outputs for kind in each.get("data", {})}
-        assert "application/vnd.jupyter.widget-view+json" in kinds, "a bar while it trained"
-        drawn = [kind for cell in code for each in cell.outputs for kind in each.get("data", {})]
-        assert "image/png" in drawn
+        assert "fitted to 1 column every h" in str(outputs)
+        drawn = {kind for each in outputs for kind in each.get("data", {})}
+        assert {"image/png", "application/vnd.jupyter.widget-view+json"} <= drawn, "a bar, too"
     assert not any(tmp_path.iterdir()), "nothing is written beside a notebook"

@@ -1,7 +1,7 @@
-"""An analyst's first hour with three ordinary files, typing what the documents and `train` say.
+"""An analyst's first hour with two ordinary files, typing what the documents and `train` say.
 
-The files are messy in ordinary ways: shops of which one is young and one has promotions, a load by
-its local clock with a temperature, a few dozen months.
+The files are messy in ordinary ways: shops of which one is young and one has promotions, and a load
+by its local clock with a temperature.
 """
 
 import re
@@ -56,14 +56,6 @@ def load(file):
     table = pd.DataFrame({"Zeitpunkt": local.strftime("%d.%m.%Y %H:%M"), "Last MW": value.round(1)})
     table["Temperatur"] = warm.round(1)
     table.to_csv(file, index=False, sep=";", decimal=",")
-
-
-def months(file):
-    """Eight years of months that grow, written as people do."""
-    random, steps = np.random.default_rng(2), np.arange(96)
-    value = 200 * 1.008**steps * (1 + 0.2 * np.sin(steps * np.pi / 6)) * random.normal(1, 0.03, 96)
-    names = pd.date_range("2016-01-01", periods=96, freq="MS").strftime("%b %Y")
-    pd.DataFrame({"Month": names, "Turnover": value.round()}).to_csv(file, index=False)
 
 
 def run(line, start):
@@ -121,16 +113,3 @@ def test_load(start, tmp_path):
     assert len(ahead) == 24
     model = line.partition(" --future")[0].replace("predict", "export")
     run(f"{model} --output exported", start)  # raises where the exported model differs
-
-
-def test_months(start, tmp_path):
-    months(tmp_path / "months.csv")
-    said, ahead, line = walk(
-        "forecaster train --data months.csv --target Turnover --horizon 12 --no-register", start
-    )
-    assert "repeating the last year" in said
-    assert "80 % band held" in said
-    assert len(ahead) == 12
-    assert ahead["Turnover"].mean() > 350
-    pd.read_csv(tmp_path / "months.csv").tail(72).to_csv(tmp_path / "newer.csv", index=False)
-    assert run(f"{line} --input newer.csv", start).out.count("\n") == 13

@@ -44,27 +44,18 @@ def built(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def wheel(built):
-    """The wheel, built from the sdist alone, as `build` does."""
-    return built[1]
-
-
-@pytest.fixture(scope="module")
-def elsewhere(wheel, tmp_path_factory):
+def elsewhere(built, tmp_path_factory):
     """The commands of an environment with the wheel, and the dependencies of this one."""
     folder = tmp_path_factory.mktemp("elsewhere")
     venv.create(folder / "venv", with_pip=False, symlinks=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "venv")}))
     python = folder / "venv" / "bin" / "python"
-    call(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", wheel)
+    call(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", built[1])
     # .pth files are not read in a folder that a .pth file names: the checkout stays out of sight
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     (folder / "work").mkdir()
-    environment = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("PYTHON", "FORECASTER_", "MLFLOW_"))
-    }
+    others = ("PYTHON", "FORECASTER_", "MLFLOW_")
+    environment = {key: each for key, each in os.environ.items() if not key.startswith(others)}
     environment["XDG_CACHE_HOME"] = str(folder / "cache")
 
     def run(name, *arguments):
@@ -74,8 +65,8 @@ def elsewhere(wheel, tmp_path_factory):
     return run
 
 
-def test_it_contains_the_code_the_configurations_and_the_cards_and_nothing_else(wheel):
-    names = set(zipfile.ZipFile(wheel).namelist())
+def test_they_contain_the_code_the_configurations_and_the_cards_and_no_raw_data(built):
+    names = set(zipfile.ZipFile(built[1]).namelist())
     expected = {
         str(path.relative_to(package.parent))
         for package in (ROOT / "forecaster", ROOT / "service" / "forecaster_service")
@@ -87,13 +78,10 @@ def test_it_contains_the_code_the_configurations_and_the_cards_and_nothing_else(
         expected |= {f"forecaster/{inside}/{file}" for file in files}
     assert {name for name in names if ".dist-info/" not in name} == expected
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
-
-
-def test_the_sdist_holds_what_the_wheel_is_made_of_and_no_raw_data(built):
     with tarfile.open(built[0]) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "tests/test_packaging.py"} <= names
-    assert not any("stray" in name or name.startswith(("runs", "mlflow")) for name in names)
+        sources = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "tests/test_packaging.py"} <= sources
+    assert not any("stray" in name or name.startswith(("runs", "mlflow")) for name in sources)
 
 
 def test_an_index_takes_them_with_whole_addresses_in_the_long_description(built):
@@ -113,15 +101,14 @@ def test_an_index_takes_them_with_whole_addresses_in_the_long_description(built)
         assert not inside or (ROOT / path.partition("#")[0]).exists(), each
 
 
-def test_it_is_not_the_checkout_that_runs(elsewhere):
+def test_the_command_and_the_service_work_without_the_checkout(elsewhere):
     program = (
-        "import forecaster, forecaster_service as ours; print(forecaster.__file__, ours.__file__)"
+        "import forecaster, forecaster_service.app as ours; print(len(ours.create_app().routes),"
+        "forecaster.__file__, ours.__file__)"
     )
-    for path in elsewhere("python", "-c", program).split():
-        assert not Path(path).is_relative_to(ROOT)
-
-
-def test_the_command_works(elsewhere):
+    routes, *paths = elsewhere("python", "-c", program).split()
+    assert int(routes) > 3
+    assert not any(Path(path).is_relative_to(ROOT) for path in paths)
     version = importlib.metadata.version("attention-forecaster")
     assert elsewhere("forecaster", "--version") == f"forecaster {version}\n"
     assert "forecaster/_configs/default.yaml" in elsewhere("forecaster", "config")
@@ -129,7 +116,6 @@ def test_the_command_works(elsewhere):
     listed = elsewhere("forecaster", "data", "list")
     assert len(listed.splitlines()) == len([*(ROOT / "data" / "cards").glob("*.yaml")])
     assert elsewhere("forecaster", "data", "fetch", "vic_elec").endswith("vic_elec.csv\n")
-    assert elsewhere("forecaster", "attentions")
     assert "resembles usual" in elsewhere("forecaster", "advise", "--data", "vic_elec")
     assert "no problem found" in elsewhere("forecaster", "doctor")
 
@@ -143,8 +129,3 @@ def test_a_model_is_trained_and_forecasts(elsewhere):
     assert ahead.splitlines()[0] == "Time,Demand,Temperature"
     assert ahead.splitlines()[1].startswith("2014-12-31 13:00:00+00:00,")
     assert len(ahead.splitlines()) == 5
-
-
-def test_the_service_is_there(elsewhere):
-    program = "from forecaster_service.app import create_app; print(len(create_app().routes))"
-    assert int(elsewhere("python", "-c", program)) > 3

@@ -56,17 +56,14 @@ def check(good, what):
     tell(what)
 
 
-def call(*command, quiet=True, **options):
+def call(*command, **options):
     """Run a command and return what it prints; exits with its whole output if it fails."""
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options
     )
     if done.returncode:
-        raise SystemExit(
-            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-6000:]}"
-        )
-    if not quiet:
-        print(done.stdout)
+        said = f"ended with {done.returncode}:\n{done.stdout[-6000:]}"
+        raise SystemExit(f"{' '.join(command)} {said}")
     return done.stdout
 
 
@@ -123,28 +120,19 @@ def engine(group):
     """Run Docker's daemon, and serve the folders in which this machine's pip finds packages."""
     call("ip", "link", "set", "lo", "up")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-    options = [
-        "--bip=172.17.0.1/16",
-        f"--cgroup-parent=/{group}",
-        "--exec-opt=native.cgroupdriver=cgroupfs",
-    ]
+    options = ["--bip=172.17.0.1/16", "--exec-opt=native.cgroupdriver=cgroupfs"]
     with Path("/work/engine.log").open("wb") as log:
-        daemon = subprocess.Popen(["dockerd", *options], stdout=log, stderr=log)
+        daemon = subprocess.Popen(
+            ["dockerd", *options, f"--cgroup-parent=/{group}"], stdout=log, stderr=log
+        )
         up = ["docker", "version"]
         end = time.monotonic() + PATIENCE
         while subprocess.run(up, capture_output=True, check=False).returncode:
             if daemon.poll() is not None or time.monotonic() > end:
                 raise SystemExit(Path("/work/engine.log").read_text()[-6000:])
             time.sleep(0.5)
-        files = [
-            sys.executable,
-            "-m",
-            "http.server",
-            "--bind=172.17.0.1",
-            "--directory=/tmp/pip",
-            "8999",
-        ]
-        server = subprocess.Popen(files, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        files = ["-m", "http.server", "--bind=172.17.0.1", "--directory=/tmp/pip", "8999"]
+        server = subprocess.Popen([sys.executable, *files], stdout=log, stderr=log)
         try:
             yield
         finally:
@@ -165,19 +153,11 @@ def stand_ins():
     for name, kind in STAND_INS.items():
         file = f"--file={MACHINE / kind}.Dockerfile"
         call("docker", "build", f"--tag={name}", file, str(MACHINE))
-        tell(f"stands in for {name}: {size(name):.2f} GB")
-
-
-def size(image):
-    return int(call("docker", "image", "inspect", "--format={{.Size}}", image)) / 1e9
+        tell(f"stands in for {name}")
 
 
 def images():
     compose("build", "forecaster", "train")
-    below = size("python:3.11-slim")
-    for name in ("forecaster", "forecaster-train"):
-        whole = size(name)
-        tell(f"built {name}: {whole:.2f} GB, {whole - below:.2f} of them on the image below")
 
     def inside(image, code):
         return call("docker", "run", "--rm", "--network=none", image, "python", "-c", code).strip()
@@ -193,10 +173,8 @@ def small(file):
     lines = ["date,a,b"]
     for hour in range(1000):
         values = (20 + math.sin(hour * math.pi / 12 + c) + 0.1 * draw.gauss() for c in (0, 1))
-        stamp = begin + timedelta(hours=hour)
-        lines.append(
-            ",".join([f"{stamp:%Y-%m-%d %H:%M:%S}", *(f"{value:.4f}" for value in values)])
-        )
+        stamp = f"{begin + timedelta(hours=hour):%Y-%m-%d %H:%M:%S}"
+        lines.append(",".join([stamp, *(f"{value:.4f}" for value in values)]))
     file.write_text("\n".join([*lines, ""]))
 
 
