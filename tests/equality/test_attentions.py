@@ -58,12 +58,8 @@ def results(name):
 def test_it_gives_the_same(name):
     expected = {key: x for key, x in load_file(FILE).items() if key.startswith(f"{name}/")}
     found = results(name)
-    assert found.keys() == expected.keys()
+    assert found.keys() == expected.keys() != set()
     for key, tensor in expected.items():
         assert found[key].shape == tensor.shape, key
         away = float((found[key] - tensor).abs().max() / tensor.abs().max().clamp(min=0.1))
         assert away <= CLOSE, f"{key} is {away:.1e} away"
-
-
-def test_none_is_missing():
-    assert {key.partition("/")[0] for key in load_file(FILE)} == {*ATTENTIONS}

@@ -25,44 +25,8 @@ CHANGED: dict[str, dict[str, Any]] = {f"advise --{name}": {} for name in BUDGET}
 }
 """What a parameter has now, by command and name, such as {"train --attn": {...}}; {} is gone."""
 ENDS: dict[str, int] = {}
-"""How a line of LINES ends now."""
+"""How a recorded line ends now."""
 SAID = ("description", "title", "summary", "example", "examples")
-LINES = """
-train --atn prob; train prob; train --horizon x; train --attn porb; train --data nothing.csv
-train --data text.csv; train --data short.csv; train --config wrong.yaml; train --set seed
-train --set seed=-1; train --resume nothing; train --data own.csv --target x --horizon 9
-evaluate; evaluate --model no/where; evaluate --model .; evaluate --model damaged
-evaluate --model bundle --cutoffs 0; evaluate --model name
-reproduce; reproduce no/where; reproduce damaged
-tune --space nothing --horizon 9 --data own.csv; tune --trials 0; tune --config wrong.yaml
-sync nothing; sync
-promote; promote name/1; promote .; promote damaged
-predict; predict --model bundle --url http://x; predict --url http://x; predict --model damaged
-predict --model bundle --input own.csv; predict --model bundle --input short.csv
-predict --model bundle --input text.csv; predict --model bundle --input nothing.csv
-predict --model bundle --input own.csv --levels 2
-predict --model bundle --input own.csv --horizon 99
-predict --model bundle --input own.csv --output f.txt
-predict --url http://127.0.0.1:9 --input own.csv
-export; export --model bundle --format x; export --model no/where --format onnx
-export --model damaged --format onnx
-serve --port 0; serve --port x; serve --workers 0; serve --model no/where; serve --gpus 1
-serve --new-key a/b; serve --new-key a
-compare --grid nothing; compare --attn porb --data vic_elec; compare --seeds 0
-compare --data nothing
-report; report no/where; report --grid nothing; report damaged
-advise --data nothing.csv; advise --data text.csv; advise --horizon x; advise --budget x
-attentions; attentions porb; attentions --names; attentions prob --json
-config; config --attn porb; config --epochs 0; config --config nothing; config --config wrong.yaml
-doctor --x; doctor x
-data; data list; data x; data show; data show vic-elek; data show ETTh1
-data fetch; data fetch nothing
-data check; data check own.csv; data check own.csv --horizon 12; data check text.csv
-data check nothing.csv; data check ETTh9
-bench; bench attention --attn fulll; bench attention --attn none; bench attention --length 9:3
-bench attention --width 7; bench attention --limit 0
---version; --help; nothing; --nothing
-"""
 
 
 def commands():
@@ -88,7 +52,7 @@ def commands():
 
 
 def statuses(folder):
-    """How each of LINES ends in a folder with a bundle and some files."""
+    """How each recorded line ends in a folder with a bundle and some files."""
     cases.unpack("own", folder).rename(folder / "bundle")
     cases.unpack("own", folder).rename(folder / "damaged")
     (folder / "damaged" / "config.json").write_text("{}")
@@ -97,9 +61,8 @@ def statuses(folder):
     (folder / "short.csv").write_text("".join(text.splitlines(keepends=True)[:6]))
     (folder / "text.csv").write_text("a poem\nof two lines\n")
     (folder / "wrong.yaml").write_text("train: {epocs: 3}")
-    lines = [line.strip() for line in LINES.replace("\n", ";").split(";") if line.strip()]
     with cases.at(folder):
-        return {line: cases.status(*line.split()) for line in lines}
+        return {line: cases.status(*line.split()) for line in recorded("statuses")}
 
 
 def routes():
