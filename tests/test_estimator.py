@@ -277,8 +277,8 @@ class TestKeep:
         copy = clone(model)
         assert copy.get_params() == model.get_params()
         assert copy.set_params(horizon=9).horizon == 9
-        with pytest.raises(UsageError, match=r"not fitted"):
-            _ = copy.bundle
+        with pytest.raises(UsageError, match=r"not fitted yet: call fit"):
+            copy.predict()
         with pytest.raises(UsageError, match=r"unknown parameter 'horizons'"):
             copy.set_params(horizons=9)
 

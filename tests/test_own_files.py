@@ -176,20 +176,13 @@ def test_marks_of_missing_values_in_a_wide_file_are_as_empty_cells(name):
     assert "--missing -9999" in first.text
 
 
-SKIES = np.array(["rain", "clear", "fog"])[np.random.default_rng(3).integers(0, 3, ROWS + HORIZON)]
-
-
-def weather():
-    """Sales depend on a sky that is known ahead and on a mood with missing values."""
-    table = wide()[["when", "amount"]]
-    table["amount"] += 20 * (SKIES[:ROWS] == "rain")
-    table["sky"], table["open"] = SKIES[:ROWS], np.where(np.arange(ROWS) % 7 == 6, "no", "yes")
-    table["mood"] = pd.Series(["good", "bad", None] * ROWS)[:ROWS]
-    return table
-
-
 def test_words_and_flags_are_covariates():
-    table = weather()
+    """Sales depend on a sky that is known ahead and on a mood with missing values."""
+    skies = np.random.default_rng(3).choice(["rain", "clear", "fog"], ROWS + HORIZON)
+    table = wide()[["when", "amount"]]
+    table["amount"] += 20 * (skies[:ROWS] == "rain")
+    table["sky"], table["open"] = skies[:ROWS], np.where(np.arange(ROWS) % 7 == 6, "no", "yes")
+    table["mood"] = pd.Series(["good", "bad", None] * ROWS)[:ROWS]
     table.to_parquet("weather.parquet", index=False)
     roles = {"past_covariates": ["mood"], "future_covariates": ["sky", "open"]}
     problem, forecaster = trained("weather.parquet", target="amount", **roles)
@@ -198,12 +191,12 @@ def test_words_and_flags_are_covariates():
     assert schema.known.columns == ("sky=clear", "sky=fog", "sky=rain", "open")
     assert bundle.load(Path("bundle")).schema == schema
     values, known = problem.series.values, problem.series.known
-    assert (known[:, 2] == (SKIES[:ROWS] == "rain")).all()
+    assert (known[:, 2] == (skies[:ROWS] == "rain")).all()
     assert (known[:, 3] == (np.arange(ROWS) % 7 != 6)).all()
     assert np.isnan(values[2::3, 1:]).all()
     assert (values[0::3, 1:] == [0, 1]).all()
 
-    future = pd.DataFrame({"when": NEXT, "sky": SKIES[ROWS:], "open": True})
+    future = pd.DataFrame({"when": NEXT, "sky": skies[ROWS:], "open": True})
     ahead = forecaster.predict(table, future=future)
     rows = pd.concat([table, future.assign(open="yes")])
     assert ahead.equals(forecaster.predict(rows)), "a frame's flags are those of the file"
