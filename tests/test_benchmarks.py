@@ -13,6 +13,7 @@ import pytest
 from forecaster.attention import ATTENTIONS
 from forecaster.base.installation import configs
 from forecaster.study import bench
+from tests import small
 from tests.study.compare.grids import finished
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -134,3 +135,25 @@ def test_every_result_can_be_made_again():
         for key in ("kind", "command", "hardware", "commit"):
             assert row[key], f"{file.name} lacks {key}"
         assert "dirty" not in row["commit"], f"{file.name} was measured on uncommitted code"
+
+
+class TestIntervals:
+    def test_the_last_rule_is_the_one_that_is_served(self, tmp_path, monkeypatch):
+        module, found = script("intervals", monkeypatch), []
+        rules = {name: self.kept(rule, found) for name, rule in module.RULES.items()}
+        monkeypatch.setattr(module, "RULES", rules)
+        with small.at_home(tmp_path):
+            row = module.measure("small.yaml", "small", 5)
+        own = [intervals.offsets for _, intervals in found]
+        np.testing.assert_array_equal(own[-1], found[-1][0].intervals().offsets)
+        assert not any(np.allclose(own[-1], other) for other in own[:-1])
+        for rule in row["rules"].values():
+            assert 0 < rule["80"]["lowest"] <= rule["80"]["coverage"] <= rule["80"]["highest"] <= 1
+        assert row["windows"] == small.TEST - small.VALIDATION - 5 + 1
+
+    def kept(self, rule, found):
+        def of(calibration):
+            found.append((calibration, rule(calibration)))
+            return found[-1][1]
+
+        return of

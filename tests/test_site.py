@@ -84,6 +84,12 @@ def test_the_reference_of_python_has_every_attention():
     assert named == [(name, name.replace("-", "_")) for name in ATTENTIONS]
 
 
+def test_the_readme_fits_on_two_screens():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 100
+    assert len(re.findall(r"^!\[", text, re.MULTILINE)) == 2
+
+
 def test_the_attention_of_docs_adding_learns_and_sees_neither_the_future_nor_what_is_masked():
     text = (ROOT / "docs" / "adding.md").read_text()
     (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
