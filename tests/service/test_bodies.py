@@ -54,11 +54,9 @@ async def test_a_body_waits_for_memory_and_none_of_it_is_read_before():
     await asyncio.sleep(0.3)
     assert [each.asked for each in senders] == [True, True, False]
     assert of.held == 2 * MIB
-    senders[0].send(b"x" * MIB, None)
-    assert await tasks[0] == MIB
-    senders[1].send(b"x" * MIB, None)
-    senders[2].send(b"x" * MIB, None)
-    assert await tasks[2] == await tasks[1] == MIB
+    for sender in senders:
+        sender.send(b"x" * MIB, None)
+    assert await asyncio.gather(*tasks) == [MIB] * 3
     assert of.held == 0
 
 
@@ -112,16 +110,13 @@ async def test_who_stands_still_loses_the_place_only_when_others_wait(monkeypatc
 
 
 async def test_one_large_body_is_parsed_at_a_time_and_those_behind_it_know():
-    of, running, most = bodies(), 0, 0
+    of, running, until = bodies(), [0], monotonic() + 60
 
     def parse():
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
+        running.append(running[-1] + 1)
         sleep(0.1)
-        running -= 1
+        running.append(running[-1] - 1)
 
-    until = monotonic() + 60
     await of.work(MIB, until, parse)
     assert of.ahead() == 0
     tasks = [asyncio.create_task(of.work(MIB, until, parse)) for _ in range(3)]
@@ -131,31 +126,23 @@ async def test_one_large_body_is_parsed_at_a_time_and_those_behind_it_know():
         await of.work(MIB, monotonic() + 0.05, parse)
     assert (caught.value.status_code, caught.value.reason) == (503, "time")
     await asyncio.gather(*tasks)
-    assert (most, of.ahead()) == (1, 0)
+    assert (max(running), of.ahead()) == (1, 0)
 
 
 async def test_small_bodies_leave_others_a_turn():
-    of, gaps, done = bodies(), [0.0], 0
+    of, gaps, done, waiting = bodies(), [0.0], [], []
 
     async def watch():
-        while done < 40:
+        while len(done) < 40:
             began = monotonic()
             await asyncio.sleep(0)
             gaps.append(monotonic() - began)
 
-    def parse():
-        nonlocal done
-        sleep(0.005)
-        done += 1
-
-    waiting = []
-
     async def work():
-        await of.work(1, monotonic() + 60, parse)
+        await of.work(1, monotonic() + 60, lambda: done.append(sleep(0.005)))
         waiting.append(of.waiting)
 
     await asyncio.gather(watch(), *(work() for _ in range(40)))
-    assert done == 40
     assert max(waiting) > 20, "they wait where they can be counted"
     assert sorted(gaps)[-2] < 0.1
     assert of.waiting == 0

@@ -39,14 +39,6 @@ PIECES = [
     b"@", b"; q=0.", b"*/*,", b"T", b"+00:00", b"12/31/", b"1,234.", b"%", b"t=", b"W",
 ]  # fmt: skip
 WRAPS = [(b"", b""), (b'"', b'"'), (b"[", b"]"), (b'{"target": [', b"1]}"), (b'{"a": "', b'"}')]
-LISTS = {
-    b'{"target": [%s]}': [b"[1.5]", b"[1,null]", b"1" * 4000],
-    b'{"target": [%s,["x"]]}': [b"[1.5]"],
-    b'{"target": [1], "columns": [%s]}': [b'"abc"'],
-    b'{"inputs": [%s]}': [b'{"target":[1]}'],
-    b'{"instances": [%s]}': [b'{"a":1}'],
-}
-"""Bodies with long lists, by their items."""
 KINDS: list[TypeAdapter[Any]] = [
     TypeAdapter(kind) for kind in (ForecastRequest, ScoringRequest, TimeSeriesRequest)
 ]
@@ -71,10 +63,7 @@ def seconds(call, given):
 def is_linear(call, make):
     small, large = make(SMALL), make(LARGE)
     most = STEEP * (LARGE / SMALL) * min(seconds(call, small) for _ in range(2)) + NOISE
-    took = seconds(call, large)
-    if took >= most:  # the least of two counts
-        took = min(took, seconds(call, large))
-    assert took < most
+    assert any(seconds(call, large) < most for _ in range(2))
 
 
 def read(body):
@@ -89,30 +78,39 @@ def read(body):
 
 
 @pytest.mark.parametrize("piece", PIECES, ids=repr)
-def test_bodies_of_one_piece(piece):
+def test_bodies_and_origins_of_one_piece(piece):
     for before, after in WRAPS:
         is_linear(read, lambda n, a=before, b=after: a + piece * (n // len(piece)) + b)
+    # heads have 32 KiB at most; here they have more
+    is_linear(_foreign, lambda n: {b"origin": piece * (n // len(piece)), b"host": b"localhost"})
 
 
-@pytest.mark.parametrize("body", LISTS)
-def test_bodies_of_long_lists(body):
-    for item in LISTS[body]:
-        is_linear(read, lambda n, item=item: body % b",".join([item] * (n // len(item))))
+@pytest.mark.parametrize(
+    ("body", "item"),
+    [
+        *((b'{"target": [%s]}', item) for item in (b"[1.5]", b"[1,null]", b"1" * 4000)),
+        (b'{"target": [%s,["x"]]}', b"[1.5]"),
+        (b'{"target": [1], "columns": [%s]}', b'"abc"'),
+        (b'{"inputs": [%s]}', b'{"target":[1]}'),
+        (b'{"instances": [%s]}', b'{"a":1}'),
+    ],
+)
+def test_bodies_of_long_lists(body, item):
+    is_linear(read, lambda n: body % b",".join([item] * (n // len(item))))
 
 
 def test_bodies_of_many_keys():
     is_linear(read, lambda n: b"{%s}" % b",".join(b'"%d":1' % i for i in range(n // 10)))
 
 
-def modules(package):
-    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        yield importlib.import_module(found.name)
-
-
+MODULES = [
+    importlib.import_module(found.name)
+    for package in (forecaster_service, forecaster.datasets)
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+]
 PATTERNS = {
     f"{module.__name__}.{name}": value
-    for package in (forecaster_service, forecaster.datasets)
-    for module in modules(package)
+    for module in MODULES
     for name, value in vars(module).items()
     if isinstance(value, re.Pattern) and value is not dialect._NUMBER  # `shape` limits it
 }
@@ -135,41 +133,23 @@ def test_patterns(name):
 
 def test_no_pattern_is_searched_for():
     """Searching is quadratic for most patterns: they begin again at each place."""
-    for module in modules(forecaster_service):
-        assert not re.search(r"\.(search|sub|findall|finditer)\(", inspect.getsource(module))
+    for module in MODULES:
+        if module.__name__.startswith("forecaster_service"):
+            assert not re.search(r"\.(search|sub|findall|finditer)\(", inspect.getsource(module))
 
 
 @pytest.mark.parametrize("piece", PIECES, ids=repr)
-def test_stamps_and_cells_of_a_table(client, piece):
-    store = client.app.state.store
-    forecaster = store.slots[0].served.forecaster
+def test_stamps_cells_and_texts_of_tables(client, piece):
+    served = client.app.state.store.slots[0].served
     word = (piece * 60).decode("latin-1")[:60]
 
     def make(n):
-        times = [word] * (n // 400)
-        table = {"time": times, **dict.fromkeys(forecaster.schema.columns, times)}
+        table = dict.fromkeys(("time", *served.forecaster.schema.columns), [word] * (n // 400))
         return KINDS[1].validate_python({"inputs": table})
 
-    is_linear(lambda body: invocations._ask(body, Settings(), forecaster), make)
-
-
-@pytest.mark.parametrize("piece", PIECES, ids=repr)
-def test_texts_of_tables(client, piece):
-    store = client.app.state.store
-    served = store.slots[0].served
+    is_linear(lambda body: invocations._ask(body, Settings(), served.forecaster), make)
+    head = "time,load,wind,Zürich °C\n".encode()
     read = partial(_read, served=served, settings=Settings(), item=None, short="refuse")
     for row in (piece, piece + b"\n", b"2026-01-01," + piece + b",1,1\n"):
         for apart in (False, True):
-            is_linear(
-                partial(read, apart=apart),
-                lambda n, row=row: (
-                    b"time,load,wind,Z\xc3\xbcrich \xc2\xb0C\n" + row * (n // len(row))
-                ),
-            )
-
-
-@pytest.mark.parametrize("piece", [b"a", b",", b";", b"/", b"[", b":"])
-def test_origins(piece):
-    """Heads have 32 KiB at most; here they have more."""
-    make = partial(lambda piece, n: piece * (n // len(piece)), piece)
-    is_linear(lambda origin: _foreign({b"origin": origin, b"host": b"localhost"}), make)
+            is_linear(partial(read, apart=apart), lambda n, row=row: head + row * (n // len(row)))
