@@ -1,28 +1,19 @@
-import pytest
-
 from tests.service.toy import NAME, start
 
-PATHS = (
-    "/", "/livez", "/readyz", "/healthz", "/ping", "/version", "/models", f"/models/{NAME}",
-    f"/models/{NAME}/example", "/metrics", "/docs", "/openapi.json", "/page/page.js",
-    "/models/none",
-)  # fmt: skip
 
-
-@pytest.mark.parametrize("path", PATHS)
-def test_head_is_get_without_the_body(client, path):
-    asked, got = client.head(path), client.get(path)
-    assert (asked.status_code, asked.content) == (got.status_code, b"")
-    assert got.content
-    assert asked.headers["x-content-type-options"] == "nosniff"
-    changing = {"x-request-id"}
-    if path in ("/metrics", "/models/none"):  # the latter contains the request's id
-        changing.add("content-length")
-    kept, expected = ({**each.headers} for each in (asked, got))
-    for name in changing:
-        assert kept.pop(name)
-        assert expected.pop(name)
-    assert kept == expected
+def test_head_is_get_without_the_body(client):
+    for path in (
+        "/", "/livez", "/readyz", "/healthz", "/ping", "/version", "/models", f"/models/{NAME}",
+        f"/models/{NAME}/example", "/docs", "/openapi.json", "/page/page.js", "/models/none",
+    ):  # fmt: skip
+        asked, got = client.head(path), client.get(path)
+        assert (asked.status_code, asked.content) == (got.status_code, b"")
+        assert got.content
+        assert asked.headers["x-content-type-options"] == "nosniff"
+        kept, expected = ({**each.headers, "x-request-id": ""} for each in (asked, got))
+        if path == "/models/none":  # its body contains the request's id
+            kept["content-length"] = expected["content-length"]
+        assert kept == expected
 
 
 def test_while_the_service_ends_each_answer_is_the_last_of_its_connection(folder):

@@ -24,44 +24,27 @@ def age(said, trusted=("10.0.0.0/8",), client=None):
     return found[0]
 
 
-@pytest.mark.parametrize(
-    ("form", "unit"), [("t={:.3f}", 1), ("{:.3f}", 1), ("t={:.0f}", 1e3), ("{:.0f}", 1e6)]
-)
-def test_a_trusted_proxy_says_when(form, unit):
-    assert age(form.format((time() - 7) * unit)) == pytest.approx(7, abs=1)
-
-
 NONSENSE = (None, "", "t=", "nonsense", "t=nan", "t=inf", "-5", "1_000", "1e9", "t=9999999999.999")
 
 
-@pytest.mark.parametrize(
-    ("said", "seconds"), [*((each, 0) for each in NONSENSE), ("t=1", LONGEST), ("0", LONGEST)]
-)
-def test_nonsense_counts_for_nothing_and_all_is_within_bounds(said, seconds):
-    assert age(said) == pytest.approx(seconds, abs=1)
+def test_a_trusted_proxy_says_when_but_nonsense_counts_for_nothing():
+    for form, unit in (("t={:.3f}", 1), ("{:.3f}", 1), ("t={:.0f}", 1e3), ("{:.0f}", 1e6)):
+        assert age(form.format((time() - 7) * unit)) == pytest.approx(7, abs=1)
+    for said in (*NONSENSE, "t=1", "0"):
+        assert age(said) == pytest.approx(0 if said in NONSENSE else LONGEST, abs=1)
 
 
-@pytest.mark.parametrize(
-    ("trusted", "client", "believed"),
-    [
-        ("*", ("1.2.3.4", 1), True),
-        ("1.2.0.0/16", ("1.2.3.4", 1), True),
-        ("name", ("name", 1), True),
-        ("::1", ("::1", 1), True),
-        ("0.0.0.0", ("1.2.3.4", 1), False),
-        ("0.0.0.0", None, False),
-        ("1.2.3.5", ("1.2.3.4", 1), False),
-    ],
-)
-def test_only_a_trusted_proxy(trusted, client, believed):
-    assert (age(f"t={time() - 9:.3f}", (trusted,), client) > 5) is believed
+def test_only_a_trusted_proxy():
+    host = ("1.2.3.4", 1)
+    believed = [("1.2.0.0/16", host), ("name", ("name", 1))]
+    for trusted, client in (*believed, ("0.0.0.0", host), ("0.0.0.0", None)):
+        found = age(f"t={time() - 9:.3f}", (trusted,), client) > 5
+        assert found == ((trusted, client) in believed)
 
 
-@pytest.mark.parametrize(
-    ("trusted", "seconds", "status"),
-    [("testclient", 40, 503), ("testclient", 20, 200), ("", 40, 200)],
-)
-def test_a_deadline_counts_from_there(folder, flat, trusted, seconds, status):
-    late = {"X-Forwarded-For": "192.0.2.1", "X-Request-Start": f"t={time() - seconds:.3f}"}
-    with start(model=str(folder), trusted_proxies=trusted) as client:
-        assert client.post("/predict", json=flat, headers=late).status_code == status
+def test_a_deadline_counts_from_there(folder, flat):
+    cases = [("testclient", 40, 503), ("testclient", 20, 200), ("", 40, 200)]
+    for trusted, seconds, status in cases:
+        late = {"X-Forwarded-For": "192.0.2.1", "X-Request-Start": f"t={time() - seconds:.3f}"}
+        with start(model=str(folder), trusted_proxies=trusted) as client:
+            assert client.post("/predict", json=flat, headers=late).status_code == status

@@ -25,48 +25,40 @@ def example(client):
     return client.get(f"/models/{NAME}/example").json()
 
 
-def ask(folder, ledger, **settings):
-    """The answers to anna and bob, about one history."""
-    with keeps(folder, ledger, **settings) as client:
-        return [
-            client.post("/predict", json=example(client), headers=bearer(key)).json()
-            for key in (KEY, OTHER)
-        ]
+def ask(client, *keys):
+    return [client.post("/predict", json=example(client), headers=bearer(key)) for key in keys]
 
 
 def test_forecasts_are_kept_and_the_histories_of_those_who_may(folder, tmp_path):
-    answers = ask(folder, tmp_path / "l")
+    with keeps(folder, tmp_path / "l") as client:
+        answer, _ = ask(client, KEY, OTHER)
     model = Predictor.load(folder, "cpu")
     kept, actual = read(tmp_path / "l", "forecasts"), read(tmp_path / "l", "actuals")
     targets, horizon = len(model.schema.targets), model.bundle.horizon
     assert len(kept) == 2 * horizon * targets
     assert set(kept["digest"]) == {model.digest}
     first = kept[: horizon * targets]
-    told = np.array(answers[0]["predictions"][0]["mean"]).reshape(-1)
+    told = np.array(answer.json()["predictions"][0]["mean"]).reshape(-1)
     np.testing.assert_allclose(first["forecast"], told, rtol=1e-6)
     assert (first["step"].to_numpy() == np.repeat(np.arange(1, horizon + 1), targets)).all()
     assert {f"q{level:g}" for level in model.levels} <= set(kept)
     assert (kept["q0.1"] <= kept["forecast"]).all()
-    assert actual["time"].nunique() == min(horizon, model.bundle.past), "anna's alone"
     assert actual["time"].max() == kept["origin"].max()
+    assert actual["time"].nunique() == min(horizon, model.bundle.past), "anna's alone"
     assert len(actual) == actual["time"].nunique() * targets
 
 
-def test_without_such_a_key_nobody_says_what_came(folder, tmp_path):
-    ask(folder, tmp_path / "l", actuals_keys=())
+def test_without_such_a_key_or_a_ledger_nobody_says_what_came(folder, tmp_path):
     with keeps(folder, tmp_path / "l", actuals_keys=()) as client:
+        ask(client, KEY, OTHER)
         refused = client.post("/actuals", json={"inputs": []})
         assert refused.status_code == 403
         assert "FORECASTER_ACTUALS_KEYS" in refused.json()["detail"]
     assert read(tmp_path / "l", "actuals").empty
-
-
-def test_without_a_ledger_there_is_nothing_to_look_at(folder):
     with start(model=str(folder)) as client:
         for answer in (client.get(f"/models/{NAME}/live"), client.post("/actuals", json={})):
             assert answer.status_code == 404
             assert "FORECASTER_LEDGER" in answer.json()["detail"]
-        assert "forecaster_live" not in client.get("/metrics").text
 
 
 def test_what_came_is_scored_and_shown(folder, tmp_path, monkeypatch):
@@ -91,21 +83,26 @@ def test_what_came_is_scored_and_shown(folder, tmp_path, monkeypatch):
         assert float(line.split()[-1]) == pytest.approx(2)
 
 
-@pytest.mark.parametrize(
-    ("series", "where"),
-    [
-        ({"start": "2026-01-01T00:00Z", "target": [[1, 2, 3]]}, ["inputs", 0, "start"]),
-        ({"start": "2026-01-01", "target": [[1, 2]]}, ["inputs", 0, "target"]),
-        ({"start": "2026-01-01", "target": [[1, 2, 3], [1, 2]]}, ["inputs", 0, "target"]),
-        ({"start": "2026-01-01", "target": [1], "columns": ["wnd"]}, ["inputs", 0, "columns"]),
-        ({"start": "2026-01-01", "target": [1], "future": 2}, ["inputs", 0, "future"]),
-    ],
-)
-def test_values_that_do_not_fit_are_refused(folder, tmp_path, series, where):
+def test_values_that_do_not_fit_or_have_no_room_are_refused(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("forecaster.record.ledger.MOST_WAITING", 2)
     with keeps(folder, tmp_path / "l") as client:
-        said = client.post("/actuals", json={"inputs": [series]})
-    assert said.status_code == 422
-    assert said.json()["errors"][0]["loc"] == where
+
+        def say(**series):
+            series = {"start": "2026-01-01", "target": [[1, 2, 3]], **series}
+            return client.post("/actuals", json={"inputs": [series]})
+
+        for series, where in (
+            ({"start": "2026-01-01T00:00Z"}, "start"),
+            ({"target": [[1, 2]]}, "target"),
+            ({"target": [[1, 2, 3], [1, 2]]}, "target"),
+            ({"target": [1], "columns": ["wnd"]}, "columns"),
+            ({"target": [1], "future": 2}, "future"),
+        ):
+            said = say(**series)
+            assert said.status_code == 422
+            assert said.json()["errors"][0]["loc"] == ["inputs", 0, where]
+        said = say()
+        assert (said.status_code, said.headers["retry-after"]) == (503, "10")
     assert not (tmp_path / "l/actuals").exists()
 
 
@@ -113,27 +110,17 @@ def test_no_request_fails_where_nothing_can_be_kept(folder, tmp_path, monkeypatc
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(keeping, "SECONDS", 0.05)
     with keeps(folder, tmp_path / "file") as client:
-        asked = example(client)
-        assert client.post("/predict", json=asked).status_code == 200
+        assert ask(client, KEY)[0].status_code == 200
         until(lambda: client.app.state.store.keeper.lost > 0)
-        assert client.post("/predict", json=asked).status_code == 200
-        text = client.get("/metrics").text
-    assert "forecaster_ledger_rows_lost_total 0.0" not in text
+        assert ask(client, KEY)[0].status_code == 200
+        assert "forecaster_ledger_rows_lost_total 0.0" not in client.get("/metrics").text
 
 
 def test_too_many_answers_at_once_are_counted_as_lost(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(keeping, "MOST", 1)
-    ask(folder, tmp_path / "l")
-    assert read(tmp_path / "l", "forecasts")["made"].nunique() == 1
-
-
-def test_values_without_room_are_refused_to_be_sent_again(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("forecaster.record.ledger.MOST_WAITING", 2)
     with keeps(folder, tmp_path / "l") as client:
-        came = {"inputs": [{"start": "2026-01-01", "target": [[1, 2, 3]]}]}
-        said = client.post("/actuals", json=came)
-    assert said.status_code == 503
-    assert int(said.headers["retry-after"]) == 10
+        ask(client, KEY, OTHER)
+    assert read(tmp_path / "l", "forecasts")["made"].nunique() == 1
 
 
 def test_a_look_that_fails_is_tried_again_only_later(folder, tmp_path, monkeypatch):
@@ -148,7 +135,7 @@ def test_a_look_that_fails_is_tried_again_only_later(folder, tmp_path, monkeypat
         keeper = client.app.state.store.keeper
         keeper.look()
         assert not tried, "there is nothing to look at"
-        client.post("/predict", json=example(client))
+        ask(client, KEY)
         keeper.write()
         for _ in range(3):
             keeper.look()
@@ -157,18 +144,17 @@ def test_a_look_that_fails_is_tried_again_only_later(folder, tmp_path, monkeypat
 
 def test_what_comes_during_a_look_is_looked_at_next(folder, tmp_path, monkeypatch):
     with keeps(folder, tmp_path / "l", ledger_seconds=1e-9) as client:
-        keeper, asked = client.app.state.store.keeper, example(client)
-        looks = list[int]()
+        keeper, looks = client.app.state.store.keeper, list[int]()
 
         def meanwhile(ledger, model):
             looks.append(len(read(ledger, "forecasts")))
             if len(looks) == 1:
-                client.post("/predict", json=asked)
+                ask(client, KEY)
                 keeper.write()  # as another process may
             return b"{}"
 
         monkeypatch.setattr(keeping, "_ask", meanwhile)
-        client.post("/predict", json=asked)
+        ask(client, KEY)
         keeper.write()
         for _ in range(3):
             keeper.look()
