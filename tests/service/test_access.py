@@ -71,6 +71,19 @@ class TestKeys:
             assert not any(key.partition(":")[2] in text for key in KEYS)
         assert '"key": "anna"' in log
 
+    def test_openapi_tells_of_them(self, keyed, client):
+        schema = keyed.get("/openapi.json").json()
+        assert schema["components"]["securitySchemes"] == {
+            "key": {"type": "http", "scheme": "bearer"}
+        }
+        for path, operations in schema["paths"].items():
+            for operation in operations.values():
+                wanted = path not in access.OPEN
+                assert ("security" in operation) == wanted
+                assert ("401" in operation["responses"]) == wanted
+        assert "/predict" in schema["paths"]
+        assert "security" not in client.get("/openapi.json").text
+
 
 def test_pages_of_others_cannot_send(client, flat):
     site, own = "Sec-Fetch-Site", {"Origin": "http://localhost"}

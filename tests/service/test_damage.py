@@ -36,11 +36,16 @@ KNOWN = KnownInputs(
     ("holiday", "price"), Scaler((0.0, 20.0), (1.0, 5.0)), (Attribute("kind", ("in", "out")),)
 )
 HOURS, QUARTERS = ("h", (24, 168)), ("15min", (96, 672))
-SMALL = ["model.width=16", "model.heads=2", "model.feed_forward=16"]
+SMALL = {"model.width": 16, "model.heads": 2, "model.feed_forward": 16}
 
-EVERY = [(file.stem, "prob") for file in sorted(configs().glob("*.yaml"))]
-EVERY += [
-    (recipe, name) for recipe in ("default", "informer") for name in ATTENTIONS if name != "prob"
+EVERY = [
+    *((file.stem, "prob") for file in sorted(configs().glob("*.yaml"))),
+    *(
+        (recipe, name)
+        for recipe in ("default", "informer")
+        for name in ATTENTIONS
+        if name != "prob"
+    ),
 ]
 SHORT = [("epf", "prob"), ("default", "lsh")]
 CASES = EVERY if os.environ.get("FORECASTER_DAMAGES") == "all" else SHORT
@@ -49,7 +54,7 @@ CASES = EVERY if os.environ.get("FORECASTER_DAMAGES") == "all" else SHORT
 @pytest.fixture(autouse=True)
 def _drawn_once(monkeypatch):
     """The same histories for every damage."""
-    found, make = {}, golden.question
+    found = {}
 
     def question(*asked):
         key = (id(asked[0]), *asked[1:3], *asked[3])
@@ -57,14 +62,16 @@ def _drawn_once(monkeypatch):
             found[key] = make(*asked)
         return found[key]
 
+    make = golden.question
     monkeypatch.setattr(golden, "question", question)
 
 
 def made(recipe, attention="prob"):
     """A bundle of a recipe at a small size, with all weights far from their initial values."""
+    small = [f"{name}={value}" for name, value in SMALL.items() if recipe.startswith("informer")]
     past = 2 * PAST if recipe == "ETTm1-96" else PAST  # two days: one has nothing to average
     lengths = [f"window.past={past}", f"window.start={PAST // 2}", f"window.horizon={HORIZON}"]
-    sets = [*lengths, f"attn.name={attention}", *(SMALL if "informer" in recipe else ())]
+    sets = [*lengths, *small, f"attn.name={attention}"]
     config = load_config(recipe, sets, environment={}).config
     known = KNOWN if recipe == "epf" else KnownInputs()
     freq, seasons = QUARTERS if recipe == "ETTm1-96" else HOURS
@@ -114,68 +121,91 @@ def damages(tensor):
         yield "permutation", tensor.flatten()[order].reshape(tensor.shape)
 
 
-def others(bundle):
-    """The name of each tensor, itself, and how to get a bundle with another one in its place; those
-    of the network where it is alone."""
-    for name, tensor in () if bundle.parts else bundle.weights.items():
+class Ahead:
+    """The forecasts of validation windows by several models in turn, with quantiles, scaled."""
 
-        def weight(new, name=name):
-            return replace(bundle, weights={**bundle.weights, name: new})
+    def __init__(self, bundle):
+        self.windows, self.std = validation(bundle), bundle.schema.target_scaler.std[:, None]
+        self.found = []  # whether a damage moved one of them
 
-        yield name, tensor, weight
-    for place, own in enumerate(bundle.parts):
-        for name, tensor in own.tensors.items():
+    def __call__(self, forecaster):
+        point, quantiles = forecaster.forecast_quantiles(self.windows, forecaster.levels)
+        return np.concatenate([point[..., None], quantiles], axis=-1) / self.std
 
-            def part(new, place=place, own=own, name=name):
-                changed = replace(own, tensors={**own.tensors, name: new})
-                parts = (*bundle.parts[:place], changed, *bundle.parts[place + 1 :])
-                return replace(bundle, parts=parts)
-
-            yield f"{own.name}: {name}", tensor, part
-    if (intervals := bundle.intervals) is not None:
-
-        def offset(new):
-            return replace(bundle, intervals=replace(intervals, offsets=new.numpy()))
-
-        yield "intervals: offsets", torch.from_numpy(intervals.offsets), offset
+    def through(self, forecaster, before):
+        """How far a damage that is not refused moves a forecast, or "" for one that is or that
+        moves none."""
+        moved = np.inf
+        with suppress(ForecasterError):
+            moved = float(np.abs(self(forecaster) - before).max())
+        self.found.append(moved > MOVED)
+        with suppress(BundleError):
+            forecaster.check()
+            return f"moves {moved:.2g}" if moved > MOVED else ""
+        return ""
 
 
-def check_all(bundle, folder):
-    keep(bundle, folder)
-    bundle = Predictor.load(folder, "cpu").bundle
-    windows, std = validation(bundle), bundle.schema.target_scaler.std[:, None]
-
-    def ahead(forecaster):
-        """The forecasts of validation windows, with quantiles, scaled."""
-        point, quantiles = forecaster.forecast_quantiles(windows, forecaster.levels)
-        return np.concatenate([point[..., None], quantiles], axis=-1) / std
-
-    before, found, through = ahead(Predictor(bundle, "cpu")), [], []
-    for name, tensor, put in others(bundle):
-        for kind, damaged in damages(tensor) if tensor.is_floating_point() else ():
-            moved = np.inf
-            with suppress(BundleError):
-                forecaster = Predictor(put(damaged), "cpu")
-                with suppress(ForecasterError):
-                    moved = float(np.abs(ahead(forecaster) - before).max())
-                found.append(moved > MOVED)
-                forecaster.check()
-                if moved > MOVED:
-                    through.append(f"{name}: {kind} moves {moved:.2g}")
+def check_network(recipe, attention, folder):
+    bundle = keep(made(recipe, attention), folder)
+    forecaster = Predictor.load(folder, "cpu")
+    ahead, through = Ahead(bundle), []
+    tensors = dict(forecaster.model.named_buffers()) | dict(forecaster.model.named_parameters())
+    before = ahead(forecaster)
+    for name in [name for name, each in bundle.weights.items() if each.is_floating_point()]:
+        tensor = tensors[f"parts.0.model.{name}"].data
+        whole = tensor.clone()
+        for kind, damaged in damages(whole):
+            tensor.copy_(damaged)
+            if told := ahead.through(forecaster, before):
+                through.append(f"{name}: {kind} {told}")
+        tensor.copy_(whole)
     assert through == []
-    assert np.mean(found) > 0.5, "most damages move a forecast"
+    assert np.mean(ahead.found) > 0.5, "most damages move a forecast"
+    forecaster.check()
 
 
 def test_what_moves_a_forecast_is_refused(tmp_path):
-    check_all(made("default"), tmp_path)
+    check_network("default", "prob", tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("recipe", "attention"), CASES)
 def test_so_it_is_of_every_recipe_and_type(recipe, attention, tmp_path):
-    check_all(made(recipe, attention), tmp_path)
+    check_network(recipe, attention, tmp_path)
+
+
+def others(bundle):
+    """The tensors outside of the network: the name of each, and how to replace it."""
+    for place, share in enumerate(bundle.parts):
+        for name, tensor in share.tensors.items():
+
+            def put(new, place=place, name=name):
+                parts, own = [*bundle.parts], bundle.parts[place]
+                parts[place] = replace(own, tensors={**own.tensors, name: new})
+                return replace(bundle, parts=tuple(parts))
+
+            if tensor.is_floating_point():
+                yield f"{share.name}: {name}", put, tensor
+    intervals = bundle.intervals
+    assert intervals is not None
+
+    def change(new):
+        return replace(bundle, intervals=replace(intervals, offsets=new.numpy()))
+
+    yield "intervals: offsets", change, torch.from_numpy(intervals.offsets)
 
 
 def test_so_it_is_of_parts_and_intervals(tmp_path):
-    check_all(blended(make_bundle(tmp_path), network=0.5, cycle=0.3, last=0.2), tmp_path)
+    bundle = blended(make_bundle(tmp_path), network=0.5, cycle=0.3, last=0.2)
+    keep(bundle, tmp_path)
+    forecaster = Predictor.load(tmp_path, "cpu")
+    ahead, through = Ahead(forecaster.bundle), []
+    before = ahead(forecaster)
+    for name, put, tensor in others(forecaster.bundle):
+        for kind, damaged in damages(tensor):
+            with suppress(BundleError):  # refused as it is built
+                if told := ahead.through(Predictor(put(damaged), "cpu"), before):
+                    through.append(f"{name}: {kind} {told}")
+    assert through == []
+    assert np.mean(ahead.found) > 0.5

@@ -3,6 +3,7 @@ cluster: compose, images, the release, Kubernetes, Prometheus and Grafana. tests
 builds the images and starts them."""
 
 import json
+import os
 import re
 import subprocess
 from functools import reduce
@@ -132,6 +133,26 @@ class TestImages:
         ignore = (ROOT / ".dockerignore").read_text().split()
         assert {f"!{name}" for name in copied} == {line for line in ignore if line.startswith("!")}
         assert all((ROOT / name).exists() for name in copied)
+
+    def test_the_release_pins_every_image_of_compose(self, tmp_path):
+        """It was never run: its scripts are bash, and this one runs with a stand-in for docker."""
+        release = ROOT / ".github/workflows/release.yml"
+        assert not re.search(r"sha256:[0-9a-f]{8}", release.read_text() + DOCKERFILE)
+        steps = loaded(release)["jobs"]["images"]["steps"]
+        for script in [step["run"] for step in steps if "run" in step]:
+            subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+        (script,) = [step["run"] for step in steps if step.get("name", "").startswith("pin")]
+        (tmp_path / "docker").write_text("#!/bin/sh\necho sha256:a-digest\n")
+        (tmp_path / "docker").chmod(0o755)
+        compose = (ROOT / BASE).read_text()
+        (tmp_path / BASE).write_text(compose)
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        subprocess.run(["bash", "-c", script], cwd=tmp_path, env={"PATH": path}, check=True)
+        images = dict(re.findall(r"\$\{(\w+_IMAGE):-(\S+?)\}", compose))
+        assert images["PYTHON_IMAGE"] in DOCKERFILE
+        pinned = (tmp_path / "images.env").read_text().splitlines()
+        others = {name: image for name, image in images.items() if "forecaster" not in image}
+        assert pinned == [f"{name}={image}@sha256:a-digest" for name, image in others.items()]
 
     def test_who_runs_it_is_a_number_and_all_is_checked(self):
         assert re.findall("(?m)^USER (.*)$", DOCKERFILE) == ["10001:10001"] * len(EXTRAS)

@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, contextmanager
+from select import POLLERR, poll
 
 import pytest
 
@@ -28,6 +29,7 @@ from tests.service.processes import (
 )
 from tests.service.toy import NAME
 
+DEPLOY = ROOT / "docs" / "operate.md"
 pytestmark = pytest.mark.slow
 
 WHOLE = head("Content-Length: 15", "Connection: close") + BODY
@@ -49,6 +51,14 @@ def proxied(service):
         yield Server(port, log=folder / "access")
 
 
+@pytest.fixture(scope="module")
+def hasty(service):
+    """The port of another nginx, which waits only a second for clients and for the service."""
+    times = ("client_header_timeout", "client_body_timeout", "send_timeout", "proxy_read_timeout")
+    with nginx(port := free_port(), service.port, **dict.fromkeys(times, "1s")):
+        yield port
+
+
 def exchange(port, parts, pause=0, source="127.0.0.1"):
     """What comes back until the connection is closed, which must happen within a minute."""
     with socket.create_connection(("127.0.0.1", port), 60, (source, 0)) as connection:
@@ -63,9 +73,15 @@ def exchange(port, parts, pause=0, source="127.0.0.1"):
 
 def told(service, ours):
     """The line of the service's log about a request with this id."""
-    line = re.compile(f'.*"request_id": "{ours}".*')
-    until(lambda: line.search(service.log.read_text()))
-    return json.loads(line.findall(service.log.read_text())[0])
+    found = []
+
+    def there():
+        lines = map(json.loads, service.log.read_text().splitlines())
+        found[:] = [line for line in lines if line.get("request_id") == ours]
+        return bool(found)
+
+    until(there)
+    return found[0]
 
 
 @contextmanager
@@ -110,10 +126,11 @@ def test_the_service_answers_as_without_it(service, proxied):
 
 class TestRequests:
     def test_arrive_in_any_form_and_share_connections(self, service, proxied):
-        chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in BODY) + b"0\r\n\r\n"
-        forms = [head("Transfer-Encoding: chunked") + chunks, head("Content-Length: 15") + BODY]
+        pieces = [b"%x\r\n%c\r\n" % (1, byte) for byte in BODY]
+        chunked = head("Transfer-Encoding: chunked") + b"".join(pieces) + b"0\r\n\r\n"
         for _ in range(10):  # clients, one after the other
-            assert exchange(proxied.port, [*forms, WHOLE]).count(b"HTTP/1.1 422 ") == 3
+            received = exchange(proxied.port, [chunked, head("Content-Length: 15") + BODY, WHOLE])
+            assert received.count(b"HTTP/1.1 422 ") == 3
         assert service.figure("connections") <= 4  # one for each process of nginx, and this one
 
     @pytest.mark.parametrize(
@@ -138,12 +155,21 @@ class TestRequests:
 class TestRefusals:
     """Refusals by nginx itself; the service never gets these requests."""
 
-    def test_long_heads_and_its_own_page(self, service, proxied):
-        for path, length, status in (
-            ("/livez", 9000, 431), ("/" + "a" * 9000, 0, 414), ("/.problem", 0, 404),
-        ):  # fmt: skip
-            with untouched(service):
-                assert problem(proxied.port, path, **{"X-Long": "a" * length})[0] == status
+    def test_a_long_body(self, service, proxied):
+        """In chunks, of which the service sees the first; the first test declares the length."""
+        pieces = [b"10000\r\n%b\r\n" % (b"1" * 2**16)] * 800
+        received = exchange(proxied.port, [head("Transfer-Encoding: chunked"), *pieces])
+        # a client that goes on sending may lose the answer, but never sees another one
+        assert received == b"" or received.startswith(b"HTTP/1.1 413")
+        until(lambda: service.figure("requests_in_flight") == 1)  # this one
+
+    @pytest.mark.parametrize(
+        ("path", "length", "status"),
+        [("/livez", 9000, 431), ("/" + "a" * 9000, 0, 414), ("/.problem", 0, 404)],
+    )
+    def test_long_heads_and_its_own_page(self, service, proxied, path, length, status):
+        with untouched(service):
+            assert problem(proxied.port, path, **{"X-Long": "a" * length})[0] == status
 
     def test_a_service_that_does_not_answer_or_is_not_there(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -168,27 +194,29 @@ class TestRefusals:
             assert exchange(port, [WHOLE])[9:12] == b"503"
             assert exchange(port, [WHOLE], source="127.0.0.2")[9:12] == other
 
-    @pytest.mark.parametrize(
-        ("variable", "name"),
-        [("$binary_remote_addr", "rate"), ("$http_authorization", "of_key")],
-        ids=["address", "key"],
-    )
-    def test_more_requests_of_one_client_than_it_may_send(self, service, variable, name):
+    @pytest.mark.parametrize("zone", ["address", "key"])
+    def test_more_requests_of_one_client_than_it_may_send(self, service, zone):
         """By one address; by one key, also from several addresses."""
+        variable, name = {
+            "address": ("$binary_remote_addr", "rate"), "key": ("$http_authorization", "of_key"),
+        }[zone]  # fmt: skip
         slow = {
             f"limit_req_zone {variable}": f"zone={name}:1m rate=1r/m",
             f"limit_req zone={name}": "burst=2 nodelay",
         }
-        asked = [(1, "anna")] * 4 + [(2, "anna")]
-        if name == "of_key":
-            asked = [(place, "anna") for place in range(1, 5)] + [(1, "bob")]
         with nginx(port := free_port(), service.port, **slow):
-            answers = [
-                exchange(port, [get("/x", f"Authorization: {key}")], source=f"127.0.0.{place}")
-                for place, key in asked
-            ]
-        assert [answer[9:12] for answer in answers] == [b"404"] * 3 + [b"429", b"404"]
-        assert b"\r\nRetry-After: 1\r\n" in answers[3]
+
+            def ask(place, key):
+                return exchange(
+                    port, [get("/x", f"Authorization: {key}")], source=f"127.0.0.{place}"
+                )
+
+            moves = zone == "key"
+            answers = [ask(1 + moves * number, "anna") for number in range(4)]
+            other = ask(1, "bob") if moves else ask(2, "anna")
+        assert [answer[9:12] for answer in answers] == [b"404"] * 3 + [b"429"]
+        assert b"\r\nRetry-After: 1\r\n" in answers[-1]
+        assert other[9:12] == b"404"
 
 
 def test_an_outer_proxy_is_believed_when_it_is_known(service):
@@ -199,10 +227,9 @@ def test_an_outer_proxy_is_believed_when_it_is_known(service):
             assert told(service, source)["client"] == client
 
 
-def test_forecasts_go_through_tls(service):
+def test_pages_and_forecasts_go_through_tls(service, tmp_path):
     """With the certificate that docs/operate.md makes."""
-    text = (ROOT / "docs/operate.md").read_text()
-    (command,) = re.findall(r"(?m)^openssl req (?:.*\\\n)*.*", text)
+    (command,) = re.findall(r"^openssl req (?:.*\\\n)*.*", DEPLOY.read_text(), re.MULTILINE)
     with folder_of_nobody() as folder:
         (folder / "tls").mkdir()
         subprocess.run(["bash", "-euc", command], cwd=folder, check=True, capture_output=True)
@@ -210,42 +237,97 @@ def test_forecasts_go_through_tls(service):
         folder.chmod(0o755)
         port = free_port()
         place = (NGINX.parent / "tls.conf").read_text()
-        place = place.replace("listen 8443", f"listen 127.0.0.1:{port}")
-        place = place.replace("/etc/nginx/tls/", f"{folder}/tls/")
+        for old, new in {
+            "listen 8443": f"listen 127.0.0.1:{port}",
+            "/etc/nginx/tls/": f"{folder}/tls/",
+        }.items():
+            assert old in place
+            place = place.replace(old, new)
         address = f"https://localhost:{port}"
         with nginx(free_port(), service.port, place):
             context = ssl.create_default_context(cafile=str(folder / "tls/tls.crt"))
+            with urllib.request.urlopen(address, timeout=60, context=context) as page:
+                assert page.headers["Content-Type"].startswith("text/html")
             body = json.dumps(service.get(f"/models/{NAME}/example")).encode()
             headers = {"Content-Type": "application/json", "Origin": address}  # as of the page
             request = urllib.request.Request(f"{address}/predict", body, headers)
             with urllib.request.urlopen(request, timeout=60, context=context) as answer:
                 assert json.load(answer)["predictions"]
+            with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+                urllib.request.urlopen(address, timeout=60)
             assert problem(port, "/livez")[0] == 400  # without TLS
 
 
-def test_slow_clients_are_sent_away(service):
-    long = head("X-Long: " + "a" * 1000, "Content-Length: 15")
-    drip, half = [bytes([byte]) for byte in long], [head("Content-Length: 15") + BODY[:7]]
-    times = dict.fromkeys(("client_header_timeout", "client_body_timeout"), "1s")
-    with nginx(port := free_port(), service.port, **times):
-        for parts in (drip, half):
-            received = exchange(port, parts, pause=0.1)
-            assert received == b"" or received.startswith(b"HTTP/1.1 408 ")
+class TestSlowClients:
+    @pytest.mark.parametrize(
+        ("parts", "pause"),
+        [
+            ([], 0),
+            ([head("Content-Length: 15")[:-2]], 0),
+            ([bytes([byte]) for byte in head("X-Long: " + "a" * 1000, "Content-Length: 15")], 0.1),
+            ([head("Content-Length: 15") + BODY[:7]], 0),
+            ([head("Transfer-Encoding: chunked") + b"f\r\n"], 0),
+        ],
+        ids=["silence", "half a header", "a drip", "half a body", "half a chunk"],
+    )
+    def test_are_sent_away(self, hasty, parts, pause):
+        received = exchange(hasty, parts, pause)
+        assert received == b"" or received.startswith(b"HTTP/1.1 408 ")
+
+    def test_that_do_not_read_are_reset(self, hasty):
+        large = get("/static-offline-docs/swagger-ui-bundle.js").replace(b"close", b"keep-alive")
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", hasty))
+            connection.sendall(large * 10)
+            ended = poll()
+            ended.register(connection, POLLERR)
+            assert ended.poll(60_000)
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        *AMBIGUOUS,
-        head("Content-Length: 15", "Content-Length: 15") + BODY,
-        head("Content-Length: 15, 15") + BODY,
-        head("Transfer-Encoding: chunked, identity") + b"0\r\n\r\n",
-        head("Transfer-Encoding: \x0bchunked") + b"0\r\n\r\n",
-        head("Transfer-Encoding: chunked") + b"1\r\n{\r\n+1\r\n}\r\n0\r\n\r\n",
-    ],
-)
-def test_what_is_ambiguous_never_reaches_the_service(service, proxied, request_):
-    with untouched(service):
+class TestSmuggling:
+    @pytest.mark.parametrize(
+        "request_",
+        [
+            *AMBIGUOUS,
+            head("Content-Length: 15", "Content-Length: 15") + BODY,
+            head("Content-Length: 15, 15") + BODY,
+            head("Transfer-Encoding: chunked, identity") + b"0\r\n\r\n",
+            head("Transfer-Encoding: \x0bchunked") + b"0\r\n\r\n",
+            head("Transfer-Encoding: chunked") + b"1\r\n{\r\n+1\r\n}\r\n0\r\n\r\n",
+        ],
+    )
+    def test_what_is_ambiguous_never_reaches_the_service(self, service, proxied, request_):
+        with untouched(service):
+            received = exchange(proxied.port, [request_])
+        assert re.match(rb"HTTP/1.1 (400|501) ", received)
+        assert received.count(b"HTTP/1.1") == 1
+
+    @pytest.mark.parametrize(
+        "request_",
+        [
+            WHOLE.replace(b"\r\n", b"\n"),
+            head("Transfer-Encoding: chunked", "Connection: close")
+            + b"f;x=extension\r\n%b\r\n0\r\n\r\n" % BODY,
+            head(f"Content-Length: {len(get('/inner'))}", "Connection: close") + get("/inner"),
+        ],
+        ids=["lines without CR", "extensions", "a request in a body"],
+    )
+    def test_what_is_forgiven_is_written_anew(self, proxied, request_):
+        """The service, which refuses some of it, gets one plain request."""
         received = exchange(proxied.port, [request_])
-    assert re.match(rb"HTTP/1.1 (400|501) ", received)
-    assert received.count(b"HTTP/1.1") == 1
+        assert received[9:12] in (b"422", b"400")
+        assert b"expected JSON" in received or received.count(b"HTTP/1.1") == 1
+        assert b"is no HTTP request" not in received
+
+
+def test_its_limits_fit_those_of_the_service():
+    text = NGINX.read_text()
+
+    def value(directive):
+        (found,) = re.findall(rf"\b{directive} (\d+)[ms];", text)
+        return int(found)
+
+    settings = Settings()
+    assert value("client_max_body_size") * 2**20 == settings.max_body_bytes
+    assert value("proxy_read_timeout") > 2 * settings.deadline_seconds
