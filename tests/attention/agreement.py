@@ -80,14 +80,6 @@ def assert_agree(fast: Core, slow: Core, tensors: Sequence[Tensor], tolerance: f
         assert error <= tolerance * y.abs().max().clamp(min=1.0), f"error {error:.1e}"
 
 
-def assert_defined(
-    function: Core, definition: Core, tensors: Sequence[Tensor], tolerance: float, **options: Any
-) -> None:
-    """A function equals its definition, of these tensors and with these options."""
-    slow = partial(defined(definition), **options)
-    assert_agree(partial(function, **options), slow, tensors, tolerance)
-
-
 def assert_is(module: Attention, formula: Core) -> None:
     """A module in float64 equals a formula of its query and context, at its place, masked."""
     place = module.place

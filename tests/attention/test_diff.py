@@ -5,40 +5,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.attention import (
-    DifferentialAttention,
-    Place,
-    differential_attention,
-    lambda_init,
-)
+from forecaster.attention import DifferentialAttention, Place
 from forecaster.attention.diff import definition
 
-from .agreement import assert_is, defined, inputs, projected
-
-
-def pairs(**sizes: Any) -> list[Tensor]:
-    """q1, k1, q2, k2 and v."""
-    q1, k1, v = inputs(**{"value_width": 6, **sizes})
-    q2, k2, _ = inputs(**{"value_width": 6, **sizes, "seed": 1})
-    return [q1, k1, q2, k2, v]
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_a_plain_number_keeps_the_digits_that_the_type_holds(dtype: torch.dtype) -> None:
-    tensors = pairs(dtype=dtype)
-    found, wanted = (
-        differential_attention(*tensors, lam=lam) for lam in (0.1, torch.tensor(0.1, dtype=dtype))
-    )
-    assert torch.equal(found, wanted)
-
-
-@pytest.mark.parametrize("length", [7, 23])
-def test_the_backward_pass_may_run_twice(length: int) -> None:
-    tensors = pairs(queries=length, keys=length)
-    loss = differential_attention(*tensors, lam=0.3, causal=True).square().sum()
-    once = torch.autograd.grad(loss, tensors, retain_graph=True)
-    for x, y in zip(once, torch.autograd.grad(loss, tensors), strict=True):
-        assert torch.equal(x, y)
+from .agreement import assert_is, defined, projected
 
 
 @pytest.mark.parametrize(("role", "keys"), [("encoder", 7), ("decoder", 7), ("cross", 11)])
@@ -59,8 +29,3 @@ def test_the_module_is_its_formula(role: Any, keys: int) -> None:
         return merged @ attention.out_projection.weight.T
 
     assert_is(attention, formula)
-
-
-def test_lambda_rises_with_depth() -> None:
-    values = [lambda_init(depth) for depth in (0, 1, 100)]
-    assert values == pytest.approx([0.2, 0.35550907, 0.8])

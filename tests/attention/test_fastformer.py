@@ -31,15 +31,6 @@ def test_the_module_is_its_formula(role: Any, share_value: bool) -> None:
     assert_is(attention, formula)
 
 
-def test_starts_as_the_authors_do() -> None:
-    torch.manual_seed(0)
-    for name, parameter in FastformerAttention(Place(64, 4, 11, 11)).named_parameters():
-        if name.endswith("bias"):
-            assert (parameter == 0).all()
-        else:
-            assert 0.016 < parameter.std() < 0.024
-
-
 def test_drops_what_is_added_to_the_query_in_training_only() -> None:
     attention, x = module(dropout=0.5), torch.randn(2, 11, 6)
     plain = attention.eval()(x)

@@ -1,4 +1,3 @@
-import pytest
 import torch
 
 from forecaster.attention import FixedAttention, Place, fixed
@@ -20,11 +19,3 @@ def test_the_module_passes_its_options_on() -> None:
     seen = {"causal": False, "key_mask": torch.arange(23).expand(2, 23) % 3 > 0}
     want = defined(fixed.definition)(q, k, v, **options, **seen)
     torch.testing.assert_close(attention.attend(q, k, v, **seen), want, atol=1e-6, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("length", "stride", "summary"), [(1, 1, 1), (2, 1, 1), (84, 9, 1), (8192, 91, 11)]
-)
-def test_the_default_sizes_follow_from_the_length(length: int, stride: int, summary: int) -> None:
-    attention = FixedAttention(Place(8, 4, length, length))
-    assert (attention.stride, attention.summary) == (stride, summary)

@@ -1,25 +1,25 @@
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from forecaster.attention import LSHAttention, Place, lsh, lsh_attention, lsh_buckets
+from forecaster.attention import LSHAttention, Place, lsh_attention, lsh_buckets
 from forecaster.attention.lsh import bucket_counts, draw_rotations
 
 from .agreement import inputs
+from .test_definition import take
+
+dense_or_tiles = pytest.mark.parametrize("way", [0, 1])
 
 
-@pytest.fixture(params=["dense", "tiles"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to compute, whatever the length."""
-    monkeypatch.setattr(lsh, "_DENSE", 512 if request.param == "dense" else 0)
-    return str(request.param)
-
-
-@pytest.mark.usefixtures("path")
+@dense_or_tiles
 @pytest.mark.parametrize("causal", [False, True])
-def test_one_chunk_is_full_attention_among_others(causal: bool) -> None:
+def test_one_chunk_is_full_attention_among_others(
+    way: int, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take("lsh", way, monkeypatch)
     q, _, v = inputs(queries=9, keys=9)
     scores = q @ (q / q.norm(dim=3, keepdim=True)).mT
     hidden = torch.eye(9) > 0
@@ -32,9 +32,12 @@ def test_one_chunk_is_full_attention_among_others(causal: bool) -> None:
     assert (different - want).abs().max() > 1e-3
 
 
-@pytest.mark.usefixtures("path")
-def test_a_step_alone_in_every_round_is_exactly_itself() -> None:
+@dense_or_tiles
+def test_a_step_alone_in_every_round_is_exactly_itself(
+    way: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # With a score of -1e5 instead, float32 would weigh it wrong by up to half a percent.
+    take("lsh", way, monkeypatch)
     q, _, v = inputs(4, 2, 13, 13, dtype=torch.float32)
     out = lsh_attention(q, v, bucket_size=3, n_hashes=3, causal=True)
     assert torch.equal(out[:, :, 0], v[:, :, 0])
@@ -61,12 +64,8 @@ def test_buckets_equal_their_definition(n_buckets: Any, of_heads: bool) -> None:
 
     got = lsh_buckets(q, rotations if of_heads else rotations[0], n_buckets)
     assert got.shape == (2, 2, 2, 11)
-    for b in range(2):
-        for h in range(2):
-            for i in range(11):
-                of_head = rotations[h if of_heads else 0]
-                want = [bucket(q[b, h, i], of_head[:, r]) for r in range(2)]
-                assert got[b, h, :, i].tolist() == want
+    for b, h, r, i in product(range(2), range(2), range(2), range(11)):
+        assert got[b, h, r, i] == bucket(q[b, h, i], rotations[h if of_heads else 0][:, r])
 
 
 def test_ties_fall_to_the_first_bucket() -> None:
@@ -80,18 +79,14 @@ def test_buckets_do_not_depend_on_the_batch() -> None:
     x = torch.randn(19, 97, 2, 24, generator=torch.Generator().manual_seed(0)).transpose(1, 2)
     rotations = draw_rotations(2, 24, 3, 5, seed=0)
     rotations[..., 1] = rotations[..., 0] * (1 + 1e-7)  # so that many hashes are nearly tied
-    together = lsh_buckets(x, rotations, 10)
-    assert all(
-        torch.equal(together[b : b + 1], lsh_buckets(x[b : b + 1], rotations, 10))
-        for b in range(19)
-    )
+    alone = [lsh_buckets(x[b : b + 1], rotations, 10) for b in range(19)]
+    assert torch.equal(lsh_buckets(x, rotations, 10), torch.cat(alone))
 
 
 def test_number_of_buckets() -> None:
-    lengths = 1, 65, 4096, 4097, 8192, 16384
-    counts = [2, 4, 128, (16, 8), (16, 16), (32, 16)]
-    assert [bucket_counts(length, 64) for length in lengths] == counts
-    assert [bucket_counts(96, 64, n) for n in (10, 1000, (6, 2))] == [10, (32, 30), (6, 2)]
+    found = [bucket_counts(length, 64) for length in (1, 65, 4096, 4097, 8192, 16384)]
+    assert found == [2, 4, 128, (16, 8), (16, 16), (32, 16)]
+    assert bucket_counts(96, 64, 1000) == (32, 30)
 
 
 def test_zero_vectors_are_harmless() -> None:

@@ -3,7 +3,7 @@ import sys
 import pytest
 import torch
 
-from forecaster.attention import MeanAttention, Place, StaticAttention, static_attention
+from forecaster.attention import static_attention
 from forecaster.attention.static import LONGEST
 from forecaster.base.machine import memory_rise
 
@@ -20,15 +20,6 @@ def test_a_row_without_weight_is_zero(causal: bool) -> None:
     assert torch.equal(out, torch.zeros_like(out))
     gradients = torch.autograd.grad(out.sum(), (v, lost))
     assert all(torch.equal(each, torch.zeros_like(each)) for each in gradients)
-
-
-def test_starts_as_mean_attention() -> None:
-    torch.manual_seed(0)
-    place = Place(6, 2, 7, 7)
-    static, mean = StaticAttention(place), MeanAttention(place)
-    mean.load_state_dict({k: x for k, x in static.state_dict().items() if k != "scores"})
-    x = torch.randn(2, 7, 6)
-    torch.testing.assert_close(static(x, causal=True), mean(x, causal=True))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

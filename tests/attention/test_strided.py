@@ -37,8 +37,3 @@ def test_heads_share_the_sets_out(
         one = (x[:, h : h + 1] for x in (q, k, v))
         want = defined(strided.definition)(*one, stride=4, pattern=pattern, **seen)
         torch.testing.assert_close(out[:, h : h + 1], want, atol=1e-6, rtol=1e-4)
-
-
-@pytest.mark.parametrize(("length", "stride"), [(1, 1), (2, 1), (84, 9), (8192, 91)])
-def test_the_default_stride_is_the_root_of_the_length(length: int, stride: int) -> None:
-    assert StridedAttention(Place(8, 4, length, length)).stride == stride

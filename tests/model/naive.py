@@ -47,26 +47,15 @@ def embedding(w: Weights, name: str, values: Tensor, calendar: Tensor) -> Tensor
 
 
 def attention(
-    w: Weights,
-    name: str,
-    x: Tensor,
-    context: Tensor,
-    heads: int,
-    causal: bool,
-    mix: bool = False,
-    real: Tensor | None = None,
+    w: Weights, name: str, x: Tensor, context: Tensor, heads: int, real: Tensor, **how: bool
 ) -> Tensor:
     pairs = ("query", x), ("key", context), ("value", context)
     projected = (linear(w, f"{name}.{each}_projection", rows) for each, rows in pairs)
     q, k, v = (torch.stack(each.chunk(heads, dim=1))[None] for each in projected)
-    seen = torch.ones(1, 1, len(x), len(context), dtype=torch.bool)
-    if causal:
-        seen = seen.tril()
-    if real is not None:
-        seen = seen & real
-    (out,) = attend(q, k, v, seen)
+    seen = real.expand(1, 1, len(x), len(context))
+    (out,) = attend(q, k, v, seen.tril() if how.get("causal") else seen)
     merged = out.transpose(0, 1).flatten(1)
-    if mix:  # the numbers in memory order, cut into rows
+    if how.get("mix"):  # the numbers in memory order, cut into rows
         merged = out.contiguous().view(merged.shape)
     return linear(w, f"{name}.out_projection", merged)
 
@@ -76,14 +65,11 @@ def feed_forward(w: Weights, name: str, x: Tensor, activation: str = "gelu") -> 
     return linear(w, f"{name}.3", act(linear(w, f"{name}.0", x)))
 
 
-def distil(w: Weights, name: str, x: Tensor, real: Tensor | None = None) -> Tensor:
-    if real is not None:
-        x = torch.where(real[:, None], x, 0)
-    x = circular_conv(w, f"{name}.conv", x)
+def distilled(w: Weights, name: str, x: Tensor, real: Tensor) -> Tensor:
+    x = circular_conv(w, f"{name}.conv", torch.where(real[:, None], x, 0))
     names = ("running_mean", "running_var", "weight", "bias")
     x = F.elu(F.batch_norm(x, *(w[f"{name}.norm.{each}"] for each in names)))
-    if real is not None:
-        x = torch.where(real[:, None], x, -1)
+    x = torch.where(real[:, None], x, -1)
     return torch.stack([x[pool].max(dim=0).values for pool in pools(len(x))])
 
 
@@ -100,30 +86,31 @@ def informer(
     *,
     start: int,
     heads: int,
-    encoder_layers: tuple[int, ...],
-    decoder_layers: int,
-    distilling: bool,
-    activation: str,
-    mix: bool,
+    encoder_layers: int | tuple[int, ...] = 2,
+    decoder_layers: int = 1,
+    distil: bool = True,
+    activation: str = "gelu",
+    mix: bool = False,
 ) -> Tensor:
     if observed is None:
         observed = torch.ones_like(past, dtype=torch.bool)
     past = torch.where(observed, past, 0)
     embedded = embedding(w, "encoder_embedding", past, past_known)
     memory, memory_real = [], []
-    for e, layers in enumerate(encoder_layers):
+    stacks = encoder_layers if isinstance(encoder_layers, tuple) else (encoder_layers,)
+    for e, layers in enumerate(stacks):
         begin = len(embedded) - len(embedded) // 2**e
         x, real = embedded[begin:], observed[begin:].any(dim=1)
         number = 0
         for layer in range(layers):
             name = f"encoders.{e}.steps.{number}"
-            a = attention(w, f"{name}.attention", x, x, heads, causal=False, real=real)
+            a = attention(w, f"{name}.attention", x, x, heads, real)
             x = layer_norm(w, f"{name}.norm_attention", x + a)
             f = feed_forward(w, f"{name}.feed_forward", x, activation)
             x = layer_norm(w, f"{name}.norm_feed_forward", x + f)
             number += 1
-            if distilling and layer < layers - 1:
-                x = distil(w, f"encoders.{e}.steps.{number}", x, real)
+            if distil and layer < layers - 1:
+                x = distilled(w, f"encoders.{e}.steps.{number}", x, real)
                 real = torch.stack([real[pool].any() for pool in pools(len(real))])
                 number += 1
         memory.append(layer_norm(w, f"encoders.{e}.norm", x))
@@ -138,9 +125,9 @@ def informer(
     x = embedding(w, "decoder_embedding", values, marks)
     for layer in range(decoder_layers):
         name = f"decoder.{layer}"
-        a = attention(w, f"{name}.attention", x, x, heads, causal=True, mix=mix, real=real)
+        a = attention(w, f"{name}.attention", x, x, heads, real, causal=True, mix=mix)
         x = layer_norm(w, f"{name}.norm_attention", x + a)
-        c = attention(w, f"{name}.cross", x, seen, heads, causal=False, real=seen_real)
+        c = attention(w, f"{name}.cross", x, seen, heads, seen_real)
         x = layer_norm(w, f"{name}.norm_cross", x + c)
         f = feed_forward(w, f"{name}.feed_forward", x, activation)
         x = layer_norm(w, f"{name}.norm_feed_forward", x + f)
@@ -150,7 +137,7 @@ def informer(
 def cycle(
     w: Weights,
     past: Tensor,
-    observed: Tensor | None = None,
+    observed: Tensor,
     *,
     season: int,
     parts: int,
@@ -160,10 +147,7 @@ def cycle(
 ) -> Tensor:
     """One column: past (P,) -> (T,); one encoder layer."""
     cycles, steps = len(past) // season, season // parts
-    window = past[len(past) - cycles * season :]
-    there = torch.ones_like(window, dtype=torch.bool)
-    if observed is not None:
-        there = observed[len(past) - cycles * season :]
+    window, there = (x[len(past) - cycles * season :] for x in (past, observed))
     seen = window[there]
     recent = {"cycle": window[-season:][there[-season:]], "last": seen[-1:], "window": seen}[centre]
     mean = seen.mean() if len(seen) else torch.zeros(())
@@ -176,7 +160,7 @@ def cycle(
     x = linear(w, "embed", tokens) + w["positions"]
     normed = layer_norm(w, "encoder.0.norm_attention", x)
     real = cells.any(dim=1)
-    x = x + attention(w, "encoder.0.attention", normed, normed, heads, causal=False, real=real)
+    x = x + attention(w, "encoder.0.attention", normed, normed, heads, real)
     normed = layer_norm(w, "encoder.0.norm_feed_forward", x)
     x = x + feed_forward(w, "encoder.0.feed_forward", normed)
     ahead = cycle_average(w, "average.", layer_norm(w, "norm", x), tokens, cells).flatten()
@@ -186,12 +170,7 @@ def cycle(
 
 
 def cycle_average(
-    w: Weights,
-    name: str,
-    encoded: Tensor,
-    tokens: Tensor,
-    there: Tensor,
-    state: Tensor | None = None,
+    w: Weights, name: str, encoded: Tensor, tokens: Tensor, there: Tensor, *state: Tensor
 ) -> Tensor:
     """(future tokens, steps): the mean of the observed values of the past tokens of each part."""
     query, keys = w[f"{name}query"], linear(w, f"{name}key", encoded)
@@ -202,8 +181,8 @@ def cycle_average(
         for h in range(heads):
             head, alike = slice(h * width, (h + 1) * width), slice(part, None, parts)
             asked = query[h, cycle, part]
-            if state is not None:
-                asked = asked + linear(w, f"{name}project", state[cycle * parts + part])[head]
+            for each in state:
+                asked = asked + linear(w, f"{name}project", each[cycle * parts + part])[head]
             scores = keys[alike, head] @ asked / math.sqrt(width) + w[f"{name}bias"][h, cycle, part]
             share = scores.exp()[:, None] * there[alike]
             share = share / share.sum(0).clamp(min=1e-12)

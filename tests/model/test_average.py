@@ -19,10 +19,3 @@ def test_equals_the_loops() -> None:
     for b in range(4):
         given = encoded[b], values[b], observed[b], state[b]
         torch.testing.assert_close(mixed[b], naive.cycle_average(w, "", *given))
-
-
-def test_it_starts_as_the_mean_whatever_the_state() -> None:
-    average = CycleAverage(3, 1, 2, 4, 2, stateful=True)
-    values = torch.randn(5, 3, 7)
-    mixed = average(torch.randn(5, 3, 4), values, torch.randn(5, 2, 4))
-    torch.testing.assert_close(mixed, values.mean(dim=1, keepdim=True).expand(-1, 2, -1))

@@ -35,9 +35,13 @@ def test_an_effect_starts_at_zero_and_follows_step_and_last_cycle() -> None:
         torch.testing.assert_close(torch.cat([past, ahead], dim=1)[:, step], wanted)
 
 
-def test_what_is_known_is_taken_away_and_given_back() -> None:
-    model, (past, *known) = build("tokens"), draw(TASK)
-    without = build("tokens", replace(TASK, covariates=0))
+@pytest.mark.parametrize("options", [{}, {"calendar": True}, {"prior": True}], ids=str)
+def test_what_is_known_is_taken_away_and_given_back(options: dict[str, Any]) -> None:
+    """And the calendar that tokens know is the calendar alone."""
+    task = replace(TASK, phase=(6.0,))
+    model, (past, *known) = build("tokens", task, **options), draw(task)
+    without = build("tokens", replace(task, covariates=0), **options)
+    without.load_state_dict(model.state_dict(), strict=False)  # all except the effect, which is 0
     assert torch.equal(model(past, *known), without(past, *(x[..., :1] for x in known)))
     effects = [x.detach() for x in scrambled(model.effect)(*known)]
     freed = past - effects[0].flip(2)  # the targets are the columns 1 and 0
@@ -55,12 +59,3 @@ def test_each_known_feature_is_read_before_and_ahead(skeleton: str, feature: int
         after = model(past, *known)
         assert (after != before).any(dim=(1, 2)).all()
         before = after
-
-
-@pytest.mark.parametrize("calendar", [True, False])
-def test_the_calendar_that_tokens_know_is_the_calendar_alone(calendar: bool) -> None:
-    task = replace(TASK, phase=(6.0,))
-    model, (past, *known) = build("tokens", task, calendar=calendar, prior=True), draw(task)
-    without = build("tokens", replace(task, covariates=0), calendar=calendar, prior=True)
-    without.load_state_dict(model.state_dict(), strict=False)  # all except the effect, which is 0
-    assert torch.equal(model(past, *known), without(past, *(x[..., :1] for x in known)))

@@ -43,40 +43,28 @@ def test_the_seed_decides() -> None:
     assert not torch.equal(layer(x), layer(x)), "drawn anew in each call"
 
 
-@pytest.mark.parametrize("inplace", [False, True])
-def test_the_gradient_is_that_of_what_is_kept(inplace: bool) -> None:
-    x = torch.randn(3, 50, dtype=torch.float64, requires_grad=True)
+@pytest.mark.parametrize("way", ["apart", "inplace", "beside another"])
+def test_the_gradient_is_that_of_what_is_kept(way: str) -> None:
+    x, y, given = torch.randn(3, 3, 50, dtype=torch.float64).requires_grad_()
     factor = drop(0.4, torch.ones_like(x))
-    given = torch.randn(3, 50, dtype=torch.float64)
-    dropped = drop(0.4, x * 1, inplace=inplace)
-    torch.testing.assert_close(dropped, x * factor)
-    torch.testing.assert_close(torch.autograd.grad(dropped, x, given), (given * factor,))
-
-
-def test_in_one_pass_with_what_stands_beside() -> None:
-    x, y = (torch.randn(3, 50, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    given = torch.randn(3, 50, dtype=torch.float64)
-    wanted = x + drop(0.4, y)
     torch.manual_seed(0)
-    added = Dropout(0.4).train().add(x, y)
-    torch.testing.assert_close(added, wanted)
-    for own, other in zip(
-        *(torch.autograd.grad(s, (x, y), given) for s in (added, wanted)), strict=True
-    ):
-        torch.testing.assert_close(own, other)
-    mixed = Dropout(0.4).train().add(x.float(), y.bfloat16())
-    assert mixed.dtype == torch.float32
+    if way == "beside another":  # in one pass
+        dropped = Dropout(0.4).train().add(y, x)
+        torch.testing.assert_close(dropped, y + x * factor)
+        assert Dropout(0.4).train().add(y.float(), x.bfloat16()).dtype == torch.float32
+    else:
+        dropped = drop(0.4, x * 1, inplace=way == "inplace") + 0 * y
+        torch.testing.assert_close(dropped, x * factor)
+    gradients = torch.autograd.grad(dropped, (x, y), given)
+    wanted = given * factor, given * (way == "beside another")
+    torch.testing.assert_close(gradients, wanted)
 
 
-@pytest.mark.parametrize(("p", "training"), [(0.3, False), (0.0, True)])
-def test_leaves_all_as_it_is(p: float, training: bool) -> None:
+def test_the_ends() -> None:
     x, y = torch.randn(7), torch.randn(7)
-    layer = Dropout(p).train(training)
-    assert torch.equal(layer(x), x)
-    assert torch.equal(layer.add(x, y), x + y)
-
-
-def test_a_probability_is_one() -> None:
+    for layer in (Dropout(0.3).eval(), Dropout(0.0).train()):
+        assert torch.equal(layer(x), x)
+        assert torch.equal(layer.add(x, y), x + y)
     assert not drop(1.0, torch.ones(9)).any()
     with pytest.raises(ValueError, match="between 0 and 1"):
         Dropout(1.5)

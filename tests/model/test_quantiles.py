@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -38,17 +40,19 @@ def test_it_starts_normal_and_widens_with_the_window() -> None:
 
 
 @pytest.mark.parametrize("build", [cycle, informer])
-def test_every_skeleton_takes_one_and_keeps_its_path(build: object) -> None:
-    model = build().eval()  # type: ignore[operator]
-    path = model(*draw(TASK, 3))
-    assert torch.equal(model.quantiles(*draw(TASK, 3)), path[..., None])
-    assert model.middle == 0
+def test_every_skeleton_takes_one_and_keeps_its_path(build: Any) -> None:
+    model, (past, *known) = build().eval(), draw(TASK, 3)
+    path = model(past, *known)
+    assert torch.equal(model.quantiles(past, *known), path[..., None])
     model.spread = QuantileSpread(LEVELS, TASK.horizon, 2)
-    quantiles = model.quantiles(*draw(TASK, 3))
+    quantiles = model.quantiles(past, *known)
     assert quantiles.shape == (3, TASK.horizon, 2, 4)
     assert torch.equal(quantiles[..., model.middle], path)
-    assert torch.equal(model(*draw(TASK, 3)), path)
-    assert {"spread.steps", "spread.power"} <= set(model.state_dict())
+    assert torch.equal(model(past, *known), path)
+    observed = torch.rand(past.shape, generator=torch.Generator().manual_seed(1)) < 0.7
+    quantiles = model.quantiles(past.where(observed, torch.nan), *known, observed)
+    assert torch.equal(quantiles[..., model.middle], model(past, *known, observed))
+    assert torch.equal(quantiles, model.quantiles(past.where(observed, 7), *known, observed))
 
 
 def test_the_loss_by_hand() -> None:
@@ -71,13 +75,3 @@ def test_a_window_spreads_by_what_was_observed_of_it() -> None:
     torch.testing.assert_close(spread(path, past, whole), spread(path, past))
     nothing = spread(path, past, torch.zeros_like(observed))
     torch.testing.assert_close(nothing, spread(path, torch.zeros_like(past)))
-
-
-def test_a_model_gives_its_head_the_targets_that_were_observed() -> None:
-    model = cycle().eval()
-    model.spread = QuantileSpread(LEVELS, TASK.horizon, 2)
-    past, *known = draw(TASK, 3)
-    observed = torch.rand(past.shape, generator=torch.Generator().manual_seed(1)) < 0.7
-    quantiles = model.quantiles(past.where(observed, torch.nan), *known, observed)
-    assert torch.equal(quantiles[..., model.middle], model(past, *known, observed))
-    assert torch.equal(quantiles, model.quantiles(past.where(observed, 7), *known, observed))

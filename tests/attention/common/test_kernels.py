@@ -41,8 +41,3 @@ def test_covers_every_head_once_in_as_few_slices_as_fit(
         whole = seen[part].shape[1] == heads
         assert whole or seen[part].shape[0] == 1
     assert (seen == 1).all()
-
-
-def test_takes_as_many_as_fit() -> None:
-    assert len(list(slices(2, 3, 7, 42))) == 1
-    assert [part[1] for part in slices(1, 3, 7, 20)] == [slice(0, 2), slice(2, 4)]
