@@ -15,8 +15,6 @@ def test_the_module_is_its_definition_between_projections(role: Any) -> None:
     """One head of all features, and biases that are products of rows of two tables."""
     torch.manual_seed(0)
     attention = AFTFullAttention(Place(6, 2, 7, 7, role=role)).double()
-    assert attention.query_positions.shape == (7, 128)
-    assert 0.009 < attention.query_positions.std() < 0.011
     torch.nn.init.normal_(attention.query_positions)
 
     def formula(x: Tensor, y: Tensor, **seen: Any) -> Tensor:

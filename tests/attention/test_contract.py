@@ -1,6 +1,5 @@
 """The contract of every attention in the table, tested at unequal prime sizes."""
 
-import hashlib
 import sys
 from dataclasses import replace
 from functools import partial
@@ -17,8 +16,6 @@ from forecaster.attention import ATTENTIONS, Attention, AttentionChoice, Place, 
 from forecaster.attention.base import About, SelfAttention
 from forecaster.base.machine import memory_rise
 from forecaster.study.bench.cores import CORES
-
-from .agreement import run
 
 BATCH, HEADS, WIDTH, QUERIES, KEYS = 3, 2, 12, 7, 11
 
@@ -62,17 +59,6 @@ def real(*counts: int, length: int = QUERIES) -> Tensor:
     return torch.arange(length) < torch.tensor(counts)[:, None]
 
 
-@pytest.mark.parametrize("name", [n for n in ATTENTIONS if n not in SELECTS_GLOBALLY])
-@both
-def test_padding_changes_nothing(name: str, causal: bool) -> None:
-    module, x = build(name), series(1, 4)
-    padded = torch.cat([x, 100 * series(1, 3, seed=2)], dim=1)
-    with torch.no_grad():
-        alone = module(x, causal=causal)
-        together = module(padded, causal=causal, key_mask=real(4))[:, :4]
-    torch.testing.assert_close(together, alone, atol=1e-6, rtol=1e-5)
-
-
 @pytest.mark.parametrize("name", [n for n in ATTENTIONS if n != "prob"])
 @both
 def test_masked_keys_take_part_in_nothing(name: str, causal: bool) -> None:
@@ -82,7 +68,11 @@ def test_masked_keys_take_part_in_nothing(name: str, causal: bool) -> None:
     with torch.no_grad():
         before = module(x, causal=causal, key_mask=mask)
         after = module(changed, causal=causal, key_mask=mask)
-    assert torch.equal(before[mask], after[mask])
+        assert torch.equal(before[mask], after[mask])
+        if name != "lsh":  # of which padding changes the number of chunks
+            alone = module(x[:, :4], causal=causal)
+            padded = module(x, causal=causal, key_mask=real(4, 4, 4))[:, :4]
+            torch.testing.assert_close(padded, alone, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", [n for n in ATTENTIONS if n != "fastformer"])  # adds the query
@@ -188,13 +178,11 @@ prob 12 | full: u >= L (u = 12, L = 12)
 logsparse 96 | logsparse: 14 of 96 distances visible
 logsparse 96 sub_len=24 | logsparse: 40 of 96 distances visible
 logsparse 4 | full: all of 4 distances visible
-logsparse 96 dense_prefix=96 | full: all of 96 distances visible
 lsh 96 | lsh: 4 rounds of 4 buckets, each step sees at most 96 of 96 in each
 lsh 8192 | lsh: 4 rounds of 16 x 16 buckets, each step sees at most 128 of 8192 in each
 lsh 64 | full: one chunk (L = 64 <= bucket_size = 64), keys from queries
 strided 23 | strided: steps less than 5 apart or multiples of 5 apart, of 23
 strided 23 stride=23 | full: stride 23, length 23
-strided 23 stride=1 | full: stride 1, length 23
 strided 23 heads=interleaved | strided: steps less than 5 apart, of 23
 strided 9 heads=split | strided: steps less than 3 apart in 1 heads, multiples of 3 apart in 1, of 9
 fixed 23 | fixed: the own block of 5 and the last 1 of every block, of 23
@@ -259,21 +247,11 @@ def test_training_draws_anew_and_resumes_where_it_stopped(name: str, tmp_path: P
 
 
 @drawing_ones
-def test_evaluates_at_other_lengths_too_in_any_process(name: str) -> None:
-    program = f"""
-import hashlib, sys, torch
-torch.set_num_threads(1)
-from forecaster.attention import AttentionChoice, Place
-torch.manual_seed(0)
-attention = AttentionChoice("{name}", {DRAWING[name]}).build(Place(12, 2, 23, 23)).eval()
-out = attention(torch.randn(3, 31, 12, generator=torch.Generator().manual_seed(1)))
-assert not {{"pandas", "lightning", "mlflow"}} & set(sys.modules)
-print(hashlib.sha256(out.detach().numpy().tobytes()).hexdigest())
-"""
+def test_evaluates_at_other_lengths_too(name: str) -> None:
+    """tests/equality compares the draws with those of another process."""
     x = series(length=31)
     with torch.inference_mode():
         first = drawing(name)(x)
     again = drawing(name)(x.requires_grad_())
     again.sum().backward()
     assert torch.equal(first, again)
-    assert run(program) == [hashlib.sha256(first.numpy().tobytes()).hexdigest()]

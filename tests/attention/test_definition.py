@@ -6,6 +6,7 @@ border occurs at the short lengths of these tests.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from itertools import product
 from typing import Any
@@ -47,10 +48,6 @@ def qkv(
     return dict(zip("qkv", x, strict=True)), options
 
 
-def equal_widths(L: int, S: int, dtype: torch.dtype, **options: Any) -> Any:
-    return qkv(L, S, dtype, WIDTH, **options)
-
-
 def prob(L: int, S: int, dtype: torch.dtype, **options: Any) -> Any:
     sample = torch.randint(S, (L, 4), generator=torch.Generator().manual_seed(0))
     return qkv(L, S, dtype, **{"sample_index": sample, **options})
@@ -70,21 +67,19 @@ def single(L: int, S: int, dtype: torch.dtype, **options: Any) -> Any:
     return {name: x[:, :1] for name, x in tensors.items()}, options
 
 
-def fastformer(
-    L: int, S: int, dtype: torch.dtype, width: int = 6, size: float = 1.0, **options: Any
-) -> Any:
+def fastformer(L: int, S: int, dtype: Any, width: int = 6, size: float = 1.0, **o: Any) -> Any:
     tensors, _ = qkv(L, S, dtype, WIDTH)
     for name in ("query", "key"):
         tensors[f"{name}_weight"] = draw(HEADS, width, dtype=dtype, size=size)
         tensors[f"{name}_bias"] = draw(HEADS, dtype=dtype)
-    return tensors, options
+    return tensors, o
 
 
 def gau(L: int, S: int, dtype: torch.dtype, bias: str = "", **options: Any) -> Any:
     tensors, _ = qkv(L, S, dtype)
-    longest = max(L, S)
-    shapes = {"bias": (L, S), "biases": (HEADS, L, S), "line": (2 * longest + 3,)}
-    shapes["lines"] = (HEADS, 2 * longest - 1)
+    length = 2 * max(L, S)
+    shapes = {"bias": (L, S), "biases": (HEADS, L, S), "line": (length + 3,)}
+    shapes["lines"] = (HEADS, length - 1)
     if bias:
         name = "relative_bias" if bias.startswith("line") else "bias"
         tensors[name] = draw(*shapes[bias], dtype=dtype)
@@ -103,23 +98,20 @@ def flash(L: int, S: int, dtype: torch.dtype, bias: bool | int = False, **option
 
 
 def diff(L: int, S: int, dtype: torch.dtype, **options: Any) -> Any:
-    (q1, k1, v), (q2, k2, _) = (
-        inputs(3, HEADS, L, S, WIDTH, VALUES, dtype, seed=seed) for seed in (0, 1)
-    )
+    q1, k1, v = inputs(3, HEADS, L, S, WIDTH, VALUES, dtype)
+    q2, k2, _ = inputs(3, HEADS, L, S, WIDTH, VALUES, dtype, seed=1)
     tensors = {"q1": q1, "k1": k1, "q2": q2, "k2": k2, "v": v}
     if "lam" not in options:
         tensors["lam"] = torch.linspace(-0.3, 0.7, HEADS, dtype=dtype).requires_grad_()
     return tensors, options
 
 
-def aft_full(
-    L: int, S: int, dtype: torch.dtype, form: str = "bias", size: float = 1.0, **options: Any
-) -> Any:
+def aft_full(L: int, S: int, dtype: Any, form: str = "bias", size: float = 1, **o: Any) -> Any:
     tensors, _ = qkv(L, S, dtype, WIDTH)
     shapes = {"bias": [(L, S)], "by head": [(HEADS, L, S)], "pair": [(L, 4), (S, 4)]}[form]
     names = ["position_bias"] if len(shapes) == 1 else ["rows", "columns"]
     drawn = (draw(*shape, dtype=dtype, size=size) for shape in shapes)
-    return {**tensors, **dict(zip(names, drawn, strict=True))}, options
+    return {**tensors, **dict(zip(names, drawn, strict=True))}, o
 
 
 def aft_local(
@@ -250,7 +242,8 @@ CASES = {
          {banded: {**BAND[banded], "_reach": lambda kind: 0.0}}),
         aft_local,
     ),
-    "aft-simple": Case("aft_simple_attention", ({},), ({}, PREFIX), equal_widths, across=True),
+    "aft-simple": Case("aft_simple_attention", ({},), ({}, PREFIX), partial(qkv, values=WIDTH),
+                       across=True),
     "aft-conv": Case(
         "aft_conv_attention", ({}, {"keys": 3}, {"window": 11}, {"window": 29}, {"window": 1}),
         ({}, BAND, {**BAND, banded: {**BAND[banded], "_reach": lambda kind: 0.0}}), aft_conv,
@@ -261,7 +254,6 @@ CASES = {
 
 both = pytest.mark.parametrize("causal", [False, True])
 WAYS = [(name, n) for name, case in CASES.items() for n in range(len(case.ways))]
-ways = pytest.mark.parametrize(("name", "way"), WAYS)
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
@@ -272,6 +264,14 @@ def take(name: str, way: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, constants in CASES[name].ways[way].items():
         for constant, value in constants.items():
             monkeypatch.setattr(module or own, constant, value)
+
+
+@pytest.fixture(params=WAYS, ids=lambda each: f"{each[0]}-{each[1]}")
+def taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int]:
+    """The name of a mechanism, and the number of the way that is taken."""
+    name, way = request.param
+    take(name, way, monkeypatch)
+    return name, way
 
 
 def cores(name: str, names: Any, options: Options) -> tuple[Core, Core]:
@@ -290,16 +290,10 @@ def cores(name: str, names: Any, options: Options) -> tuple[Core, Core]:
     return of(getattr(attention, CASES[name].function)), of(defined(file.definition))
 
 
-def turned(x: Tensor) -> Tensor:
-    """The same numbers in another order in memory."""
-    return x.detach().transpose(0, -1).contiguous().transpose(0, -1)
-
-
-@ways
-def test_equals_its_definition(name: str, way: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equals_its_definition(taken: tuple[str, int]) -> None:
     """Forward and gradient, at lengths around every border of a tile, masked or not, in any order
     in memory; the arguments stay as they are."""
-    take(name, way, monkeypatch)
+    name, way = taken
     case = CASES[name]
     lengths = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 12, LONG, LONG, LONG, 17, 31, 32, 33])
 
@@ -314,7 +308,9 @@ def test_equals_its_definition(name: str, way: int, monkeypatch: pytest.MonkeyPa
         mask = MASK[:, :S].T.clone().T if masked else None
         options = {**options, "causal": causal, "key_mask": mask}
         tensors, options = case.build(L, S, dtype, **options)
-        given = [turned(x) for x in tensors.values()] if other else [*tensors.values()]
+        given = [*tensors.values()]
+        if other:
+            given = [x.detach().transpose(0, -1).contiguous().transpose(0, -1) for x in given]
         assert_agree(*cores(name, tensors, options), given, TOLERANCE[dtype])
         for x, y in zip(given, tensors.values(), strict=True):
             assert torch.equal(x, y)
@@ -327,14 +323,11 @@ def test_equals_its_definition(name: str, way: int, monkeypatch: pytest.MonkeyPa
             assert_agree(*cores(name, tensors, built), [*tensors.values()], 1e-9)
 
 
-@ways
 @both
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
-def test_low_precision_is_near_the_truth(
-    name: str, way: int, causal: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_low_precision_is_near_the_truth(taken: Any, causal: bool, dtype: torch.dtype) -> None:
     """In half precision, and in float32 where autocast would lower it: sums stay in float32."""
-    take(name, way, monkeypatch)
+    name, _ = taken
     tensors, options = CASES[name].build(37, 37, dtype, **CASES[name].options[0], causal=causal)
     fast, slow = cores(name, tensors, options)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype is torch.float32):
@@ -346,12 +339,9 @@ def test_low_precision_is_near_the_truth(
     assert got[0].dtype is dtype or dtype is torch.float32
 
 
-@ways
 @both
-def test_is_full_attention_at_its_limits(
-    name: str, way: int, causal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take(name, way, monkeypatch)
+def test_is_full_attention_at_its_limits(taken: tuple[str, int], causal: bool) -> None:
+    name, _ = taken
     for options in CASES[name].full:
         options = {**options, "causal": causal}
         tensors, options = CASES[name].build(LONG, LONG, torch.float64, **options)
@@ -389,14 +379,12 @@ EXPONENTIAL = {
 }
 
 
-@pytest.mark.parametrize(("name", "way"), [each for each in WAYS if each[0] in EXPONENTIAL])
+@pytest.mark.parametrize("taken", [x for x in WAYS if x[0] in EXPONENTIAL], indirect=True)
 @both
 @pytest.mark.parametrize("kind", ["uniform", "rising", "falling", "step", "peak", "cliff"])
-def test_scores_of_any_size(
-    name: str, way: int, causal: bool, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_of_any_size(taken: tuple[str, int], causal: bool, kind: str) -> None:
     """Scores whose exponentials no single shift can hold in float32, or (cliff) in float64."""
-    take(name, way, monkeypatch)
+    name, _ = taken
     ramp = torch.linspace(-50, 50, 41)[:, None].double()
     uniform = 100 * torch.rand(41, 3, generator=torch.Generator().manual_seed(3)).double() - 50
     shapes = {"uniform": uniform, "rising": ramp, "falling": -ramp, "step": 50 * ramp.sign()}

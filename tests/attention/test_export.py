@@ -1,4 +1,6 @@
-"""`About.no_export` agrees with what torch.export and ONNX do."""
+"""`About.no_export` agrees with what torch.export and ONNX do, and every attention compiles."""
+
+from typing import Any
 
 import pytest
 import torch
@@ -10,20 +12,17 @@ from .agreement import run
 OPTIONS = {"prob": {"factor": 1}, "lsh": {"bucket_size": 8}, "topk": {"topk": 2}}
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", ATTENTIONS)
-def test_the_form_that_is_exported_equals_the_usual_one(
-    name: str, causal: bool, masked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_form_that_is_exported_equals_the_usual_one(name: str, monkeypatch: Any) -> None:
     module = AttentionChoice(name, OPTIONS.get(name, {})).build(Place(8, 2, 67, 67)).eval()
     x = torch.randn(2, 67, 8, generator=torch.Generator().manual_seed(1))
-    mask = torch.arange(67) < torch.tensor([[67], [58]]) if masked else None
-    with torch.no_grad():
-        usual = module(x, causal=causal, key_mask=mask)
-        monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
-        exported = module(x, causal=causal, key_mask=mask)
-    torch.testing.assert_close(exported, usual, atol=1e-6, rtol=1e-5)
+    masks = None, torch.arange(67) < torch.tensor([[67], [58]])
+    results = []
+    for exporting in (False, True):
+        monkeypatch.setattr(torch.compiler, "is_exporting", lambda it=exporting: it)
+        with torch.no_grad():
+            results.append([module(x, causal=c, key_mask=m) for m in masks for c in (False, True)])
+    torch.testing.assert_close(*results, atol=1e-6, rtol=1e-5)
 
 
 PROGRAM = """
@@ -91,3 +90,36 @@ def test_what_is_said_to_be_exported_is() -> None:
     """With torch.export and ONNX Runtime, short and long, masked or not, for any batch."""
     found = dict(line.split() for line in run(PROGRAM, *ATTENTIONS))
     assert found == {name: str(not kind.about.no_export) for name, kind in ATTENTIONS.items()}
+
+
+COMPILING = """
+import sys
+
+import torch
+
+from forecaster.attention import ATTENTIONS, AttentionChoice, Place, fixed, logsparse, lsh, strided
+
+if sys.argv[1]:
+    strided._SHORT = fixed._SHORT = lsh._DENSE = 0
+    logsparse._DENSE = {"cpu": 0}
+torch.set_num_threads(1)
+for name in ATTENTIONS:
+    torch.manual_seed(0)
+    module = AttentionChoice(name).build(Place(32, 2, 67, 67)).eval()
+    for causal in (False, True):
+        results = []
+        for call in (module, torch.compile(module, backend="aot_eager")):
+            x = torch.randn(2, 67, 32, generator=torch.Generator().manual_seed(1)).requires_grad_()
+            out = call(x, causal=causal)
+            (out.square() + 0 * x).sum().backward()
+            results.append((out.detach(), x.grad))
+        torch.testing.assert_close(*results, atol=1e-5, rtol=1e-4, msg=lambda m: f"{name}: {m}")
+    print(name)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tiles", ["", "tiles"])
+def test_compiled_it_gives_the_same_numbers(tiles: str) -> None:
+    """Forward and backward."""
+    assert run(COMPILING, tiles) == list(ATTENTIONS)

@@ -10,15 +10,12 @@ from forecaster.attention.fastformer import definition
 from .agreement import assert_is, defined, projected
 
 
-def module(role: Any = "encoder", **options: Any) -> FastformerAttention:
-    torch.manual_seed(0)
-    return FastformerAttention(Place(6, 2, 11, 11, role=role), **options)
-
-
 @pytest.mark.parametrize("share_value", [False, True])
 @pytest.mark.parametrize("role", ["encoder", "decoder"])
 def test_the_module_is_its_formula(role: Any, share_value: bool) -> None:
-    attention = module(role, share_value=share_value).double()
+    torch.manual_seed(0)
+    attention = FastformerAttention(Place(6, 2, 11, 11, role=role), share_value=share_value)
+    attention.double()
     assert (attention.value_projection is None) is share_value
     values = attention.query_projection if share_value else attention.value_projection
 
@@ -32,7 +29,8 @@ def test_the_module_is_its_formula(role: Any, share_value: bool) -> None:
 
 
 def test_drops_what_is_added_to_the_query_in_training_only() -> None:
-    attention, x = module(dropout=0.5), torch.randn(2, 11, 6)
+    torch.manual_seed(0)
+    attention, x = FastformerAttention(Place(6, 2, 11, 11), dropout=0.5), torch.randn(2, 11, 6)
     plain = attention.eval()(x)
     query = attention.query_projection(x)
     dropped = attention.train()(x) - query

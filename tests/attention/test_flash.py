@@ -20,8 +20,3 @@ def test_the_linear_path_is_summed_in_float32() -> None:
     ones = torch.ones(1, 1, 4096, 1, dtype=torch.bfloat16)  # bfloat16 is exact up to 256
     out = mixed_chunk_attention(0 * ones, ones, ones, ones, ones, linear_scale=1.0)
     assert (out == 4096).all()
-
-
-def test_float16_saturates() -> None:
-    x = torch.full((1, 1, 8, 64), 300.0, dtype=torch.float16)
-    assert (mixed_chunk_attention(x, x, x, x, x) == torch.finfo(torch.float16).max).all()

@@ -8,8 +8,3 @@ def test_products_that_overflow_half_precision_do_not_before_they_are_divided() 
     v = torch.full((1, 1, 64, 1), 1e-5, dtype=torch.float16)
     out = relu_squared_attention(q, q, v)
     torch.testing.assert_close(out.float(), torch.full((1, 1, 64, 1), 1638.4), rtol=0.01, atol=0)
-
-
-def test_float16_saturates() -> None:
-    q = torch.full((1, 1, 8, 64), 30.0, dtype=torch.float16)
-    assert (relu_squared_attention(q, q, q) == torch.finfo(torch.float16).max).all()

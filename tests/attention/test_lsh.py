@@ -16,9 +16,7 @@ dense_or_tiles = pytest.mark.parametrize("way", [0, 1])
 
 @dense_or_tiles
 @pytest.mark.parametrize("causal", [False, True])
-def test_one_chunk_is_full_attention_among_others(
-    way: int, causal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_chunk_is_full_attention_among_others(way: int, causal: bool, monkeypatch: Any) -> None:
     take("lsh", way, monkeypatch)
     q, _, v = inputs(queries=9, keys=9)
     scores = q @ (q / q.norm(dim=3, keepdim=True)).mT
@@ -33,9 +31,7 @@ def test_one_chunk_is_full_attention_among_others(
 
 
 @dense_or_tiles
-def test_a_step_alone_in_every_round_is_exactly_itself(
-    way: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_alone_in_every_round_is_exactly_itself(way: int, monkeypatch: Any) -> None:
     # With a score of -1e5 instead, float32 would weigh it wrong by up to half a percent.
     take("lsh", way, monkeypatch)
     q, _, v = inputs(4, 2, 13, 13, dtype=torch.float32)

@@ -6,12 +6,6 @@ from forecaster.attention import Place, ProbSparseAttention, prob_counts, prob_s
 from .agreement import inputs
 
 
-def test_counts() -> None:
-    sizes = [(1, 1, 5), (2, 3, 1), (15, 16, 5), (21, 84, 5), (96, 336, 5), (8192, 48, 5)]
-    counts = [(1, 1), (1, 2), (15, 15), (20, 25), (25, 30), (50, 20)]
-    assert [prob_counts(*each) for each in sizes] == counts
-
-
 def test_ties_go_to_the_lower_index() -> None:
     _, k, v = inputs(1, 1, queries=40, keys=40)
     q = torch.ones(1, 1, 40, 3).double()

@@ -83,21 +83,16 @@ def test_a_module_refuses_options(case: str) -> None:
         AttentionChoice(name, options).build(Place(12, 2, 7, 7))
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "sizes", "text"),
-    [
-        ("full", {}, (12, 5, 7, 7), "width=12, heads=5"),
-        ("strided", {"heads": "split"}, (12, 1, 7, 7), "at least 2 heads, got 1"),
-        ("diff", {}, (10, 2, 7, 7), "width=10 and heads=2, which gives heads of width 5"),
-        ("static", {}, (4, 1, LONGEST + 1, 4), f"at most {LONGEST} positions"),
-        ("static", {}, (4, 1, 4, LONGEST + 1), f"at most {LONGEST} positions"),
-    ],
-)
-def test_a_module_refuses_a_place(
-    name: str, options: dict[str, Any], sizes: tuple[int, int, int, int], text: str
-) -> None:
-    with pytest.raises(ValueError, match=text):
-        AttentionChoice(name, options).build(Place(*sizes))
+def test_a_module_refuses_a_place() -> None:
+    for choice, sizes, text in (
+        (AttentionChoice("full"), (12, 5, 7, 7), "width=12, heads=5"),
+        (AttentionChoice("strided", {"heads": "split"}), (12, 1, 7, 7), "at least 2 heads, got 1"),
+        (AttentionChoice("diff"), (10, 2, 7, 7), "which gives heads of width 5"),
+        (AttentionChoice("static"), (4, 1, LONGEST + 1, 4), f"at most {LONGEST} positions"),
+        (AttentionChoice("static"), (4, 1, 4, LONGEST + 1), f"at most {LONGEST} positions"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            choice.build(Place(*sizes))
 
 
 REFUSES_MIX = {"single", "gau", "flash", "aft-full", "aft-local", "aft-simple", "none"}

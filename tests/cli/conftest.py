@@ -64,17 +64,6 @@ def refused(run):
 
 
 @pytest.fixture
-def offline(monkeypatch):
-    """Every download fails."""
-    import requests
-
-    def fail(*arguments):
-        raise requests.ConnectionError
-
-    monkeypatch.setattr("pooch.retrieve", fail)
-
-
-@pytest.fixture
 def folder(tmp_path):
     unsaved().save(tmp_path / "bundle")
     return tmp_path / "bundle"

@@ -1,7 +1,6 @@
 import importlib.metadata
 import json
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,8 @@ from forecaster.attention import ATTENTIONS, CATALOGUE
 
 class TestAttentions:
     def test_the_table(self, done):
-        out, err = done("attentions")
-        assert err == ""
-        head, *rows = out.splitlines()
-        assert head.split() == ["name", "year", "cost", "causal", "cross", "random", "export"]
+        head, *rows = done("attentions")[0].splitlines()
         assert [row.split()[0] for row in rows] == list(ATTENTIONS)
-        assert max(map(len, out.splitlines())) <= 100
         facts = rows[list(ATTENTIONS).index("prob")]
         for words in ("2021", "(L + S)·log(L)·D", "selection sees all", "yes", "sampled keys"):
             assert facts.index(words) in {head.index(word) for word in head.split()}
@@ -26,7 +21,6 @@ class TestAttentions:
     def test_a_card_and_its_example(self, name, done):
         out, err = done("attentions", name)
         assert err == ""
-        assert out.startswith(sys.modules[ATTENTIONS[name].__module__].__doc__.splitlines()[0])
         about = ATTENTIONS[name].about
         assert f"cost          {about.cost}\n" in out
         assert (f"paper         {about.paper}, {about.year}\n" in out) == (about.year is not None)
@@ -35,16 +29,10 @@ class TestAttentions:
         assert resolved["config"]["attn"]["name"] == name
 
     def test_a_card_tells_types_and_defaults_as_text_and_json(self, done):
-        out, _ = done("attentions", "PROB")
-        assert "option        factor = 5  (int)\n" in out
-        assert "option        variant = paper  (paper or informer2020)\n" in out
-        assert "export        not everywhere: it chooses its next" in done("attentions", "topk")[0]
+        assert "variant = paper  (paper or informer2020)\n" in done("attentions", "PROB")[0]
         rows = json.loads(done("attentions", "--json")[0])
-        assert all(20 < len(row["about"]) < 100 for row in rows)
         card = json.loads(done("attentions", "prob", "--json")[0])
         assert card == rows[list(ATTENTIONS).index("prob")]
-        facts = [card[key] for key in ("year", "cross", "export", "no_export")]
-        assert facts == [2021, True, True, ""]
         assert (card["options"]["factor"], card["types"]["factor"]) == (5, "int")
 
     def test_a_package_that_cannot_be_loaded_hides_no_other(self, done, refused, monkeypatch):
@@ -60,29 +48,21 @@ def test_bench_shows_and_keeps_what_it_measures(done, tmp_path, monkeypatch):
     bench = ("bench", "attention", "--attn", "full,mean", "--heads", "2", "--width", "8")
     arguments = (*bench, "--length", "8", "--threads", "1", "--device", "cpu")
     out, err = done(*arguments, "--causal", "--output", "here")
-    assert "forward and backward, causal, batch 1, 2 heads of 8, float32" in out
     assert [line.split()[0] for line in out.splitlines()[4:7]] == ["SDPA", "full", "mean"]
     (data,) = Path("here").iterdir()
     assert err.splitlines()[-1] == f"wrote {data}"
     kept = json.loads(data.read_text())
-    assert shlex.split(kept["command"])[:3] == ["forecaster", "bench", "attention"]
     monkeypatch.setattr("forecaster.study.bench.curves", lambda *how: kept)
     assert json.loads(done(*arguments, "--json")[0]) == kept
     assert [*(tmp_path / "cache").rglob("bench/*.json")]
 
 
 class TestAdvise:
-    def test_data_that_resemble_nothing_and_none(self, csv, done, refused):
-        out, err = done("advise", "--data", csv, "--horizon", "4")
-        assert "The time is column" in err
-        assert out.splitlines()[2].startswith("data         history: ")
-        assert "does not resemble" in out
-        for arguments in ((), ("--target", "x"), ("--set", "data.panel=true")):
-            assert refused(2, "advise", *arguments) == "error: advise needs --data FILE\n"
-
-    def test_it_reads_as_train_does_and_ends_with_commands(self, csv, done):
+    def test_it_reads_as_train_does_and_ends_with_commands(self, csv, done, refused):
         columns = csv.read_text().splitlines()[0].split(",")
         roles = ("--target", columns[1], "--future-covariates", columns[2], "--holidays", "DE")
+        assert "does not resemble" in done("advise", "--data", csv, "--horizon", "4")[0]
+        assert refused(2, "advise", "--target", "x") == "error: advise needs --data FILE\n"
         out, err = done("advise", "--data", csv, *roles, "--horizon", "4", "--json")
         found = json.loads(out)
         assert (err, found["facts"]["known"]) == ("", [columns[2]])

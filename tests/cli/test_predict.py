@@ -15,7 +15,6 @@ from forecaster.record import Record
 from tests.bundles import COLUMNS, blended, unsaved, warning
 from tests.datasets.reader import test_clock
 from tests.forecast.test_predictor import history
-from tests.service.toy import KINDS, make_bundle
 
 
 class TestPredict:
@@ -27,9 +26,8 @@ class TestPredict:
         assert first.startswith("2026-03-01 16:00:00,10.0")
         for name, read in (("a.csv", pd.read_csv), ("a.parquet", pd.read_parquet)):
             assert done(*arguments, "--output", name) == ("", f"wrote 2 rows to {name}\n")
-            frame = read(name)
-            assert list(frame.columns) == ["time", *COLUMNS]
-            assert pd.Timestamp(frame["time"][0]) == pd.Timestamp("2026-03-01 16:00")
+            frame = read(name).astype({"time": "datetime64[us]"})
+            pd.testing.assert_frame_equal(frame, pd.read_csv(StringIO(out), parse_dates=["time"]))
 
     def test_a_folder_of_files(self, folder, done, refused, tmp_path):
         for name in "ab":
@@ -42,19 +40,6 @@ class TestPredict:
         history()[["time"]].to_csv(tmp_path / "c.csv", index=False)
         assert "c.csv" in refused(65, *arguments)
         assert "horizon: 2 there, 3 here" in refused(2, *arguments, "--horizon", "3")
-
-    def test_what_is_wrong_with_a_file_of_many_is_told_with_its_name(self, refused, tmp_path):
-        make_bundle(tmp_path / "ahead", **KINDS["ahead"])
-        table = pd.DataFrame({"time": pd.date_range("2026-01-01", periods=30, freq="h")})
-        table[["load", "holiday", "target"]] = 1.0 + np.arange(90).reshape(30, 3) % 7
-        table.to_csv(tmp_path / "a.csv", index=False)  # without rows for future covariates
-        table.loc[24:, "load"] = np.nan
-        table.to_csv(tmp_path / "b.csv", index=False)
-        arguments = ("predict", "--model", tmp_path / "ahead", "--input", tmp_path / "?.csv")
-        err = refused(65, *arguments, "--output", "out")
-        assert f"{tmp_path}/a.csv: this model needs holiday, target for the 6 steps" in err
-        assert "1 of 2 files could not be forecast, the first is a.csv" in err
-        assert len(pd.read_csv("out/b.csv")) == 6
 
     def test_options_that_do_not_fit(self, folder, csv, refused):
         predict = ("predict", "--model", folder)
@@ -72,17 +57,15 @@ class TestPredict:
 
     def test_what_it_is_made_of_and_a_short_history(self, done, refused, tmp_path):
         blended(unsaved(), network=0.5, cycle=0.3, last=0.2).save(tmp_path / "blend")
-        history(rows=9).to_csv(tmp_path / "short.csv", index=False)
-        arguments = ("predict", "--model", tmp_path / "blend", "--input", tmp_path / "short.csv")
+        history(rows=9).to_csv("short.csv", index=False)
+        arguments = ("predict", "--model", tmp_path / "blend", "--input", "short.csv")
         made = "made of 50 % network + 30 % cycle mean + 20 % last value\n"
         err = refused(65, *arguments)
         assert err.startswith(made)
         assert "has 9 rows, the model needs 12: give at least 12 rows; short_history=drop" in err
         out, err = done(*arguments, "--short-history", "drop", "--json")
-        assert err == made + (
-            "the history has 9 of the 12 rows that the model needs: forecast by "
-            "60 % cycle mean + 40 % last value alone\n"
-        )
+        assert err.startswith(made)
+        assert "forecast by 60 % cycle mean + 40 % last value alone" in err
         assert len(json.loads(out)) == 6
 
     def test_quantiles_beside_the_forecast(self, csv, done, refused, tmp_path):
@@ -98,11 +81,10 @@ class TestPredict:
         _, err = done("predict", "--model", tmp_path / "head", "--input", csv)
         assert "its forecast is the median, not the mean" in err
 
-    @pytest.mark.parametrize("form", [(), ("--json",)])
-    def test_what_stands_out_goes_to_stderr(self, form, csv, done, tmp_path):
+    def test_what_stands_out_goes_to_stderr(self, csv, done, tmp_path):
         warning(unsaved(calibrated=True)).save(tmp_path / "lost")
         arguments = ("--model", tmp_path / "lost", "--input", csv, "--levels", "0.1,0.9")
-        out, err = done("predict", *arguments, *form)
+        out, err = done("predict", *arguments, "--json")
         told = ("best floor", "80 % band", "first step", "unlike")
         for line, words in zip(err.splitlines(), told, strict=True):
             assert words in line
@@ -112,13 +94,9 @@ class TestPredict:
         bundle = unsaved(timezone="UTC")
         small = replace(bundle.schema.scaler, mean=(1e-30,) * 3, std=(1e-30,) * 3)
         replace(bundle, schema=replace(bundle.schema, scaler=small)).save(tmp_path / "small")
-        frame = history()
-        frame[list(COLUMNS)] *= 1e-30
-        frame.to_parquet("small.parquet")
-        arguments = ("--model", tmp_path / "small", "--input", "small.parquet", "--json")
-        out, err = done("predict", *arguments)
-        rows = json.loads(out)
-        assert (err, len(rows)) == ("", 6)
+        history().set_index("time").mul(1e-30).reset_index().to_parquet("small.parquet")
+        asked = ("predict", "--model", tmp_path / "small", "--input", "small.parquet", "--json")
+        rows = json.loads(done(*asked)[0])
         assert rows[0]["time"] == "2026-03-01T16:00:00+00:00"
         assert rows[0]["load"] == pytest.approx(10e-30, rel=1e-5)
 
@@ -132,44 +110,31 @@ class TestPredict:
         assert out.splitlines()[1].startswith("2026-03-01 16:00:00,10.0")
 
 
-class TestStretches:
-    """A model takes any stretch of its training file that is as long as its look-back."""
+HOURS = pd.date_range("2020-01-28", periods=40, freq="h")
+GAP = pd.date_range("2020-01-01", "2020-01-13", freq="6h", inclusive="left").delete(9)
+STRETCHES = [(x, {"time": test_clock.written(x, form)}, {}) for form, x in test_clock.FORMS.items()]
+STRETCHES += [
+    (HOURS, {"Date": HOURS.strftime("%d.%m.%Y"), "Hour": HOURS.hour}, {"time": "Date,Hour"}),
+    (GAP, {"time": GAP.strftime("%m/%d/%Y %H:%M")}, {"stamps": "month-first", "policy": "sort"}),
+]
 
-    PAST = 8
 
-    def stretch(self, columns, times, run, reading):
-        table = pd.DataFrame(columns)
-        table["v"] = np.arange(len(table)) % 7 + 0.5
-        table.to_csv("sales.csv", index=False)
-        sets = [f"window.past={self.PAST}", "model.parts=1", "model.width=4"]
-        flags = {"data": "sales.csv", "target": "v", "season": [7], "horizon": 3, **reading}
-        problem = make_problem(*find_data(load(None, sets, flags, {}), lambda text: None))
-        weights = dict(problem.build_model().state_dict())
-        about = {"name": problem.name, "refit": False, "intervals": "none"}
-        Bundle(problem.config, problem.schema, weights, Record(), about).save(Path("bundle"))
-        for first in (0, 3, len(times) - self.PAST):
-            table[first : first + self.PAST].to_csv("part.csv", index=False)
-            status, out, err = run("predict", "--model", "bundle", "--input", "part.csv")
-            assert (status, "otherwise" in err) == (0, False)
-            ahead = pd.read_csv(StringIO(out), parse_dates=[0])
-            expected = future_times(times[first + self.PAST - 1], 3, problem.schema.freq)
-            assert list(ahead.iloc[:, 0].dt.tz_localize(None)) == list(expected)
-        return ahead.columns[0]
-
-    @pytest.mark.parametrize("form", test_clock.FORMS)
-    def test_however_its_stamps_are_written(self, form, run):
-        times = test_clock.FORMS[form]
-        columns = {"time": test_clock.written(times, form)}
-        assert self.stretch(columns, times, run, {}) == "time"
-
-    @pytest.mark.parametrize("parts", [{"Date": "%d.%m.%Y", "Hour": "%H:%M"}, {"Day": "%Y-%m-%d"}])
-    def test_of_a_time_in_several_columns(self, parts, run):
-        times = pd.date_range("2020-01-28", periods=40, freq="h")
-        columns = {name: times.strftime(form) for name, form in parts.items()}
-        columns["Hour"] = columns.get("Hour", times.hour)
-        assert self.stretch(columns, times, run, {"time": ",".join(columns)}) == min(parts)
-
-    def test_where_the_order_was_told(self, run):
-        times = pd.date_range("2020-01-01", "2020-01-13", freq="6h", inclusive="left").delete(9)
-        columns = {"time": times.strftime("%m/%d/%Y %H:%M")}
-        self.stretch(columns, times, run, {"stamps": "month-first", "policy": "sort"})
+@pytest.mark.parametrize(("times", "columns", "reading"), STRETCHES)
+def test_any_stretch_of_the_training_file_is_taken(times, columns, reading, done):
+    """However its stamps are written, as far as it has the steps of the look-back."""
+    table = pd.DataFrame(columns)
+    table["v"] = np.arange(len(table)) % 7 + 0.5
+    table.to_csv("sales.csv", index=False)
+    sets = ["window.past=8", "model.parts=1", "model.width=4"]
+    flags = {"data": "sales.csv", "target": "v", "season": [7], "horizon": 3, **reading}
+    problem = make_problem(*find_data(load(None, sets, flags, {}), lambda text: None))
+    weights = dict(problem.build_model().state_dict())
+    about = {"name": problem.name, "refit": False, "intervals": "none"}
+    Bundle(problem.config, problem.schema, weights, Record(), about).save(Path("bundle"))
+    for first in (0, 3, len(times) - 8):
+        table[first : first + 8].to_csv("part.csv", index=False)
+        out, err = done("predict", "--model", "bundle", "--input", "part.csv")
+        assert "otherwise" not in err
+        ahead = pd.read_csv(StringIO(out), parse_dates=[next(iter(columns))])
+        expected = future_times(times[first + 7], 3, problem.schema.freq)
+        assert list(ahead.iloc[:, 0].dt.tz_localize(None)) == list(expected)

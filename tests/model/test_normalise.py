@@ -1,30 +1,6 @@
-import pytest
 import torch
 
-from forecaster.model.normalise import Centre, CyclePrior, WindowNorm
-
-
-def test_none_leaves_the_window_and_has_no_level_to_shrink() -> None:
-    window = torch.randn(4, 2, 12)
-    norm = WindowNorm("none", "cycle", season=5, targets=2, shrink=True)
-    inner, level, scale = norm(window)
-    assert torch.equal(inner, window)
-    assert torch.equal(norm.restore(inner, level, scale), window)
-    assert list(norm.parameters()) == []
-
-
-@pytest.mark.parametrize("centre", ["cycle", "last"])
-def test_a_cycle_changes_from_the_centre_of_the_one_before(centre: Centre) -> None:
-    norm = WindowNorm("window", centre, season=4, targets=1, shrink=False)
-    window = torch.randn(3, 2, 12)
-    changes, there = norm.changes(window)
-    before = {"cycle": lambda x: x.mean(dim=-1, keepdim=True), "last": lambda x: x[..., -1:]}
-    levels = [before[centre](cycle).expand(-1, -1, 4) for cycle in window.split(4, -1)[:2]]
-    torch.testing.assert_close(changes[..., 4:], window[..., 4:] - torch.cat(levels, -1))
-    assert there.tolist() == [[[False] * 4 + [True] * 8] * 2] * 3
-    single, whole = norm.changes(window[..., :4])
-    assert torch.equal(single, window[..., :4])
-    assert whole.all()
+from forecaster.model.normalise import CyclePrior, WindowNorm
 
 
 def test_there_is_no_change_from_a_cycle_without_values() -> None:

@@ -1,18 +1,9 @@
 """The parts of the definitions, against torch's own attention."""
 
-import pytest
 import torch
-import torch.nn.functional as F
 
-from forecaster.attention.common.definitions import attend, biased_mean
+from forecaster.attention.common.definitions import biased_mean
 from tests.attention.agreement import inputs, visible
-
-
-@pytest.mark.parametrize("scale", [None, 0.3])
-def test_attends_as_torch_does(scale: float | None) -> None:
-    q, k, v = inputs(queries=5, keys=5, value_width=4)
-    want = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
-    torch.testing.assert_close(attend(q, k, v, visible(5, 5, True), scale), want)
 
 
 def test_a_biased_mean_is_attention_with_the_same_scores_for_each_feature() -> None:

@@ -12,19 +12,13 @@ from forecaster.model.blocks import DecoderLayer, EncoderLayer, FeedForward
 from tests.attention.agreement import defined
 
 
-def test_rotated_products_depend_on_the_distance_alone() -> None:
-    a, b = torch.randn(2, 6, generator=torch.Generator().manual_seed(0)).double()
-    steps = torch.arange(9)
-    turned = rotate(b.expand(9, -1), steps)
-    products = rotate(a.expand(9, -1), steps) @ turned.T
-    for distance in range(-8, 9):
-        diagonal = products.diagonal(distance)
-        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
-    assert products.diagonal(1)[0] != products.diagonal(2)[0]
-    # First half with second half, by position · 10000^(-k / 3).
+def test_a_position_turns_the_first_half_with_the_second() -> None:
+    """By position · 10000^(-k / 3), so that products depend on the distance alone."""
+    x, steps = torch.randn(6).double(), torch.arange(9)
     angles = steps[:, None] / 10000.0 ** (torch.arange(3) / 3)
-    pairs = torch.complex(b[:3], b[3:]) * torch.exp(1j * angles)
-    torch.testing.assert_close(turned, torch.cat([pairs.real, pairs.imag], 1).double())
+    pairs = torch.complex(x[:3], x[3:]) * torch.exp(1j * angles)
+    want = torch.cat([pairs.real, pairs.imag], 1).double()
+    torch.testing.assert_close(rotate(x.expand(9, -1), steps), want)
 
 
 @pytest.mark.parametrize(("length", "shape"), [(512, (1023,)), (513, (2, 128))])

@@ -18,8 +18,6 @@ def test_a_mask_made_in_inference_serves_training_too() -> None:
 
 
 PROGRAM = """
-import warnings
-
 import torch
 
 from forecaster.attention.fixed import FixedPattern
@@ -27,7 +25,6 @@ from forecaster.attention.common.patterns import flex_pattern
 from forecaster.attention.logsparse import log_sparse_pattern
 from forecaster.attention.strided import StridedPattern
 
-warnings.simplefilter("ignore")  # it says that the slow definition is slow
 generator = torch.Generator().manual_seed(0)
 q, k, v = (torch.randn(2, 2, 150, 16, generator=generator) for _ in range(3))
 steps = torch.arange(150)
@@ -36,7 +33,6 @@ for causal in (False, True):
         StridedPattern(11, causal, "merged"),
         StridedPattern(11, causal, "column"),
         FixedPattern(11, 2, causal, 0),
-        log_sparse_pattern(150, None, None, 0, causal),
         log_sparse_pattern(150, 40, 5, 10, causal),
     ):
         scores = (0.3 * q @ k.mT).masked_fill(~pattern(steps[:, None], steps), -torch.inf)
@@ -48,4 +44,4 @@ for causal in (False, True):
 
 @pytest.mark.slow
 def test_sees_what_the_patterns_show() -> None:
-    assert len(run(PROGRAM)) == 10
+    assert len(run(PROGRAM)) == 8
