@@ -17,6 +17,11 @@ from forecaster.attention.base import About, SelfAttention
 from forecaster.base.machine import memory_rise
 from forecaster.study.bench.cores import CORES
 
+SELF_ONLY = {name for name, kind in ATTENTIONS.items() if issubclass(kind, SelfAttention)}
+
+
+every_self_only = pytest.mark.parametrize("name", sorted(SELF_ONLY))
+
 BATCH, HEADS, WIDTH, QUERIES, KEYS = 3, 2, 12, 7, 11
 
 # Options that keep a mechanism from being full attention at these lengths.
@@ -57,6 +62,14 @@ def series(batch: int = BATCH, length: int = QUERIES, seed: int = 1) -> Tensor:
 def real(*counts: int, length: int = QUERIES) -> Tensor:
     """A key mask of right-padded series with these numbers of real steps."""
     return torch.arange(length) < torch.tensor(counts)[:, None]
+
+
+@every_self_only
+def test_refuses_what_it_has_no_cross_form_for(name: str) -> None:
+    with pytest.raises(ValueError, match="relates a series to itself"):
+        build(name, keys=KEYS, role="cross")
+    with pytest.raises(ValueError, match=r"a context of shape \(3, 11, 12\)"):
+        build(name)(series(), series(length=KEYS))
 
 
 @pytest.mark.parametrize("name", [n for n in ATTENTIONS if n != "prob"])
@@ -112,6 +125,16 @@ def test_large_inputs_stay_finite_in_half_precision(name: str, dtype: torch.dtyp
         (gradient,) = torch.autograd.grad((out + 0 * x).sum(), x)
         # gau and flash grow with the sixth power: the gradient is then too large for float16.
         assert gradient.isfinite().all() or (name in ("gau", "flash") and dtype is torch.float16)
+
+
+@every
+@pytest.mark.parametrize("causal", [False, True])
+def test_batch_size_changes_nothing(name: str, causal: bool) -> None:
+    module, x = build(name), series(8)
+    with torch.no_grad():
+        together = module(x, causal=causal)
+        alone = torch.cat([module(row[None], causal=causal) for row in x])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
 
 
 @every

@@ -6,9 +6,15 @@ import torch
 import torch.nn.functional as F
 
 from forecaster.attention import Place, logsparse
-from forecaster.attention.logsparse import LogSparseAttention, log_sparse_offsets
+from forecaster.attention.logsparse import (
+    LogSparseAttention,
+    log_sparse_offsets,
+    log_sparse_pattern,
+)
 
 from .agreement import defined
+
+both_directions = pytest.mark.parametrize("causal", [True, False])
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 16, 17, 257])
@@ -38,3 +44,13 @@ def test_queries_and_keys_are_convolutions_over_time(causal: bool, kernel_size: 
     out = defined(logsparse.definition)(*heads, causal=causal).transpose(1, 2).flatten(2)
     want = attention.out_projection(out)
     torch.testing.assert_close(attention(x, causal=causal), want, atol=1e-5, rtol=1e-4)
+
+
+@both_directions
+def test_plan_costs_less_than_a_dense_matrix(causal: bool) -> None:
+    L = 8192
+    pattern = log_sparse_pattern(L, causal=causal)
+    height, reach, far = logsparse._plan(L, pattern)
+    assert (height + 2 * reach, len(far)) == (96, 8 if causal else 16)
+    dense = log_sparse_pattern(L, sub_len=8, causal=causal)  # 6 of every 8 distances
+    assert logsparse._plan(L, dense)[2] == ()

@@ -4,7 +4,11 @@ import pytest
 import torch
 
 from forecaster.attention import AttentionChoice, Place
-from forecaster.model.blocks import DecoderLayer
+from forecaster.model.blocks import DecoderLayer, Distil
+
+
+def place(role: str, keys: int = 5) -> Place:
+    return Place(width=6, heads=2, query_length=5, key_length=keys, role=role)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -27,3 +31,19 @@ def test_the_last_rows_alone_are_those_of_the_whole(own: str, other: str, norm: 
         strict=True,
     ):
         torch.testing.assert_close(part, wanted)
+
+
+@pytest.mark.parametrize(("length", "half"), [(1, 1), (2, 1), (3, 2), (8, 4), (21, 11)])
+def test_distilling_halves_rounding_up(length: int, half: int) -> None:
+    """test_informer.py compares the values with loops."""
+    assert Distil(4)(torch.randn(2, length, 4)).shape[1] == Distil.length(length) == half
+
+
+def test_dropout_acts_on_every_branch_in_training_only() -> None:
+    cross = AttentionChoice("full").build(place("cross", keys=3))
+    layer = DecoderLayer(AttentionChoice("full").build(place("decoder")), cross, 7, 0.5)
+    x, memory = torch.randn(1, 5, 6), torch.randn(1, 3, 6)
+    layer.eval()
+    assert torch.equal(layer(x, memory), layer(x, memory))
+    layer.train()
+    assert not torch.equal(layer(x, memory), layer(x, memory))
