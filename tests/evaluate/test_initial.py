@@ -9,7 +9,7 @@ from forecaster.evaluate import score
 from forecaster.evaluate.initial import STARTS, untrained_error
 from forecaster.evaluate.judge import forecast_with
 from forecaster.evaluate.problem import find_data, make_problem
-from tests import shapes
+from tests import shapes, small
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -22,7 +22,7 @@ def problem(table, *sets, horizon=12):
 
 def start(table, *sets, horizon=12):
     options = problem(table, *sets, horizon=horizon).config.model.options
-    return options["centre"], options["changes"], options["shrink"]
+    return tuple(options[name] for name in STARTS[0])
 
 
 def noise():
@@ -36,6 +36,8 @@ def test_what_grows_starts_at_its_changes_and_what_stays_at_its_mean():
     assert start(shapes.monthly()) == ("cycle", True, False)
     assert start(shapes.weekly(), horizon=26) == ("last", True, False)
     assert start(noise()) == ("cycle", False, True)
+    card = small.problem().config.model.options
+    assert [card[name] for name in STARTS[0]] == ["cycle", False, True], "as its recipe says"
 
 
 def test_what_is_named_is_kept():
@@ -43,22 +45,13 @@ def test_what_is_named_is_kept():
     assert start(shapes.monthly(), "model.centre=last") == ("last", True, False)
     assert start(noise(), "model.shrink=false") == ("cycle", False, False)
     assert start(noise(), "model.normalise=none") == ("cycle", False, True)
-    whole = ("model.centre=window", "model.changes=false", "model.shrink=true")
-    assert start(shapes.monthly(), *whole) == ("window", False, True)
-
-
-def test_a_card_keeps_what_its_recipe_says():
-    loaded = load(None, [], {"data": "small", "horizon": 5}, {})
-    options = make_problem(*find_data(loaded, lambda _: None)).config.model.options
-    assert (options["centre"], options["changes"], options["shrink"]) == ("cycle", False, True)
 
 
 def test_the_training_rows_alone_decide():
     table = shapes.daily()
     first = problem(table)
-    turned = table.copy()
-    rest = slice(first.borders.train, None)
-    turned.loc[turned.index[rest], "value"] = turned["value"][rest][::-1].to_numpy() ** 2
+    rest = np.arange(len(table)) >= first.borders.train
+    turned = table.assign(value=np.where(rest, table["value"][::-1] ** 2, table["value"]))
     assert problem(turned).config.model == first.config.model
     grown = shapes.monthly()
     half = grown.assign(value=np.where(np.arange(144) < 100, noise()["value"][:144] + 9, 9e9))
