@@ -11,7 +11,7 @@ from torch import Tensor
 from forecaster.datasets.items import Items
 from forecaster.datasets.windows import Windows
 from forecaster.model import Task
-from forecaster.parts import Fold, Part
+from forecaster.parts import Fold
 
 TARGETS = (2, 0)
 SEASON, PAST, HORIZON = 6, 24, 8
@@ -96,10 +96,14 @@ def own_pasts(data: Windows) -> tuple[Tensor, Tensor]:
     return past, batch.observed[..., list(data.targets)]
 
 
-def error(part: Part, data: Windows) -> float:
-    """The MSE over the observed targets, computed directly."""
+def errors(part: Callable[..., Tensor], data: Windows) -> Tensor:
+    """The error of every value, (N, T, K), computed directly; nan where it is missing."""
     batch = data.batch(torch.arange(len(data)))
-    off = (forecast(part, data) - batch.target).double().square()
-    if batch.target_observed is not None:
-        off = off[batch.target_observed]
-    return float(off.mean())
+    off = (forecast(part, data) - batch.target).double()
+    seen = batch.target_observed
+    return off if seen is None else off.masked_fill(~seen, torch.nan)
+
+
+def error(part: Callable[..., Tensor], data: Windows) -> float:
+    """The MSE over the observed targets."""
+    return float(errors(part, data).square().nanmean())

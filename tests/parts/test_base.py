@@ -2,10 +2,9 @@
 
 import pytest
 import torch
+from torch import nan
 
 from forecaster.parts.base import filled
-
-nan = float("nan")
 
 
 @pytest.mark.parametrize(

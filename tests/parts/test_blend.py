@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from forecaster import parts as library
-from forecaster.base.errors import BundleError
 from forecaster.datasets.items import Items
 from forecaster.datasets.windows import Windows
 from forecaster.parts import (
@@ -26,7 +24,6 @@ from forecaster.parts import (
 )  # fmt: skip
 from forecaster.parts import blend as module
 from forecaster.parts.blend import mixed, nearest
-from forecaster.parts.errors import by_window, ratio
 from tests.parts import folds
 from tests.parts.folds import HORIZON, PAST
 
@@ -41,10 +38,7 @@ FOLDS = {
     "one column": folds.fold(folds.series()[:, :1], targets=(0,)),
     "constant": folds.fold(torch.full((400, 3), 0.5)),
 }
-
-
-FEW = FOLDS["whole"]
-"""A fold in which few windows choose."""
+FEW = FOLDS["whole"]  # a fold in which few windows choose
 
 
 class Constant(Part):
@@ -73,10 +67,6 @@ def fitted(name):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(boosted, "FEWEST", 0)
         return fit_parts(FOLDS[name])
-
-
-def weights_of(parts, data):
-    return weigh(parts, data)[0].mean(dim=1).tolist()
 
 
 def blended(parts, weights):
@@ -116,11 +106,9 @@ class TestEveryPart:
             return  # gaps are filled from the whole history
         for part in fitted(name):
             past, known = batch.past.clone(), batch.past_known.clone()
-            before = fold.task.past - max(
-                part.needs, part.past * (part.kind in ("last-value", "smoothing"))
-            )
-            past[:, :before] += 7
-            known[:, :before] += 7
+            reach = part.past if part.kind in ("last-value", "smoothing") else 0
+            for given in (past, known):
+                given[:, : fold.task.past - max(part.needs, reach)] += 7
             with torch.inference_mode():
                 moved = part(past, known, *batch.inputs[2:])
                 assert torch.equal(moved, part(*batch.inputs)), part.name
@@ -157,20 +145,19 @@ class TestEveryPart:
 
 class TestWeigh:
     def test_equal_parts_share_alike_and_families_too(self):
-        fold = FOLDS["whole"]
-        equal = [LastValue(fold.task, each, PAST) for each in "abc"]
-        assert weights_of(equal, fold.choose) == pytest.approx([1 / 3] * 3)
-        mixed = [Constant(fold.task, "a", 0.1, "one"), Constant(fold.task, "b", 0.1, "two"),
-                 Constant(fold.task, "c", 0.1, "two")]  # fmt: skip
-        assert weights_of(mixed, fold.choose) == pytest.approx([0.5, 0.25, 0.25], abs=1e-4)
-        hopeless = [fitted("whole")[-1], Constant(fold.task, "c", 50.0)]
-        assert weights_of(hopeless, fold.choose) == [1.0, 0.0]
+        task = FEW.task
+        a, b, c = (Constant(task, name, 0.1, own) for name, own in zip("abc", "122", strict=True))
+        hopeless = [fitted("whole")[-1], Constant(task, "c", 50.0)]
+        for parts, wanted in (
+            ([LastValue(task, each, PAST) for each in "abc"], [1 / 3] * 3),
+            ([a, b, c], [0.5, 0.25, 0.25]),
+            (hopeless, [1.0, 0.0]),
+        ):
+            found = weigh(parts, FEW.choose).common.mean(dim=1)
+            assert found.tolist() == pytest.approx(wanted, abs=1e-4)
 
     def test_few_windows_say_little(self):
-        parts = [
-            Constant(FOLDS["whole"].task, "a", 0.0, "a"),
-            Constant(FOLDS["whole"].task, "b", 0.0, "b"),
-        ]
+        parts = [Constant(FEW.task, name, 0.0, name) for name in "ab"]
         products = torch.tensor([[1.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
         one, many = (float(module.shares(parts, products, apart)[1, 0]) for apart in (1, 10_000))
         assert many == 0 < 0.2 < one
@@ -178,11 +165,9 @@ class TestWeigh:
     @pytest.mark.parametrize("pull", [0.0, 0.3, 1.0, 30.0])
     @pytest.mark.parametrize("seed", range(4))
     def test_the_nearest_is_found_by_brute_force(self, seed, pull):
-        random = np.random.default_rng(seed)
-        root = random.normal(size=(3, 5))
+        root = np.random.default_rng(seed).normal(size=(3, 5))
         products, shares = root @ root.T, np.array([0.5, 0.25, 0.25])
-        grid = np.linspace(0, 1, 201)
-        a, b = (each.ravel() for each in np.meshgrid(grid, grid))
+        a, b = np.mgrid[0:1:201j, 0:1:201j].reshape(2, -1)
         points = np.stack([a, b, 1 - a - b], axis=1)[a + b <= 1 + 1e-9]
 
         def cost(w):
@@ -197,51 +182,57 @@ class TestWeigh:
 
 class TestBlend:
     def test_it_is_the_weighed_mean(self):
-        data, parts = FOLDS["whole"].choose, fitted("whole")[1:4]
-        weights = torch.rand(3, HORIZON, generator=torch.Generator().manual_seed(0))
-        blend = blended(parts, weights)
-        own = [folds.forecast(part, data) for part in parts]
-        wanted = sum(w[:, None] * each for w, each in zip(blend.weights, own, strict=True))
+        data, parts = FEW.choose, fitted("whole")[1:4]
+        draw = torch.Generator().manual_seed(0)
+        blend = blended(parts, torch.rand(3, HORIZON, generator=draw))
+        own = torch.stack([folds.forecast(part, data) for part in parts])
+        wanted = torch.einsum("it,ibtk->btk", blend.weights, own)
         torch.testing.assert_close(folds.forecast(blend, data), wanted)
         means = blend.weights.mean(dim=1).tolist()
         assert blend.shares == pytest.approx(dict(zip((p.name for p in parts), means, strict=True)))
         quantiles = blend.quantiles(*data.batch(torch.arange(3)).inputs)
         assert (quantiles.shape, blend.middle, blend.spread) == ((3, HORIZON, 2, 1), 0, None)
         assert blend.effective() == {}
-
-    def test_one_part_is_the_forecast(self):
         for part in fitted("gaps"):
             alone = Blend.alone(part)
             assert torch.equal(*(folds.forecast(e, FOLDS["gaps"].choose) for e in (alone, part)))
             assert alone.needs == part.needs
 
     def test_a_short_history_leaves_what_can_read_it(self):
-        task = FOLDS["whole"].task
-        parts = [
-            LastValue(task, "last", PAST), CycleMean(task, "cycle", 6, season=6),
-            CycleMean(task, "cycles", 18, season=6),
-        ]  # fmt: skip
+        parts = [LastValue(FEW.task, "last", PAST)]
+        parts += [
+            CycleMean(FEW.task, name, n, season=6) for name, n in (("cycle", 6), ("cycles", 18))
+        ]
         blend = blended(parts, torch.tensor([0.2, 0.2, 0.6]))
         assert blend.needs == 18
-        left = [blend.within(steps) for steps in (18, 17, 5)]
-        shares = [each.shares for each in left if each is not None]
-        assert shares[0] == pytest.approx({"last": 0.2, "cycle": 0.2, "cycles": 0.6})
-        assert shares[1] == pytest.approx({"last": 0.5, "cycle": 0.5})
-        assert shares[2] == pytest.approx({"last": 1.0})
+        for steps, shares in (
+            (18, {"last": 0.2, "cycle": 0.2, "cycles": 0.6}),
+            (17, {"last": 0.5, "cycle": 0.5}),
+            (5, {"last": 1.0}),
+        ):
+            assert blend.within(steps).shares == pytest.approx(shares)
         assert Blend.alone(parts[2]).within(17) is None
 
     @pytest.mark.parametrize(
-        "weights",
-        [torch.ones(2, HORIZON), torch.ones(1, HORIZON), torch.full((2, HORIZON), torch.nan),
-         torch.tensor([[1.5], [-0.5]]).expand(-1, HORIZON)],
-    )  # fmt: skip
-    def test_weights_that_are_none_are_refused(self, weights):
-        task = FOLDS["whole"].task
-        with pytest.raises(ValueError, match="weights"):
-            Blend(task, {name: LastValue(task, name, PAST) for name in "ab"}, weights)
+        ("weights", "own"),
+        [
+            (torch.ones(2, HORIZON), None),
+            (torch.ones(1, HORIZON), None),
+            (torch.full((2, HORIZON), torch.nan), None),
+            (torch.tensor([[1.5], [-0.5]]).expand(-1, HORIZON), None),
+            (torch.full((2, HORIZON), 0.5), [[0.5, 0.6]]),
+            (torch.full((2, HORIZON), 0.5), [[1.5, -0.5]]),
+            (torch.full((2, HORIZON), 0.5), [[1.0]]),
+        ],
+    )
+    def test_weights_that_are_none_are_refused(self, weights, own):
+        """Those of all series, and those of each."""
+        parts = {name: LastValue(FEW.task, name, PAST) for name in "ab"}
+        words = "weights" if own is None else "the weights of series are not shares"
+        with pytest.raises(ValueError, match=words):
+            Blend(FEW.task, parts, weights, None if own is None else torch.tensor(own))
 
     def test_parts_forecast_a_batch_once(self):
-        fold = FOLDS["whole"]
         calls = []
 
         class Counted(LastValue):
@@ -249,94 +240,45 @@ class TestBlend:
                 calls.append(self.name)
                 return super().forward(*inputs)
 
-        once = Once([Counted(fold.task, name, PAST) for name in "ab"])
-        one, other = (fold.choose.batch(torch.tensor([i])) for i in (3, 4))
+        once = Once([Counted(FEW.task, name, PAST) for name in "ab"])
+        one, other = (FEW.choose.batch(torch.tensor([i])) for i in (3, 4))
         for batch in (one, one, other):
             found = once(*batch.inputs)
-            assert torch.equal(found[0][:, 0], batch.past[:, -1, list(fold.task.targets)])
+            assert torch.equal(found[0][:, 0], batch.past[:, -1, list(FEW.task.targets)])
         assert calls == ["a", "b", "a", "b"]
 
 
-def test_an_unknown_kind_is_told_with_those_there_are():
-    with pytest.raises(BundleError, match=r"'oracle', .* training-mean, .*ridge;"):
-        kind_of("oracle")
-    assert [kind_of(name) for name in KINDS] == [*KINDS.values()]
-    assert library.kinds().items() >= KINDS.items()
-    with pytest.raises(ValueError, match="25 steps, but the task has 24"):
-        CycleMean(FOLDS["whole"].task, "x", PAST + 1, season=5)
-
-
-def test_a_window_of_extreme_values_does_not_decide_alone():
-    some = torch.tensor([[1.0, 9], [1, 9], [1, 9], [100, 100]])
-    others = torch.tensor([[0.5, 8], [0.5, 8], [0.5, 8], [110, 110]])
-    assert some.mean(dim=0).min() < others.mean(dim=0).min()
-    assert 1 < ratio(some, others) < 2
-    torch.testing.assert_close(ratio(some, others), 1 / ratio(others, some))
-
-
-def test_the_errors_of_windows_have_the_mean_of_all():
-    fold, parts = FOLDS["gaps"], fitted("gaps")
-    found = by_window(parts, fold.choose)
-    assert found.shape == (len(fold.choose), len(parts))
-    each = replace(fold.choose, first=fold.choose.first, last=fold.choose.first + HORIZON)
-    alone = [folds.error(part, each) for part in parts]
-    assert found[0].tolist() == pytest.approx(alone, rel=1e-4)
-
-
-class TestSeries:
+def test_each_series_leans_to_what_is_better_in_it():
     """A panel of two noisy series, the cycle of the first turned over each time."""
-
-    def windows(self):
-        random = torch.Generator().manual_seed(0)
-        cycle = torch.arange(12.0) - 5.5
-        turned = torch.cat([cycle * (-1) ** number for number in range(20)])
-        rows = torch.cat([turned, cycle.repeat(20)])[:, None]
-        rows = rows + torch.randn(rows.shape, generator=random)
-        items = Items(("a", "b"), np.array([0, 240, 480]), np.array([0, 0]))
-        return Windows(rows, folds.places(240), 24, 12, 40, 240, (0,), items)
-
-    def test_each_leans_to_what_is_better_in_it(self):
-        data = self.windows()
-        task = folds.task_of(data)
-        parts = [
-            TrainingMean(task, "mean", 1), Constant(task, "naught", 0.0),
-            CycleMean(task, "cycle", 12, season=12),
-        ]  # fmt: skip
-        found = weigh(parts, data)
-        torch.testing.assert_close(found.of_series.sum(dim=1), torch.ones(2))
-        assert found.of_series[:, 0].tolist() == [0.0, 0.0], "a floor"
-        own, common = found.of_series[:, 2], float(found.common[2, 0])
-        assert float(own[0]) < common < float(own[1])
-        few = weigh(parts, replace(data, first=216, last=240))
-        assert few.of_series.diff(dim=0).abs().max() < found.of_series.diff(dim=0).abs().max()
-        blend = Blend.weighed(parts, found)
-        assert blend.names == ("naught", "cycle")
-        batch = data.batch(torch.tensor([3, 300]))
-        forecasts = torch.stack([part(*batch.inputs) for part in parts[1:]], dim=1)
-        for item, shares in (
-            (batch.item, found.of_series[:, 1:]),
-            (torch.tensor([2, 2]), found.common[1:, 0].expand(2, -1)),
-        ):
-            wanted = (forecasts * shares[..., None, None]).sum(dim=1)
-            torch.testing.assert_close(blend(*batch.inputs, item), wanted)
-        unknown = blend(*batch.inputs, torch.tensor([2, 2]))
-        torch.testing.assert_close(blend(*batch.inputs), unknown)
-        alone = blend.within(1)
-        assert torch.equal(alone.of_series, torch.ones(2, 1))
-
-    def test_without_windows_it_has_the_common_weights(self):
-        data = self.windows()
-        task = folds.task_of(data)
-        parts = [Constant(task, "naught", 0.0), CycleMean(task, "cycle", 12, season=12)]
-        found = weigh(parts, replace(data, first=(40, 240)))
-        torch.testing.assert_close(found.of_series[1], found.common.mean(dim=1))
-
-    @pytest.mark.parametrize("own", [[[0.5, 0.6]], [[1.5, -0.5]], [[1.0]]])
-    def test_what_are_no_shares_is_an_error(self, own):
-        task = FEW.task
-        parts = {name: LastValue(task, name, PAST) for name in "ab"}
-        with pytest.raises(ValueError, match="the weights of series are not shares"):
-            Blend(task, parts, torch.full((2, HORIZON), 0.5), torch.tensor(own))
+    cycle = torch.arange(12.0) - 5.5
+    turned = torch.cat([cycle * (-1) ** number for number in range(20)])
+    rows = torch.cat([turned, cycle.repeat(20)])[:, None]
+    rows = rows + torch.randn(rows.shape, generator=torch.Generator().manual_seed(0))
+    items = Items(("a", "b"), np.array([0, 240, 480]), np.array([0, 0]))
+    data = Windows(rows, folds.places(240), 24, 12, 40, 240, (0,), items)
+    task = folds.task_of(data)
+    parts = [TrainingMean(task, "mean", 1), Constant(task, "naught", 0.0)]
+    parts += [CycleMean(task, "cycle", 12, season=12)]
+    found = weigh(parts, data)
+    torch.testing.assert_close(found.of_series.sum(dim=1), torch.ones(2))
+    assert found.of_series[:, 0].tolist() == [0.0, 0.0], "a floor"
+    own, common = found.of_series[:, 2], float(found.common[2, 0])
+    assert float(own[0]) < common < float(own[1])
+    few = weigh(parts, replace(data, first=216, last=240))
+    assert few.of_series.diff(dim=0).abs().max() < found.of_series.diff(dim=0).abs().max()
+    unseen = weigh(parts, replace(data, first=(40, 240)))  # no window of the second
+    torch.testing.assert_close(unseen.of_series[1], unseen.common.mean(dim=1))
+    blend = Blend.weighed(parts, found)
+    assert blend.names == ("naught", "cycle")
+    batch = data.batch(torch.tensor([3, 300]))
+    forecasts = torch.stack([part(*batch.inputs) for part in parts[1:]], dim=1)
+    usual = found.common[1:, 0].expand(2, -1)
+    for item, shares in (
+        (batch.item, found.of_series[:, 1:]), (torch.tensor([2, 2]), usual), (None, usual),
+    ):  # fmt: skip
+        wanted = (forecasts * shares[..., None, None]).sum(dim=1)
+        torch.testing.assert_close(blend(*batch.inputs, item), wanted)
+    assert torch.equal(blend.within(1).of_series, torch.ones(2, 1))
 
 
 class TestRehearsal:
@@ -365,18 +307,19 @@ class TestRehearsal:
 
     def test_the_network_is_weighed_on_what_stops_training_alone(self):
         """It was fitted to the training rows, and would look good there."""
-        fold, network = FEW, Constant(FEW.task, "network", 0.3)
-        tried, (weights, errors, _) = fit_and_weigh(fold, network)
+        network = Constant(FEW.task, "network", 0.3)
+
+        def common(**changes):
+            return fit_and_weigh(replace(FEW, **changes), network)[1].common
+
+        tried, (weights, errors, _) = fit_and_weigh(FEW, network)
         assert tried[-1] is network
         assert (weights >= 0).all()
         torch.testing.assert_close(weights.sum(dim=0), torch.ones(HORIZON))
-        wanted = [folds.error(part, fold.choose) for part in tried]
+        wanted = [folds.error(part, FEW.choose) for part in tried]
         assert errors.tolist() == pytest.approx(wanted, rel=1e-4)
-        shares = weights[:-1] / weights[:-1].sum(dim=0)
         random = torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
-        train = replace(fold.train, values=fold.train.values + random)
-        other = fit_and_weigh(replace(fold, train=train), network)[1].common
-        assert not torch.allclose(other[:-1] / other[:-1].sum(dim=0), shares)
-        choose = replace(fold.choose, values=torch.full((400, 3), 0.3))
-        exact = fit_and_weigh(replace(fold, choose=choose), network)[1].common
+        other = common(train=replace(FEW.train, values=FEW.train.values + random))
+        assert not torch.allclose(*(own[:-1] / own[:-1].sum(dim=0) for own in (other, weights)))
+        exact = common(choose=replace(FEW.choose, values=torch.full((400, 3), 0.3)))
         assert float(exact[-1].mean()) > float(weights[-1].mean())

@@ -11,18 +11,16 @@ KNOWN = torch.sin(torch.arange(400.0))[:, None] * torch.tensor([1.0, -2.0])
 
 def slowly(fold, layout):
     """The products of one window after the other, by target; only for complete series."""
-    data, found = fold.train, []
-    extras = [layout.extras(fold.task, *data.batch(torch.tensor([n])).inputs)[0]
-              for n in range(len(data))]  # fmt: skip
+    data = fold.train
     for target in data.targets:
         sums = torch.zeros((PAST + HORIZON + layout.width(HORIZON),) * 2, dtype=torch.float64)
         for number in range(len(data)):
             _, row, _ = data.origin(number)
+            extras = layout.extras(fold.task, *data.batch(torch.tensor([number])).inputs)[0]
             own = data.values[row - data.past : row + HORIZON, target]
-            every = torch.cat([own, extras[number]]).double()
+            every = torch.cat([own, extras]).double()
             sums += torch.outer(every, every)
-        found.append(sums)
-    return found
+        yield sums
 
 
 FOLDS = {
@@ -35,14 +33,15 @@ FOLDS = {
 @pytest.mark.parametrize("fold", FOLDS.values(), ids=FOLDS)
 def test_sliding_products_are_those_of_each_window(fold):
     layout = Layout.of(fold)
+    slow = [*slowly(fold, layout)]
     sliding = [*moments.moments(fold.train, fold.task, layout)]
     gathered = [*moments._gathered(fold.train, fold.task, layout)]
-    for one, other, wanted in zip(sliding, gathered, slowly(fold, layout), strict=True):
+    for one, other, wanted in zip(sliding, gathered, slow, strict=True):
         torch.testing.assert_close(one.sums, wanted, rtol=1e-5, atol=1e-4)
         torch.testing.assert_close(other.sums, wanted, rtol=1e-5, atol=1e-4)
         assert one.values == other.values == len(fold.train) * HORIZON
     together = moments.summed(fold.train, fold.task, layout)
-    torch.testing.assert_close(together.sums, sum(slowly(fold, layout)), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(together.sums, sum(slow), rtol=1e-5, atol=1e-4)
     assert together.values == len(sliding) * len(fold.train) * HORIZON
 
 
@@ -70,9 +69,7 @@ def test_of_many_windows_some_stand_for_all(monkeypatch):
         assert float(one.sums.trace()) == pytest.approx(float(other.sums.trace()), rel=0.2)
 
 
-def test_wide_windows_with_gaps_are_summed_some_columns_at_a_time(
-    monkeypatch,
-):
+def test_wide_windows_with_gaps_are_summed_some_columns_at_a_time(monkeypatch):
     fold = folds.fold(folds.holed(folds.series()))
     layout = Layout.of(fold)
     together = [*moments.moments(fold.train, fold.task, layout)]
@@ -101,17 +98,13 @@ class TestLayout:
 
     @pytest.mark.parametrize(
         ("room", "moving", "others", "before"),
-        [(2_500, 2, (1,), 6), (2 * HORIZON + 9, 2, (1,), 3), (2 * HORIZON, 2, (), 0),
-         (2 * HORIZON - 1, 0, (1,), 6), (2, 0, (1,), 2), (0, 0, (), 0)],
+        [(2 * HORIZON + 9, 2, (1,), 3), (2 * HORIZON, 2, (), 0), (2 * HORIZON - 1, 0, (1,), 6),
+         (2, 0, (1,), 2), (0, 0, (), 0)],
     )  # fmt: skip
-    def test_what_does_not_fit_is_left_out(
-        self, room, moving, others, before,
-        monkeypatch,
-    ):  # fmt: skip
+    def test_what_does_not_fit_is_left_out(self, room, moving, others, before, monkeypatch):
         monkeypatch.setattr(moments, "EXTRAS", room)
         fold = folds.fold(folds.series(), moving=2, covariates=KNOWN)
         layout = Layout.of(fold)
         assert (layout.moving, layout.others, layout.before) == (moving, others, before)
-        batch = fold.train
-        found = layout.extras(fold.task, *batch.batch(torch.arange(5)).inputs)
+        found = layout.extras(fold.task, *fold.train.batch(torch.arange(5)).inputs)
         assert found.shape == (5, layout.width(HORIZON))

@@ -27,10 +27,8 @@ def package(tmp_path, monkeypatch):
     about.mkdir(parents=True)
     shutil.copy(MODULE, place / "repeated_part.py")
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    entries = (
-        "[forecaster.parts]\nrepeated = repeated_part:Repeated\nridge = repeated_part:Repeated\n"
-    )
-    (about / "entry_points.txt").write_text(entries)
+    entries = [f"{name} = repeated_part:Repeated" for name in ("repeated", "ridge")]
+    (about / "entry_points.txt").write_text("\n".join(["[forecaster.parts]", *entries]))
     monkeypatch.syspath_prepend(place)
     yield place
     monkeypatch.undo()
@@ -39,9 +37,8 @@ def package(tmp_path, monkeypatch):
 
 @pytest.fixture
 def home(tmp_path):
-    own = tmp_path / "home"
-    own.mkdir()
-    with small.at_home(own) as folder:
+    (tmp_path / "home").mkdir()
+    with small.at_home(tmp_path / "home") as folder:
         yield folder
 
 
@@ -49,14 +46,11 @@ def home(tmp_path):
 def test_it_is_fitted_beside_ours_and_replaces_none():
     fold = folds.fold(folds.series())
     found = parts.fit_parts(fold)
-    names = [part.name for part in found]
-    assert names.count("repeated") == 1
+    (own,) = (part for part in found if part.name == "repeated")
+    assert own.family == "repeated", "a family of its own"
     assert parts.kind_of("ridge") is parts.Ridge
-    weights, errors, _ = parts.weigh(found, fold.choose)
-    place = names.index("repeated")
-    assert found[place].family == "repeated", "a family of its own"
-    assert weights[place].min() >= 0
-    assert float(errors[place]) == pytest.approx(folds.error(found[place], fold.choose), rel=1e-4)
+    error = float(parts.weigh(found, fold.choose).mse[found.index(own)])
+    assert error == pytest.approx(folds.error(own, fold.choose), rel=1e-4)
 
 
 @pytest.mark.usefixtures("package")

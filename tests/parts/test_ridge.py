@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from forecaster.parts import Ridge, ridge
+from forecaster.parts.base import filled
 from forecaster.parts.moments import Layout
 from tests.parts import folds
 from tests.parts.folds import HORIZON, PAST, SEASON, TARGETS
@@ -22,42 +23,26 @@ def unfitted(fold, past=PAST, **settings):
     return Ridge(fold.task, "x", past, **facts)
 
 
-def fill(values, season):
-    """Gaps are filled with the value before them, moved along the mean cycle."""
-    known = [i for i, value in enumerate(values) if not value.isnan()]
-    found = []
-    for i, value in enumerate(values):
-        if not value.isnan() or not known:
-            found.append(0.0 if value.isnan() else float(value))
-            continue
-        before = max((j for j in known if j < i), default=known[0])
-        means = [
-            [float(values[j]) for j in known if (j - place) % season == 0] for place in (i, before)
-        ]
-        change = float(np.mean(means[0]) - np.mean(means[1])) if means[0] else 0.0
-        found.append(float(values[before]) + change)
-    return found
-
-
 def rows(fold, part, target):
     """Inputs and outputs of every training window, collected one by one."""
     data, inputs, outputs = fold.train, [], []
     for number in range(len(data)):
         item, row, _ = data.origin(number)
         begin = 0 if data.items is None else int(data.items.bounds[item])
-        lead = [torch.tensor(torch.nan)] * max(0, begin - (row - data.past))
-        own = [*lead, *data.values[max(begin, row - data.past) : row + HORIZON, target]]
-        past = fill(own[: data.past], SEASON)
-        ahead = np.array(fill(own, SEASON)[data.past :])
-        reach = 1 if part.centre == "last" else SEASON
-        level = np.mean(past[-reach:])
-        each = np.array(past[-part.past :]) - level
+        lead = torch.full((max(0, begin - (row - data.past)),), torch.nan)
+        own = torch.cat([lead, data.values[max(begin, row - data.past) : row + HORIZON, target]])
+        past, whole = (
+            filled(each.nan_to_num(), ~each.isnan(), SEASON).double().numpy()
+            for each in (own[: data.past], own)
+        )
+        level = np.mean(past[-1 if part.centre == "last" else -SEASON :])
+        each = past[-part.past :] - level
         if part.inputs != "past":
             batch = data.batch(torch.tensor([number]))
             extras = part.layout.extras(fold.task, *batch.inputs)[0].double().numpy()
             each = np.concatenate([each, extras, [level] if part.inputs == "level" else []])
         inputs.append(each)
-        outputs.append(ahead - level)
+        outputs.append(whole[data.past :] - level)
     return np.stack(inputs), np.stack(outputs)
 
 
@@ -68,17 +53,15 @@ def solved(x, y, part, penalty):
     groups = [part.past, width, part.layout.waves, 1]
     groups = groups[: {"past": 1, "calendar": 3, "level": 4}[part.inputs]]
     scale = []
-    for count in groups:
+    for count in filter(None, groups):
         own = x[:, len(scale) : len(scale) + count]
-        scale += [penalty * max(1e-9, float(np.square(own).sum(axis=0).mean()))] * count if count \
-            else []  # fmt: skip
+        scale += [penalty * max(1e-9, float(np.square(own).sum(axis=0).mean()))] * count
     start = np.zeros((x.shape[1], HORIZON))
     if part.centre == "cycle":
         cycles = part.past // SEASON
-        for i in range(part.past - cycles * SEASON, part.past):
-            for step in range(HORIZON):
-                if (i - part.past - step) % SEASON == 0:
-                    start[i, step] = 1 / cycles
+        for i, step in np.ndindex(cycles * SEASON, HORIZON):
+            start[part.past - 1 - i, step] = (-1 - i - step) % SEASON == 0
+        start /= cycles
     root = np.sqrt(scale)
     both = np.concatenate([x, np.diag(root)]), np.concatenate([y, root[:, None] * start])
     return np.linalg.lstsq(*both, rcond=None)[0]
@@ -113,15 +96,6 @@ def test_it_is_penalised_least_squares(name, past, centre, inputs, shared):
         np.testing.assert_allclose(weights, solved(x, y, part, penalty), atol=2e-4)
 
 
-def by_column(part, data):
-    """The MSE of each target, (K,)."""
-    batch = data.batch(torch.arange(len(data)))
-    off = (folds.forecast(part, data) - batch.target).double().square()
-    if batch.target_observed is not None:
-        off = off.masked_fill(~batch.target_observed, torch.nan)
-    return off.nanmean(dim=(0, 1))
-
-
 class TestFit:
     @pytest.mark.parametrize("targets", [TARGETS, (1,)])
     def test_of_a_long_and_a_short_look_back_by_each_kind_of_inputs(self, targets):
@@ -136,13 +110,11 @@ class TestFit:
             assert ("level" in part.chosen) == (part.inputs == "level")
             assert ("map for" in part.chosen) == (len(targets) > 1)
 
-    @pytest.mark.parametrize(
-        ("longest", "season", "found"),
-        [(336, 24, [336, 48]), (96, 24, [96, 24]), (24, 24, [24]), (10, 1, [10, 2]), (1, 1, [1]),
-         (11, 6, [11, 6])],
-    )  # fmt: skip
-    def test_look_backs(self, longest, season, found):
-        assert ridge.look_backs(longest, season) == found
+    def test_look_backs(self):
+        for longest, season, found in (
+            (336, 24, [336, 48]), (96, 24, [96, 24]), (24, 24, [24]), (10, 1, [10, 2]), (1, 1, [1]),
+        ):  # fmt: skip
+            assert ridge.look_backs(longest, season) == found
 
     def test_a_long_look_back_is_read_in_part(self, monkeypatch):
         monkeypatch.setattr(ridge, "LONGEST", 3 * SEASON + 1)
@@ -156,53 +128,51 @@ class TestFit:
     def test_what_is_chosen_has_the_least_error_on_what_chooses(self, name):
         """The error from products is that of the forecasts, exactly if there are no gaps."""
         fold = FOLDS[name]
-        count = len(fold.task.targets)
         for part in Ridge.fit(fold)[:3]:
             errors = {}
-            for centre, maps in product(("last", "cycle"), (1, count)):
+            for centre, maps in product(("last", "cycle"), (1, len(fold.task.targets))):
                 found = []
                 for penalty in ridge.PENALTIES:
-                    other = unfitted(
-                        fold, part.past, centre=centre, inputs=part.inputs, maps=maps,
-                        penalties=(penalty,) * maps,
-                    )  # fmt: skip
-                    found.append(by_column(other.refit(fold), fold.choose))
+                    facts = {
+                        "centre": centre,
+                        "inputs": part.inputs,
+                        "penalties": (penalty,) * maps,
+                    }
+                    other = unfitted(fold, part.past, maps=maps, **facts).refit(fold)
+                    found.append(folds.errors(other, fold.choose).square().nanmean(dim=(0, 1)))
                 table = torch.stack(found)
                 best = table.mean(dim=1).min() if maps == 1 else table.min(dim=0).values.mean()
                 errors[(centre, maps)] = float(best)
-            own = folds.error(part, fold.choose)
+            own, least = folds.error(part, fold.choose), min(errors.values())
             if name == "panel":  # gaps count as filled there
-                assert own <= 1.1 * min(errors.values())
+                assert own <= 1.1 * least
             else:
-                assert own == pytest.approx(min(errors.values()), rel=1e-5)
-                assert errors[(part.centre, part.maps)] == min(errors.values())
+                assert own == pytest.approx(least, rel=1e-5)
+                assert errors[(part.centre, part.maps)] == least
             ends = f"{min(part.penalties):g}", f"{max(part.penalties):g}"
-            assert (
-                f"centred on the last {'value' if part.centre == 'last' else 'cycle'}"
-                in part.chosen
-            )
+            reach = "value" if part.centre == "last" else "cycle"
+            assert f"centred on the last {reach}" in part.chosen
             assert f"penalty {'–'.join(dict.fromkeys(ends))}, " in part.chosen
             assert part.chosen.endswith("one map for all columns") == (part.maps == 1)
 
     def test_wide_windows_are_forecast_one_by_one(self, monkeypatch):
         fold = FOLDS["covariates"]
         monkeypatch.setattr(ridge, "WORK", 0)
-        for part in Ridge.fit(fold):
-            together = folds.forecast(part, fold.choose)
-            with monkeypatch.context() as patch:
-                patch.setattr(ridge, "WIDE", 1)
-                apart = folds.forecast(part, fold.choose)
-            torch.testing.assert_close(apart, together, rtol=1e-5, atol=1e-5)
+        parts = Ridge.fit(fold)
+        together = [folds.forecast(part, fold.choose) for part in parts]
+        monkeypatch.setattr(ridge, "WIDE", 1)
+        for part, wanted in zip(parts, together, strict=True):
+            apart = folds.forecast(part, fold.choose)
+            torch.testing.assert_close(apart, wanted, rtol=1e-5, atol=1e-5)
 
     def test_what_would_be_too_large_is_shared(self, monkeypatch):
         fold = FOLDS["all columns"]
-        monkeypatch.setattr(ridge, "WORK", 0)
-        assert {part.maps for part in Ridge.fit(FOLDS["all columns"])} == {1}
         for bound in ("SIZE", "HELD"):
             with monkeypatch.context() as patch:
-                patch.setattr(ridge, "WORK", 2 * 10**10)
                 patch.setattr(ridge, bound, 0)
                 assert ridge._Fitting(fold, Layout.of(fold), SEASON).own == []
+        monkeypatch.setattr(ridge, "WORK", 0)
+        assert {part.maps for part in Ridge.fit(fold)} == {1}
 
 
 def test_no_map_that_makes_no_sense():

@@ -50,9 +50,7 @@ def test_parts_equal_the_loops(past, season, gaps):
 
 
 def test_what_makes_no_sense_is_refused():
-    task = folds.fold(folds.series()).task
-    with pytest.raises(ValueError, match=r"^x: "):
-        Drift(task, "x", 6, season=6)
-    for past, season, rates in ((8, 9, RATES), (12, 6, {**RATES, "level": 1.5})):
+    task, wild = folds.fold(folds.series()).task, {**RATES, "level": 1.5}
+    for part, season, rates in ((Drift, 6, {}), (DampedTrend, 9, RATES), (DampedTrend, 3, wild)):
         with pytest.raises(ValueError, match=r"^x: "):
-            DampedTrend(task, "x", past, season=season, **rates)
+            part(task, "x", 6, season=season, **rates)
