@@ -13,39 +13,30 @@ from forecaster.study import bench
 from forecaster.study.bench import Setup, Shape, cells
 
 
-def row(attn, length=96, milliseconds=1.0, mib=10.0):
-    return {"attn": attn, "length": length, "milliseconds": milliseconds, "mib": mib,
-            "dominated_by": []}  # fmt: skip
+def row(attn, length, milliseconds, mib):
+    return {"attn": attn, "length": length, "milliseconds": milliseconds, "mib": mib}
 
 
-class TestChoice:
-    def test_all_is_the_table(self):
-        assert bench.choose("all") == [name for name in ATTENTIONS if name != "none"]
-
-    @pytest.mark.parametrize(
-        ("wanted", "words"),
-        [("full,porb", "Did you mean 'prob'"), ("none", "unknown attention to measure 'none'")],
-    )
-    def test_others_are_refused(self, wanted, words):
+def test_types_are_chosen_by_name():
+    assert bench.choose("all") == [name for name in ATTENTIONS if name != "none"]
+    for wanted, words in (
+        ("full,porb", "Did you mean 'prob'"),
+        ("none", "unknown attention to measure 'none'"),
+    ):
         with pytest.raises(UsageError, match=words):
             bench.choose(wanted)
 
-    @pytest.mark.parametrize(
-        ("text", "lengths"),
-        [
-            ("96:1024", [96, 128, 256, 512, 1024]),
-            ("64:256", [64, 128, 256]),
-            ("96:100", [96, 100]),
-            ("7:7", [7]),
-            ("336,96,336", [96, 336]),
-            ("5", [5]),
-        ],
-    )
-    def test_lengths(self, text, lengths):
-        assert bench.read_lengths(text) == lengths
 
-    @pytest.mark.parametrize("text", ["", "0:9", "9:3", "96:", "a", "1,", "-1", "1:2:3", "9" * 10])
-    def test_no_lengths(self, text):
+def test_lengths_are_a_range_or_a_list():
+    for text, lengths in (
+        ("96:1024", [96, 128, 256, 512, 1024]),
+        ("64:256", [64, 128, 256]),
+        ("96:100", [96, 100]),
+        ("7:7", [7]),
+        ("336,96,336", [96, 336]),
+    ):
+        assert bench.read_lengths(text) == lengths
+    for text in ("", "0:9", "9:3", "96:", "a", "1,", "-1", "1:2:3", "9" * 10):
         with pytest.raises(UsageError, match="--length: expected a range such as 96:16384"):
             bench.read_lengths(text)
 
@@ -110,24 +101,18 @@ def test_a_process_lost_while_timing_ends_the_measurement(monkeypatch):
         cells._times({"full": 3}, Shape(7), Setup(), lambda what, done: None)
 
 
-FULL = row("full", 96, 10, 10)
-ABSENT = {"attn": "lsh", "length": 96, "skipped": "took longer"}
-
-
-@pytest.mark.parametrize(
-    ("this", "others", "by"),
-    [
-        (FULL, [row("lsh", 96, 5, 20), row("prob", 96, 5, 5)], ["prob"]),
-        (row("lsh", 96, 5, 20), [FULL, row("prob", 96, 5, 5)], []),
-        (row("prob", 96, 5, 5), [FULL, row("lsh", 96, 5, 20)], []),
-        (FULL, [row("prob", 96, 9.2, 5)], []),  # what is near counts as equal
-        (FULL, [row("prob", 96, 5, 8.5)], []),
-        (FULL, [row("prob", 96, 9, 8)], ["prob"]),
-        (FULL, [row("SDPA", 96, 1, 1), row("mean", 96, 1, 1), row("prob", 128, 1, 1)], []),
-        (FULL, [ABSENT], []),
-        (ABSENT, [row("prob")], []),
-    ],
-)
-def test_only_a_type_that_is_clearly_better_in_both_dominates(this, others, by):
+def test_only_a_type_that_is_clearly_better_in_both_dominates():
     """At the same length; neither the yardstick nor a control, nor what was not measured."""
-    assert cells.dominated_by(this, [this, *others]) == by
+    full, lsh, prob = row("full", 96, 10, 10), row("lsh", 96, 5, 20), row("prob", 96, 5, 5)
+    absent = {"attn": "lsh", "length": 96, "skipped": "took longer"}
+    apart = [row("SDPA", 96, 1, 1), row("mean", 96, 1, 1), row("prob", 128, 1, 1), absent]
+    for this, others, by in (
+        (full, [lsh, prob], ["prob"]),
+        (lsh, [full, prob], []),
+        (prob, [full, lsh], []),
+        (full, [row("prob", 96, 9.2, 5), row("prob", 96, 5, 8.5)], []),  # what is near is equal
+        (full, [row("prob", 96, 9, 8)], ["prob"]),
+        (full, apart, []),
+        (absent, [prob], []),
+    ):
+        assert cells.dominated_by(this, [this, *others]) == by

@@ -34,14 +34,11 @@ def done(grid, cells):
 
 
 def test_facts(done, grid):
-    facts = done.facts
-    cell = cell_named(grid, "full-5-few-linear-s0")
+    facts, cell = done.facts, cell_named(grid, "full-5-few-linear-s0")
     assert json.loads((done.folder / FACTS).read_text()) == facts.to_dict()
     assert read(done.folder).facts == facts
-    assert facts.config == cell.config.to_dict()
-    assert facts.config_digest == cell.digest
-    assert facts.steps == 6
-    assert 0 <= facts.best_step <= 6
+    assert (facts.config, facts.config_digest) == (cell.config.to_dict(), cell.digest)
+    assert 0 <= facts.best_step <= facts.steps == 6
     assert facts.budget_parameters == cell.parameters
     assert facts.parameters == cell.parameters + 36 * 5, "and the linear path"
     assert (facts.tokens, facts.effective, facts.is_full) == (9, "encoder.0: full", False)
@@ -67,7 +64,7 @@ def test_the_floors_are_those_of_its_own_problem(done, grid, cells, holidays, sp
     assert trained(grid, replace(cell, name="again"), cells).facts.floors == done.facts.floors
 
 
-def test_it_is_what_the_evaluation_says(done, grid):
+def test_it_is_what_the_evaluation_says_and_can_be_repeated(done, grid, tmp_path):
     """With every test window, the floors, and the weights that were kept."""
     cell = cell_named(grid, "full-5-few-linear-s0")
     problem = make_problem(cell.config, grid.data["small"])
@@ -81,19 +78,12 @@ def test_it_is_what_the_evaluation_says(done, grid):
     by_window = done.by_window()
     assert by_window.dtype == np.float64
     assert by_window.mean() == pytest.approx(judged["mse"])
+    np.testing.assert_array_equal(trained(grid, cell, tmp_path).by_window(), by_window)
 
 
-def test_it_can_be_repeated(done, grid, tmp_path):
-    again = trained(grid, cell_named(grid, "full-5-few-linear-s0"), tmp_path)
-    np.testing.assert_array_equal(again.by_window(), done.by_window())
-
-
-def test_too_few_steps_to_be_checked(grid):
+def test_what_cannot_be_checked_or_read_is_refused(grid, tmp_path):
     cell = replace(cell_named(grid, "full-5-many-plain-s0"), steps=3)
     with pytest.raises(UsageError, match="3 steps end before the first check, which comes after 6"):
         train(CellWork(grid.data, "abc", "forecaster compare"), cell)
-
-
-def test_a_damaged_cell(tmp_path):
     with pytest.raises(StorageError, match=r"cell.json cannot be read: .* Remove "):
         read(tmp_path)

@@ -39,18 +39,14 @@ def build(cell, grid):
 
 
 class TestDefine:
-    def test_the_references_come_along(self):
-        assert define(values(attn=["lsh", "prob"]), {}, "").attentions() == [
-            "full", "prob", "lsh", "static", "mean", "none",
-        ]  # fmt: skip
+    def test_references_come_along_and_changes_replace_values_and_add_sets(self):
+        references = ["full", "prob", "lsh", "static", "mean", "none"]
+        assert define(values(attn=["lsh", "prob"]), {}, "").attentions() == references
         assert define(values(attn="all"), {}, "").attentions() == list(ATTENTIONS)
-
-    def test_changes_replace_values_and_add_sets(self):
         given = values()
         changes = {"horizons": [7, 8], "protocol.steps": 9, "protocol.set": ["train.lr=0.5"]}
         changed = define(given, changes, "")
-        assert changed.horizons == [7, 8]
-        assert changed.protocol.steps == 9
+        assert (changed.horizons, changed.protocol.steps) == ([7, 8], 9)
         assert changed.protocol.set == [*given["protocol"]["set"], "train.lr=0.5"]
         assert given == values(), "what was given stays"
 
@@ -58,14 +54,12 @@ class TestDefine:
         ("changes", "message"),
         [
             ({"horizon": [5]}, "toy.yaml: horizon: .*Did you mean 'horizons'"),
-            ({"dat-": ["ETTh1"]}, "dat-: .*Did you mean 'data'"),
             ({"protocol.step": 3}, "protocol.step: unknown. Did you mean 'steps'"),
             ({"protocol.regimes": {"x": {"sets": []}}}, r"regimes.x.sets: .*Did you mean 'set'"),
             ({"protocol.regimes": {"a-b": {}}}, "a-b"),
             ({"protocol.regimes": {}}, "protocol.regimes: .*at least 1"),
             ({"protocol.regimes": {"x": {"swap": ["middle"]}}}, "swap.0: input should be 'encod"),
             ({"protocol.regimes": {"x": {"set": ["data.features=S"]}}}, "into protocol.set"),
-            ({"protocol.steps": 0}, "protocol.steps: .*greater than or equal to 1, got 0"),
         ],
     )
     def test_what_is_wrong_is_named(self, changes, message):
@@ -73,16 +67,13 @@ class TestDefine:
             define(values(), changes, "toy.yaml")
 
 
-class TestRead:
-    def test_a_file_and_a_name(self, tmp_path):
-        file = tmp_path / "mine.yaml"
-        file.write_text("seeds: 2\n")
-        assert read(str(file)) == ("mine", {"seeds": 2})
-        assert read("default")[0] == "default"
-
-    def test_an_unknown_one(self):
-        with pytest.raises(UsageError, match=r"no grid 'defult'.*Did you mean 'default'"):
-            read("defult")
+def test_a_grid_is_read_by_file_and_by_name(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("seeds: 2\n")
+    assert read(str(file)) == ("mine", {"seeds": 2})
+    assert read("default")[0] == "default"
+    with pytest.raises(UsageError, match=r"no grid 'defult'.*Did you mean 'default'"):
+        read("defult")
 
 
 class TestResolve:
@@ -90,23 +81,24 @@ class TestResolve:
         names = [cell.name for cell in grid.cells]
         assert len(set(names)) == len(names) == len(ATTENTIONS) * (2 + 1) * 2 + 2
         assert "prob-5-few-linear-s1" in names
-        assert [name for name in names if name.startswith("linear")] == [
-            f"linear-5-few-linear-s{seed}" for seed in (0, 1)
-        ]
+        alone = [name for name in names if name.startswith("linear")]
+        assert alone == [f"linear-5-few-linear-s{seed}" for seed in (0, 1)]
         assert [cell.seed for cell in grid.cells] == sorted(cell.seed for cell in grid.cells)
+        for cell in grid.cells:
+            assert cell.config.model.options["linear"] is cell.linear
+            assert cell.config.train.lr_of == ({"linear": 0.001} if cell.linear else {}), "its rate"
+            assert cell.config.train.patience == cell.steps
 
     def test_in_a_group_the_attention_alone_varies(self, grid):
-        for regime, linear, seed in (("few", True, 0), ("few", False, 1), ("many", False, 1)):
-            place = regime, linear, seed
+        for place in (("few", True, 0), ("few", False, 1), ("many", False, 1)):
             group = [c for c in grid.cells if (c.regime, c.linear, c.seed) == place]
             configs = [cell.config.to_dict() for cell in group]
-            for config in configs:
+            for config, cell in zip(configs, group, strict=True):
                 assert config.pop("attn")
                 assert config["model"].pop("feed_forward")
-            alone = [config["model"].pop("alone") for config in configs]
-            assert alone == [cell.attn == "linear" for cell in group]
-            assert all(config == configs[0] for config in configs)
-            assert {tokens(build(cell, grid)) for cell in group} == {9 if regime == "few" else 36}
+                assert config["model"].pop("alone") == (cell.attn == "linear")
+                assert config == configs[0]
+                assert tokens(build(cell, grid)) == (9 if cell.regime == "few" else 36)
 
     def test_where_the_data_decide_it_all_start_as_full_attention_does(self, home, monkeypatch):
         asked = []
@@ -123,33 +115,29 @@ class TestResolve:
         for cell in cells:
             assert {name: cell.config.model.options[name] for name in STARTS[2]} == STARTS[2]
 
-    def test_the_linear_path_takes_its_rate_along(self, grid):
-        for cell in grid.cells:
-            assert cell.config.model.options["linear"] is cell.linear
-            assert cell.config.train.lr_of == ({"linear": 0.001} if cell.linear else {})
-            assert cell.config.train.patience == cell.steps
-
     def test_the_budget(self, grid):
         counts = {}
         for cell in grid.cells:
             named = build(cell, grid).named_parameters()
-            learned = [(name, p.numel()) for name, p in named if p.requires_grad]
-            count = sum(number for name, number in learned if not name.startswith("linear."))
-            assert count == cell.parameters
-            assert counts.setdefault((cell.regime, cell.attn), count) == count
+            learned = [
+                p.numel() for n, p in named if p.requires_grad and not n.startswith("linear.")
+            ]
+            assert sum(learned) == cell.parameters
+            place = cell.regime, cell.attn
+            assert counts.setdefault(place, cell.parameters) == cell.parameters
         for cell in grid.cells:
             full = counts[cell.regime, "full"]
             assert cell.within_budget == (abs(cell.parameters / full - 1) <= BUDGET_MARGIN)
-            far = cell.attn in ("gau", "flash", "static", "linear") or cell.attn.startswith("aft-")
-            assert cell.within_budget or far
-        assert not all(cell.within_budget for cell in grid.cells), "some cannot be brought there"
+        far = {cell.attn for cell in grid.cells if not cell.within_budget}
+        known = {"gau", "flash", "static", "linear"}
+        assert known >= {name for name in far if not name.startswith("aft-")} > set()
 
     def test_a_skeleton_without_linear_path(self):
-        sets = ["window.past=24", "model=informer", "model.width=8", "model.feed_forward=8"]
-        changes = {"protocol.set": sets, "protocol.regimes": {"points": {}}}
         bare = values()
-        bare["protocol"]["set"] = []
-        made = resolve("toy", define(bare, changes, ""))
+        bare["protocol"]["set"] = [
+            "window.past=24", "model=informer", "model.width=8", "model.feed_forward=8",
+        ]  # fmt: skip
+        made = resolve("toy", define(bare, {"protocol.regimes": {"points": {}}}, ""))
         assert {cell.linear for cell in made.cells} == {False}
 
     @pytest.mark.parametrize("swap", [["cross"], ["encoder", "cross"]])
@@ -188,18 +176,14 @@ class TestResolve:
         grid = small_grid(attn=["prob"], options={"prob": {"factor": 2}})
         attention = {cell.attn: cell.config.to_dict()["attn"] for cell in grid.cells}
         assert attention["prob"]["factor"] == 2
-        assert "factor" not in attention["none"] or attention["none"]["factor"] != 2
-        with pytest.raises(UsageError, match="unknown attention 'porb'"):
-            small_grid(options={"porb": {"factor": 2}})
-        with pytest.raises(UsageError, match="facto"):
-            small_grid(attn=["prob"], options={"prob": {"facto": 2}})
+        assert attention["none"].get("factor") != 2
+        for name, key in (("porb", "factor"), ("prob", "facto")):
+            with pytest.raises(UsageError, match=r"unknown attention 'porb'|facto"):
+                small_grid(attn=["prob"], options={name: {key: 2}})
 
     def test_the_digest_depends_on_steps_and_configuration(self):
-        cells = [
-            *small_grid().cells,
-            *small_grid(**{"protocol.steps": 7}).cells,
-            *small_grid(**{"protocol.set": ["train.lr=0.5"]}).cells,
-        ]
+        others = {}, {"protocol.steps": 7}, {"protocol.set": ["train.lr=0.5"]}
+        cells = [cell for changes in others for cell in small_grid(**changes).cells]
         assert len({cell.digest for cell in cells}) == len(cells)
         assert small_grid().cells[0].digest == cells[0].digest
 

@@ -20,14 +20,6 @@ def alike(**changes):
     return {name for name, regime in REGIMES.items() if regime.see(facts).alike}
 
 
-@pytest.fixture
-def measured(monkeypatch):
-    """Use these findings instead of those of the package."""
-    return lambda **found: monkeypatch.setattr(
-        regimes, "known", lambda: dict.fromkeys(REGIMES, FOUND) | found
-    )
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -42,17 +34,17 @@ def test_what_a_series_resembles(changes, expected):
     assert alike(**changes) == expected
 
 
-def test_many_columns_as_strongly_together_as_what_was_measured(measured):
-    many = {"targets": COLUMNS, "together": 0.3}
-    measured(columns=replace(FOUND, together=0.29))
-    assert alike(**many) == {"columns"}
-    measured(columns=FOUND)
+def test_many_columns_as_strongly_together_as_what_was_measured(monkeypatch):
+    """By these findings instead of those of the package."""
+    many, every = {"targets": COLUMNS, "together": 0.3}, dict.fromkeys(REGIMES, FOUND)
+    monkeypatch.setattr(regimes, "known", lambda: every)
     assert alike(**many) == set()
     seen = REGIMES["columns"].see(replace(PLAIN, **many))
     assert "the least that was measured is 0.50" in seen.text
-    assert alike(targets=COLUMNS - 1, together=0.9) == set()
-    assert alike(targets=COLUMNS, together=None) == set()
+    assert alike(targets=COLUMNS - 1, together=0.9) == alike(targets=COLUMNS) == set()
     assert alike(series=50) == set()
+    every["columns"] = replace(FOUND, together=0.29)
+    assert alike(**many) == {"columns"}
 
 
 def test_what_comes_with_the_package_can_be_read():

@@ -23,56 +23,42 @@ def test_seeds_are_averaged_before_the_bootstrap(cells):
     assert against.seeds == (0, 1)
 
 
-def pairs(folder, random, means, seeds=3, windows=60, spread=0.05):
-    """Cells of types whose errors differ by `means`, by windows and by seeds; all pairs share one.
-
-    A seed moves all windows of a type alike.
-    """
-    shared = random.normal(size=windows)
-    return [
-        finished(folder, 2 + shared + mean + errors, attn=attn, seed=seed)
-        for attn, mean in means.items()
-        for seed, errors in enumerate(
-            spread * random.normal(size=(seeds, 1)) + 0.3 * random.normal(size=windows)
-        )
-    ]
-
-
 TYPES = ("full", "prob", "logsparse", "lsh", "strided", "fixed", "topk", "none")
 
 
-def found(folder, random, trials, **means):
-    """The comparisons with `none` in each trial, by type."""
-    for trial in range(trials):
-        cells = pairs(folder / str(trial), random, dict.fromkeys(TYPES, 0.0) | means)
-        rows = by_attention(table.rows(cells))
-        yield {name: row.against["none"] for name, row in rows.items() if name != "none"}
-
-
 def test_a_family_of_ties_seldom_has_any_other_verdict(tmp_path):
-    """With Holm's correction at most 5 % of the families have one, without it a third."""
-    plain = corrected = 0
-    for family in found(tmp_path, np.random.default_rng(3), 100):
-        verdicts = {each.verdict for each in family.values()}
-        corrected += verdicts != {"no measurable difference"}
-        plain += any(each.p < 0.05 for each in family.values())
+    """With Holm's correction at most 5 % of the families have one, without it a third.
+
+    All types share the windows, and a seed moves all windows of a type alike.
+    """
+    random, plain, corrected = np.random.default_rng(3), 0, 0
+    for trial in range(100):
+        shared = 2 + random.normal(size=60)
+        cells = [
+            finished(tmp_path / str(trial), shared + errors, attn=attn, seed=seed)
+            for attn in TYPES
+            for seed, errors in enumerate(
+                0.05 * random.normal(size=(3, 1)) + 0.3 * random.normal(size=60)
+            )
+        ]
+        family = [row.against["none"] for row in table.rows(cells) if row.attn != "none"]
+        corrected += {each.verdict for each in family} != {"no measurable difference"}
+        plain += any(each.p < 0.05 for each in family)
     assert corrected <= 9, "5 expected at most; more than 9 has a chance of 3 %"
     assert plain >= 12
 
 
 def test_holm(cells):
     """Of m verdicts the k-th smallest p must be below 0.05 / (m - k + 1), as all before it."""
-    tie = "no measurable difference"
-    plain = Against(difference=0.2, seeds=(0,), verdict=tie, low=0.1, high=0.3, error=0.05,
-                    freedom=4.0)  # fmt: skip
+    bare = Against(difference=0.2, seeds=(0,), verdict="no measurable difference")
+    plain = bare.model_copy(update={"low": 0.1, "high": 0.3, "error": 0.05, "freedom": 4.0})
     ps = {"a": 0.025, "b": 0.001, "c": 0.02, "d": 0.9}
     family = correct({name: plain.model_copy(update={"p": p}) for name, p in ps.items()})
     assert [family[name].holm for name in ps] == pytest.approx([0.06, 0.004, 0.06, 0.9])
     assert [family[name].verdict == "worse" for name in ps] == [False, True, False, False]
     # t of 4 degrees at 1 - 0.05 / 8 and 0.8, from a table
     assert family["a"].smallest == pytest.approx((4.315 + 0.941) * 0.05, rel=1e-3)
-    unknown = {"x": Against(difference=0.2, seeds=(0,), verdict=tie)}
-    assert correct(unknown) == unknown
+    assert correct({"x": bare}) == {"x": bare}
     assert correct({"a": family["a"]})["a"].verdict == "worse"
 
 
@@ -89,14 +75,10 @@ def test_p_is_the_level_at_which_the_interval_touches_zero(cells):
 
 def test_windows_of_a_panel_are_told_by_their_steps(tmp_path):
     """Windows that begin together are one point in time; windows without values do not count."""
-    random = np.random.default_rng(0)
     steps = np.tile(np.arange(40), 25)
-    shared = np.repeat(random.normal(size=(1, 40)), 25, axis=0).ravel()
+    shared = np.random.default_rng(0).normal(size=40)[steps]
     shared[7] = np.nan
-    pair = [
-        finished(tmp_path / str(i), errors, attn=attn)
-        for i, (attn, errors) in enumerate([("full", shared), ("none", np.zeros(1000))])
-    ]
+    pair = [finished(tmp_path, e, attn=n) for n, e in (("full", shared), ("none", 0 * steps))]
     for cell in pair:
         save_file({"by_window": cell.by_window(), "steps": steps}, cell.folder / ARRAYS)
     got = compare(*([cell] for cell in pair))
@@ -110,17 +92,13 @@ def test_windows_of_a_panel_are_told_by_their_steps(tmp_path):
 
 
 def test_only_the_seeds_that_both_have(cells):
-    left = [c for c in cells if (c.facts.attn, c.facts.seed) != ("none", 1)]
-    rows = by_attention(table.rows(left))
-    assert rows["lsh"].against["none"].seeds == (0,)
-    alone = [c for c in cells if (c.facts.attn, c.facts.seed) in (("none", 1), ("lsh", 0))]
-    assert by_attention(table.rows(alone))["lsh"].against == {}
+    for dropped, seeds in (([("none", 1)], (0,)), ([("none", 0), ("lsh", 1)], None)):
+        left = [c for c in cells if (c.facts.attn, c.facts.seed) not in dropped]
+        own = by_attention(table.rows(left))["lsh"].against.get("none")
+        assert (own.seeds if own else None) == seeds
 
 
 def test_too_few_windows_say_nothing(tmp_path):
-    own, other = (
-        finished(tmp_path, [value] * 3, attn=attn) for attn, value in (("full", 1), ("none", 9))
-    )
-    compared = compare([own], [other])
-    assert compared.verdict == "no measurable difference"
-    assert compared.low is None
+    found = [[finished(tmp_path, [1.0] * 3, attn=attn)] for attn in ("full", "none")]
+    compared = compare(*found)
+    assert (compared.verdict, compared.low) == ("no measurable difference", None)
