@@ -127,24 +127,19 @@ class TestRoll:
         means = [floor["mse"]["mean"] for floor in report["floors"].values()]
         assert best["mse"]["mean"] == min(means)
 
-    def test_blocks_of_unequal_windows_count_by_their_windows_together(self, posed):
-        rolling = rolled(posed, 3)
-        counts = [found.model.windows for found in rolling.found]
-        assert len(set(counts)) > 1
-        errors = [found.model.mse for found in rolling.found]
-        assert rolling.whole.model.mse == pytest.approx(np.average(errors, weights=counts))
-        starts = [at.borders.validation for at in rolling.cuts]
-        steps = [start + i for start, n in zip(starts, counts, strict=True) for i in range(n)]
-        assert rolling.whole.model.steps.tolist() == steps
-
-    def test_missing_values_count_nowhere(self):
+    def test_blocks_of_unequal_windows_count_by_what_is_observed_together(self):
         data = values()
         data[VALIDATION + 5 : TEST : 7, 1] = np.nan
-        rolling = rolled(problem(data))
-        observed = [found.model.observed for found in rolling.found]
-        assert rolling.whole.model.observed.tolist() == sum(observed).tolist()
-        sums = sum(f.model.squared * f.model.observed for f in rolling.found).sum()
-        assert rolling.whole.model.mse == pytest.approx(sums / sum(observed).sum())
+        rolling = rolled(problem(data), 3)
+        scores, whole = [found.model for found in rolling.found], rolling.whole.model
+        assert len({score.windows for score in scores}) > 1
+        observed = sum(score.observed for score in scores)
+        assert whole.observed.tolist() == observed.tolist()
+        squares = sum(score.squared * score.observed for score in scores)
+        assert whole.mse == pytest.approx(squares.sum() / observed.sum())
+        starts = [at.borders.validation for at in rolling.cuts]
+        steps = [s + i for s, own in zip(starts, scores, strict=True) for i in range(own.windows)]
+        assert whole.steps.tolist() == steps
 
     def test_a_panel_is_cut_at_steps_of_its_grid(self, tmp_path):
         with small.at_home(tmp_path):

@@ -9,13 +9,10 @@ from forecaster.evaluate.inference import inference
 from tests.bundles import unsaved
 
 
-def test_a_longer_look_back_takes_more_memory():
+def test_a_longer_look_back_takes_more_memory_and_covariates_are_given():
     small, large = inference(unsaved("informer")), inference(unsaved("informer", past=1024))
     assert small.milliseconds > 0
     assert small.mib + 1 < large.mib < 1000
-
-
-def test_covariates_are_given():
     bundle = unsaved()
     schema = replace(bundle.schema, known=KnownInputs(("warmth",), Scaler((0.0,), (1.0,))))
     model = bundle.config.build_model(schema.task(*bundle.config.window.lengths()))

@@ -69,10 +69,8 @@ def test_the_error_is_that_of_the_training_windows():
         wanted = score(forecast_with(replace(own, config=config).build_model().eval()), windows)
         assert errors[-1] == pytest.approx(wanted.mse, rel=1e-5)
     assert errors[1] == min(errors)
-
-
-def test_what_is_known_without_training_is_counted():
-    own = problem(shapes.monthly(), "model.prior=true", "window.past=18")  # one and a half cycles
+    # with what is known without training, of one and a half cycles
+    own = problem(shapes.monthly(), "model.prior=true", "window.past=18")
     task, windows = own.schema.task(*own.config.window.lengths()), own.training("cpu")
     model = own.build_model().eval()
     without = score(forecast_with(model), windows).mse

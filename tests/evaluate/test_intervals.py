@@ -102,19 +102,15 @@ def test_hours_that_are_harder_have_wider_intervals():
         assert inside[which].mean() == pytest.approx(0.8, abs=0.04)
 
 
-def test_few_horizons_widen_the_intervals():
+def test_few_horizons_widen_the_intervals_and_no_errors_give_them_no_width():
     """The same errors, from one horizon or from a thousand: Student's t with two degrees."""
     errors, recent = np.random.default_rng(0).normal(size=(60, 24, 1)), np.ones((60, 1))
     parts = np.zeros((60, 24), dtype=int)
     few, many = (fitted(errors, recent, parts, TOLD, blocks, LEVELS) for blocks in (1, 1000))
     ratio = stats.t(2).ppf([0.9, 0.975]) / stats.t(2000).ppf([0.9, 0.975])
     np.testing.assert_allclose(few.offsets[..., 5:], many.offsets[..., 5:] * ratio)
-
-
-def test_a_column_that_is_forecast_without_error_has_intervals_of_no_width():
-    parts = np.zeros((60, 3), dtype=int)
-    own = fitted(np.zeros((60, 3, 1)), np.zeros((60, 1)), parts, TOLD, 20, LEVELS)
-    assert (own.levels, own.offsets.any()) == (LEVELS, False)
+    exact = fitted(0 * errors, 0 * recent, parts, TOLD, 20, LEVELS)
+    assert (exact.levels, exact.offsets.any()) == (LEVELS, False)
 
 
 def test_the_crps_of_normal_quantiles():
@@ -230,19 +226,16 @@ def test_offsets_about_a_point_are_of_what_is_observed(panel):
     model, chosen = Last().eval(), holed(panel)
     own = calibrate(model, chosen, LEVELS)
     batch = chosen.batch(torch.arange(len(chosen)))
-    seen = batch.target_observed
     past, *rest = seen_by(batch, model.task)
-    assert rest[1] is not None
-    loud = np.where(rest[1], past, 1000.0)
     widths = own.widths(past, *rest)
-    np.testing.assert_array_equal(own.widths(loud, *rest), widths)
+    np.testing.assert_array_equal(own.widths(np.where(rest[1], past, 1000.0), *rest), widths)
     assert (own.of_series is None) is not panel
     with torch.no_grad():
         errors = (batch.target - model(*batch.inputs)).numpy() / widths
-    squares = np.where(seen, errors**2, 0).sum(axis=0) / seen.numpy().sum(axis=0)
-    np.testing.assert_allclose(own.scale, np.sqrt(squares), rtol=1e-6)
-    inside = (np.abs(errors) <= own.offsets[..., 5])[seen.numpy()]
-    assert inside.mean() == pytest.approx(0.8, abs=0.02)
+    errors[~batch.target_observed] = np.nan
+    np.testing.assert_allclose(own.scale, np.sqrt(np.nanmean(errors**2, axis=0)), rtol=1e-6)
+    inside = np.abs(errors) <= own.offsets[..., 5]
+    assert inside[batch.target_observed].mean() == pytest.approx(0.8, abs=0.02)
 
 
 def test_a_series_has_a_width_of_its_own_as_far_as_its_errors_show():
@@ -256,8 +249,8 @@ def test_a_series_has_a_width_of_its_own_as_far_as_its_errors_show():
         assert unseen == 1
         widths = own.widths(np.zeros((2, 1, 1)), np.zeros((2, 3, 0)), None, np.array([1, 3]))
         np.testing.assert_allclose(widths[:, 0, 0] / widths[1, 0, 0], [loud, 1])
-    np.testing.assert_allclose(own.rescaled(np.array([[2.0], [4], [2]])).of_series[:, 0],
-                               [quiet, 2 * loud, unseen])  # fmt: skip
+    scaled = own.rescaled(np.array([[2.0], [4], [2]])).of_series[:, 0]
+    np.testing.assert_allclose(scaled, [quiet, 2 * loud, unseen])
 
 
 def test_a_column_without_values_backs_no_level_and_has_no_coverage():
@@ -267,8 +260,8 @@ def test_a_column_without_values_backs_no_level_and_has_no_coverage():
     assert np.isinf(own.offsets[:, 0]).all()
     assert np.isfinite(own.offsets[:, 1, 3]).all()
     _, got = counted(Last(), calibrate(Last().eval(), windows(100, 600), LEVELS), without)
-    assert got["80"]["columns"]["OT"]["coverage"] is None
-    assert got["80"]["coverage"] == got["80"]["columns"]["load"]["coverage"]
+    columns = got["80"]["columns"]
+    assert (columns["OT"]["coverage"], columns["load"]["coverage"]) == (None, got["80"]["coverage"])
     assert "(OT)" not in got["verdict"]
 
 
@@ -314,25 +307,22 @@ class TestOnline:
         moved = (online.offsets - own.offsets) / own.scale[..., None]
         np.testing.assert_allclose(moved[:, 0, 0], [2 * RATE * 0.025, RATE * 0.025, 0])
 
-    def test_missing_values_teach_nothing(self):
+    def test_missing_values_teach_nothing_and_late_steps_move_slowly(self):
         online = Online(calibrate(Last().eval(), windows(100, 300), LEVELS))
         start = online.offsets.copy()
         for _ in range(5):
             online.step(self.ZERO, self.HIGH, np.tile([False, True], (HORIZON, 1)), self.SAME)
         assert np.array_equal(online.offsets[:, 0], start[:, 0])
         assert (online.offsets[:, 1] > start[:, 1]).all()
+        # a large step that is observed late would cause swings: at most 1 / h for step h
+        own = Intervals((0.1, 0.9), np.zeros((40, 1, 2)), np.full((40, 1), 3.0), 99)
+        rate = np.minimum(RATE, 1 / np.arange(1, 41))
+        np.testing.assert_allclose(Online(own).rate[:, 0, 0], 3 * rate)
 
     def test_a_panel_has_none(self):
         own = Intervals((0.1, 0.9), np.zeros((HORIZON, 2, 2)), np.ones((HORIZON, 2)), 99)
         with pytest.raises(UsageError, match=r"online=true follows .* a panel of 5 series"):
             Coverage(Last(), own, Scaler(np.zeros((5, 2)), np.ones((5, 2))), online=True)
-
-    def test_late_steps_move_slowly(self):
-        """A large step that is observed late would cause swings: at most 1 / h for step h."""
-        own = Intervals((0.1, 0.9), np.zeros((40, 1, 2)), np.full((40, 1), 3.0), 99)
-        rate = Online(own).rate[:, 0, 0]
-        np.testing.assert_allclose(rate[:20], 3 * RATE)
-        np.testing.assert_allclose(rate[20:], 3 / np.arange(21, 41))
 
     def test_it_finds_its_coverage_after_the_noise_has_grown(self):
         values = torch.randn(6000, 3, generator=torch.Generator().manual_seed(0))

@@ -25,12 +25,12 @@ class TestFindData:
         monkeypatch.setattr(installation, "cards", lambda: real)
         read = reader.read_card
 
-        def fail(card, path=None, *chosen):
-            if card.name == "vic_elec" and path is None:
-                return read(card, path, *chosen)
-            raise UnavailableError(f"{card.name} cannot be found. What helps: several.")
+        def available(card, path=None, *chosen):
+            if card.name != "vic_elec" or path is not None:
+                raise UnavailableError(f"{card.name} cannot be found. What helps: several.")
+            return read(card, path, *chosen)
 
-        monkeypatch.setattr(reader, "read_card", fail)
+        monkeypatch.setattr(reader, "read_card", available)
 
     def find(self, *sets, file="default", **flags):
         said = []

@@ -53,23 +53,18 @@ def test_nothing_of_the_test_split_calibrates(series):
 
 def test_a_block_is_forecast_from_the_rows_before_it():
     own = problem(months(1, 1))
-    forms = blend_of(own).members
-    blocks = rehearsal._blocks(own, forms, "cpu")
+    model = blend_of(own)
+    blocks = rehearsal._blocks(own, model.members, "cpu")
     firsts = [block.windows.first for block in blocks]
     assert firsts == sorted(set(firsts))
     assert len(blocks) == rehearsal.BLOCKS
     own.series.values[firsts[-1] :] += 50.0  # the scaler is that of the rows before
-    again = rehearsal._blocks(own, forms, "cpu")
+    again = rehearsal._blocks(own, model.members, "cpu")
     for part, same in zip(blocks[-1].forms, again[-1].forms, strict=True):
         kept, found = part.state_dict(), same.state_dict()
         assert all(torch.equal(kept[name], found[name]) for name in kept)
-
-
-def test_without_closed_forms_there_is_none():
-    own = problem(months(1, 2))
-    model = blend_of(own)
     model.members = []
-    assert rehearsal.rehearse(own, model, "cpu") is None
+    assert rehearsal.rehearse(own, model, "cpu") is None, "without closed forms"
 
 
 def test_the_intervals_of_short_series_hold_what_they_promise():
