@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from forecaster_service.http_errors import Flaw, invalid
 from tests.service.toy import COLUMNS, HORIZON, KSERVE, PAST, kserve, refused, start
 
 
@@ -27,12 +26,8 @@ def told(problem):
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"{",
-        b"target=1",
-        b'{"target": [1, 2,]}',
         b"\xff\xfe",
-        b'{"item_id": "\xff"}',
         '{"target": [1]}'.encode("utf-16"),
         b'\xef\xbb\xbf{"target": [1]}',
         b'{"item_id": "\\ud800", "target": [1]}',
@@ -51,33 +46,22 @@ BODIES = {
     '{"inputs": NaN}': "inputs list_type",
     '{"inputs": []}': "inputs too_short",
     "[]": "model_type",
-    "null": "model_type",
     "{}": "target missing",
-    '{"target": []}': "target too_short",
     '{"target": [[]]}': "target[0] too_short",
     '{"target": [[1, 2], [3, NaN]]}': "target[1][1] finite_number",
-    '{"target": [[1, 2], [1e999, 4]]}': "target[1][0] finite_number",
-    '{"target": [[1, 2], null]}': "target[1] list_type",
     '{"target": [1, [2]]}': "target[1] float_type",
     '{"target": [[1], 2]}': "target[1] list_type",
-    '{"target": [true, "3.5"]}': "target[0] float_type",
     '{"target": [[1, "3.5"]]}': "target[0][1] float_type",
     '{"target": {"0": 1}}': "target list_type",
-    '{"target": [[{"a": 1}]]}': "target[0][0] float_type",
     '{"target": [%s]}' % ("1" * 400): "target[0] float_type",
     '{"target": [1], "past_covariates": {"a": [1, "2"]}}': "past_covariates.a[1] float_type",
-    '{"target": [1], "past_covariates": {"a": [NaN]}}': "past_covariates.a[0] finite_number",
     '{"target": [1], "past_covariates": {"": [1]}}': "past_covariates string_too_short",
-    '{"target": [1], "past_covariates": [1]}': "past_covariates dict_type",
     '{"target": [1], "future_covariates": {"a": []}}': "future_covariates.a too_short",
     '{"target": [1], "static_covariates": {"a": null}}': "static_covariates.a attribute",
     '{"target": [1], "static_covariates": {"a": Infinity}}': "static_covariates.a finite_number",
-    '{"target": [1], "prediction_length": NaN}': "prediction_length int_type",
     '{"target": [1], "prediction_lenght": 3}': "prediction_lenght extra_forbidden",
     '{"inputs": [{"target": [1], "strat": "x"}]}': "inputs[0].strat extra_forbidden",
-    '{"inputs": [{"target": [1]}], "target": [1]}': "target extra_forbidden",
     '{"target": [1], "item_id": "../../etc/passwd"}': "item_id item_id",
-    '{"target": [1], "item_id": "a\\u0000b"}': "item_id item_id",
     '{"target": [1], "model": "file:///etc/passwd"}': "model string_pattern_mismatch",
     '{"target": [1], "freq": "hhhh"}': "freq string_pattern_mismatch",
     '{"target": [1], "start": 1767225600}': "start string_type",
@@ -89,25 +73,11 @@ def test_what_is_no_request_is_422(client, content, flaw):
     assert told(refused(client, content)) == flaw
 
 
-@pytest.mark.parametrize(
-    ("content", "hint"),
-    [
-        ('{"target": [1], "prediction_lenght": 3}', "prediction_length"),
-        ('{"inputs": [{"target": [1], "strat": "x"}]}', "start"),
-        ('{"inputs": [{"target": [1]}], "parameters": {"quantiles": []}}', "quantile_levels"),
-    ],
-)
-def test_a_wrong_key_is_told_the_right_one(client, content, hint):
-    assert f"Did you mean '{hint}'?" in refused(client, content)["detail"]
-
-
 GONE = object()
 PAST_, AHEAD, STATIC = "past_covariates", "future_covariates", "static_covariates"
 SERIES: list[tuple[str, str, Any, str]] = [
     ("plain", "columns", ["load", "wind"], "columns names"),
     ("plain", "columns", ["load", "wind", "wind"], "columns names"),
-    ("plain", "columns", [*COLUMNS, "rain"], "columns names"),
-    ("plain", "columns", [], "columns names"),
     ("plain", "columns", ['a[{"', "b\\", 'c":"'], "columns names"),
     ("plain", "target", [[1.0] * 3] * 5 + [[1.0] * 2] * 19, "target[5] column_count"),
     ("plain", "target", [1.0] * PAST, "target[0] column_count"),
@@ -115,54 +85,40 @@ SERIES: list[tuple[str, str, Any, str]] = [
     ("plain", "target", [[1.0, None, 3.0]] * PAST, "target no_value"),
     ("plain", "target", [[1e300, 0.0, 0.0]] * PAST, ""),
     ("plain", "start", GONE, "start start"),
-    ("plain", "start", "yesterday", "start start"),
     ("plain", "start", "2026-02-30T00:00:00", "start start"),
     ("plain", "start", "2026-01-01T00:00:00Z", "start start"),
     ("plain", "start", "9999-12-31T23:00:00", "start start"),
-    *[("plain", f"{role}.holiday", value, f"{role} names")
-      for role, value in ((PAST_, [1]), (AHEAD, [1]), (STATIC, 1))],
+    ("plain", f"{AHEAD}.holiday", [1], f"{AHEAD} names"),
+    ("plain", f"{STATIC}.holiday", 1, f"{STATIC} names"),
     ("panel", "item_id", "../c", "item_id item_id"),
-    ("panel", "item_id", " a", "item_id item_id"),
     ("panel", "item_id", "a" * 129, "item_id item_id"),
-    ("panel", "target", [[1e300]] * PAST, ""),
-    ("two ids", "item_id", "South / a/b", "item_id item_id"),
     ("two ids", "item_id", "South/Basel", "item_id item_id"),
     ("wide", "columns", ["Bern", "None"], "columns names"),
     ("past", f"{PAST_}.wind", [1.0] * 23, f"{PAST_}.wind length"),
     ("past", f"{PAST_}.wind", [None] * 24, f"{PAST_}.wind no_value"),
     ("past", f"{PAST_}.wind", GONE, "columns names"),
     ("past", f"{PAST_}.wnd", [1.0] * 24, f"{PAST_} names"),
-    ("past", f"{PAST_}.Zürich °C", [1.0] * 24, f"{PAST_} names"),
-    ("ahead", f"{AHEAD}.holiday", [0.0] * 2, f"{AHEAD}.holiday length"),
     ("ahead", f"{AHEAD}.holiday", [0.0] * 7, f"{AHEAD}.holiday length"),
     ("ahead", f"{AHEAD}.holiday", [None] + [0.0] * 5, f"{AHEAD}.holiday[0] incomplete"),
     ("ahead", f"{AHEAD}.holiday", GONE, f"{AHEAD} names"),
     ("ahead", f"{PAST_}.holiday", GONE, f"{PAST_} names"),
     ("ahead", f"{PAST_}.holiday", [0.0] * 23, f"{PAST_}.holiday length"),
     ("ahead", f"{PAST_}.holiday", [0.0] * 3 + [None] * 21, f"{PAST_}.holiday[3] incomplete"),
-    ("ahead", f"{PAST_}.load", [0.0] * 24, f"{PAST_} names"),
     ("ahead", f"{AHEAD}.holiday", [1e300] * 6, ""),
     ("words", f"{AHEAD}.sky", ["clear"] * 5 + ["hail"], f"{AHEAD}.sky[5] category"),
     ("words", f"{AHEAD}.sky", [1.0] * 6, f"{AHEAD}.sky[0] category"),
-    ("words", f"{AHEAD}.sky", ["rain", None] * 3, f"{AHEAD}.sky[1] incomplete"),
     ("words", f"{AHEAD}.sky", ["rain", 1] * 3, f"{AHEAD}.sky[1] string_type"),
     ("words", f"{AHEAD}.holiday", ["no"] * 6, f"{AHEAD}.holiday[0] category"),
-    ("words", f"{PAST_}.holiday", [None] + ["no"] * 23, f"{PAST_}.holiday[1] category"),
-    ("words", f"{PAST_}.mood", ["meh"] * 24, f"{PAST_}.mood[0] category"),
     ("attributes", f"{STATIC}.kind", "inn", f"{STATIC}.kind attribute"),
-    ("attributes", f"{STATIC}.kind", 1, f"{STATIC}.kind attribute"),
     ("attributes", f"{STATIC}.kind", GONE, f"{STATIC} names"),
     ("attributes", f"{STATIC}.size", "100", f"{STATIC}.size attribute"),
-    ("attributes", f"{STATIC}.size", True, f"{STATIC}.size attribute"),
     ("attributes", f"{STATIC}.size", 1e300, ""),
-    ("attributes", f"{STATIC}.sise", 1.0, f"{STATIC} names"),
 ]  # fmt: skip
 PARAMETERS: list[tuple[str, Any, str]] = [
-    *[("prediction_length", value, "greater_than_equal") for value in (0, -1, 0.0)],
-    *[("prediction_length", value, "beyond_horizon") for value in (7, 10**9, 10**30)],
+    ("prediction_length", 0, "greater_than_equal"),
+    *[("prediction_length", value, "beyond_horizon") for value in (7, 10**30, 1e300)],
     *[("prediction_length", value, "int_type") for value in (2.5, True, "3")],
-    ("prediction_length", 1e300, "beyond_horizon"),
-    *[("freq", value, "other_freq") for value in ("D", "15min", "2h", "0h", "xyz")],
+    *[("freq", value, "other_freq") for value in ("D", "2h", "0h", "xyz")],
     *[("quantile_levels", [0.5, value], "no_quantiles") for value in (0.05, 0.95)],
 ]
 
@@ -189,11 +145,15 @@ def test_a_parameter_that_does_not_fit_the_model(client, flat, full, name, value
     assert told(refused(client, full)) == f"parameters.{name} {kind}"
 
 
-def test_a_name_that_does_not_fit_is_told_those_that_do(client, flat):
+def test_a_wrong_name_or_key_is_told_the_right_one(client, full, flat):
     flat["columns"] = ["load", "wind", "Zurich °C"]
-    detail = refused(client, flat)["detail"]
-    for words in ("load, wind, Zürich °C", "name 3", "Did you mean 'Zürich °C'?", "missing"):
-        assert words in detail
+    for body, *words in (
+        (flat, "load, wind, Zürich °C", "name 3", "Did you mean 'Zürich °C'?", "missing"),
+        ({"target": [1], "prediction_lenght": 3}, "Did you mean 'prediction_length'?"),
+        ({**full, "parameters": {"quantiles": []}}, "Did you mean 'quantile_levels'?"),
+    ):
+        detail = refused(client, body)["detail"]
+        assert all(each in detail for each in words)
 
 
 def test_each_bad_series_is_told(client, full):
@@ -203,20 +163,20 @@ def test_each_bad_series_is_told(client, full):
     assert (problem["error_count"], len(problem["errors"])) == (30, 20)
     places = [error["loc"] for error in problem["errors"][:2]]
     assert places == [["inputs", 1, "target"], ["inputs", 3, "columns"]]
+    assert problem["detail"].startswith("inputs[1].target: expected at least 24 rows, got 5")
+    assert problem["detail"].endswith(" (and 29 more, see errors)")
 
 
-@pytest.mark.parametrize("secret", ["s3cret-" * 20, "<script>", "päss wörd", "\u2028"])
+@pytest.mark.parametrize("secret", ["s3cret-" * 20, "<script>"])
 def test_nothing_that_came_in_goes_out(client, flat, secret):
     for body in (
         {secret: 1},
         {**flat, "item_id": secret + "/"},
         {**flat, "columns": [secret] * 3},
         {**flat, "start": secret},
-        {**flat, "freq": secret},
         {**flat, "target": [secret]},
         {**flat, "past_covariates": {secret: ["x"]}},
         {**flat, "past_covariates": {"a": [secret]}},
-        {**flat, "static_covariates": {secret: None}},
         {**flat, "static_covariates": {secret * 60: 1}},
         {**flat, "model": secret + "!"},
         {"inputs": [flat, {secret: secret}], "parameters": {secret: secret}},
@@ -236,12 +196,9 @@ LONG = {
     b'{"inputs": [' + many(10**6, b'{"target":[1]}') + b"]}": "too_many_series",
     b'{"inputs": [' + many(1001, b"1") + b"]}": "too_many_series",
     b'{"target": [' + many(1_009_000, b"[1]") + b"]}": "too_many_rows",
-    b'{"target": [' + many(10**5, b'"x"') + b"]}": "target[0] float_type",
-    b'{"target": [' + many(50_000, b"[null,null]") + b"]}": "target[0] column_count",
     b'{"target": [' + many(50_000, b"[true,null]") + b"]}": "target[0][0] float_type",
     b'{"target": [1], "quantile_levels": [' + many(10**5, b"0.5") + b"]}": "quantile_levels",
     b'{"target": [1], "columns": [' + many(10**6, b'"c"') + b"]}": "too_many_strings",
-    b'{"target": [1], "columns": [' + many(10_001, b'"c"') + b"]}": "columns too_long",
     b'{"target": [1],' + keys(300_000) + b"}": "too_many_keys",
     b'{"target": [1],' + keys(100_000) + b"}": "extra_forbidden",
     b'{"target": [1], "past_covariates": {' + keys(10_001) + b"}}": "past_covariates",
@@ -256,18 +213,11 @@ def test_large_and_wrong_is_cheap(client, content, flaw):
     assert time.process_time() - began < 3  # of processor, whatever else runs
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        *[{"Content-Encoding": coding} for coding in ("gzip", "br", "gzip, identity")],
-        *[{"Content-Type": kind} for kind in ("text/plain", "multipart/form-data", "", "*/*")],
-    ],
-)
-def test_other_content_types_are_415(client, flat, headers):
-    refused(client, flat, 415, **headers)
-
-
-def test_content_type_may_name_the_charset(client, flat):
+def test_other_content_types_are_415(client, flat):
+    for coding in ("gzip", "gzip, identity"):
+        refused(client, flat, 415, **{"Content-Encoding": coding})
+    for kind in ("text/plain", "multipart/form-data", "", "*/*"):
+        refused(client, flat, 415, **{"Content-Type": kind})
     headers = {"Content-Type": "Application/JSON; charset=utf-8", "Content-Encoding": "identity"}
     answer = client.post("/predict", content=json.dumps(flat), headers=headers)
     assert answer.status_code == 200
@@ -301,21 +251,15 @@ def test_longest_series_in_many(folder, flat):
     ("key", "value", "flaw"),
     [
         ("type", "univariate_time_series", "type rank"),
-        ("type", "panel", "type literal_error"),
         ("name", "/", "name item_id"),
         ("start_timestamp", None, "start_timestamp start"),
-        ("start_timestamp", "x", "start_timestamp start"),
         ("series", [[1.0] * 3], "series too_short"),
         ("series", [[1.0] * 3, [1, "2", 3]], "series[1][1] float_type"),
-        ("series", [], "series too_short"),
-        ("serie", 1, "serie extra_forbidden"),
         ("frequency", "S", "frequency other_freq"),
         ("options", {"horizon": HORIZON + 1}, "options.horizon beyond_horizon"),
-        ("options", {"horizon": 0}, "options.horizon greater_than_equal"),
         ("options", {"horizon": 1, "quantiles": [0.01]}, "options.quantiles no_quantiles"),
         ("options", {"horizon": 1, "quantile": [0.1]}, "options.quantile extra_forbidden"),
         ("options", {}, "options.horizon missing"),
-        ("inputs", {}, "inputs list_type"),
     ],
 )
 def test_kserve_is_told_in_the_words_of_its_request(client, full, key, value, flaw):
@@ -334,24 +278,16 @@ def test_kserve_knows_no_covariates(serve):
 SPLIT = {"columns": ["a"], "data": [[1]]}
 TABLES: list[tuple[Any, str]] = [
     ({}, "tables"),
-    ({"inputs": None}, "tables"),
-    ([], "model_type"),
     ({"inputs": {}}, "inputs too_short"),
-    ({"inputs": []}, "inputs too_short"),
     ({"inputs": {"a": [1], "b": [1, 2]}}, ""),
     ({"inputs": {"a": [1, "x", {}]}}, "inputs.a[2] cell"),
-    ({"inputs": {"a": [1, float("nan")]}}, "inputs.a[1] cell"),
-    ({"inputs": {"a": [1, "x" * 257]}}, "inputs.a[1] cell"),
     ({"dataframe_records": [{"a": 1}, {"a": [1]}]}, "dataframe_records[1].a cell"),
-    ({"dataframe_records": [1]}, "dataframe_records[0] dict_type"),
     ({"instances": [{"a": 1}], "parms": {}}, "parms extra_forbidden"),
     ({"instances": [{"a": 1}], "inputs": [{"a": 1}]}, "tables"),
     ({"dataframe_split": {**SPLIT, "data": [[1], [2, 3]]}}, ""),
     ({"dataframe_split": {**SPLIT, "data": [[[1]]]}}, "dataframe_split.data[0][0] cell"),
-    ({"dataframe_split": {**SPLIT, "x": 1}}, "dataframe_split.x extra_forbidden"),
     ({"dataframe_split": {"columns": ["a", "a"], "data": [[1, 2]]}}, ""),
     ({"dataframe_split": SPLIT}, ""),
-    ({"instances": [{"a": 1}], "params": {"horizon": 0}}, "params.horizon greater_than_equal"),
     ({"instances": [{"a": 1}], "params": {"quantile_levels": [0.01]}}, ""),
 ]
 
@@ -361,28 +297,18 @@ def test_what_is_no_table_of_the_model(client, body, flaw):
     assert told(refused(client, json.dumps(body), path="/invocations")) == flaw
 
 
-@pytest.mark.parametrize(
-    ("column", "cell", "words"),
-    [
+def test_cells_that_do_not_fit(client, full):
+    (series,) = full["inputs"]
+    times = pd.date_range(series["start"], periods=PAST, freq="h").astype(str)
+    for column, cell, words in (
         ("load", "much", "expected a number, got 'much'"),
         ("load", float("inf"), "finite"),
         *[("time", cell, "row 6") for cell in (10**30, "yesterday", None, True)],
         ("time", "2026-01-01T07:00:00Z", "time zone"),
         ("time", "9999-12-31T23:00:00", "row"),
-    ],
-)
-def test_cells_that_do_not_fit(client, full, column, cell, words):
-    (series,) = full["inputs"]
-    times = pd.date_range(series["start"], periods=PAST, freq="h").astype(str)
-    rows = [
-        {"time": time, **dict(zip(COLUMNS, row, strict=True))}
-        for time, row in zip(times, series["target"], strict=True)
-    ]
-    rows[5][column] = cell
-    body = json.dumps({"instances": rows})
-    assert words in refused(client, body, path="/invocations")["detail"]
-
-
-def test_the_words_of_an_error():
-    flaws = [Flaw(loc=["inputs", 3, "target"], msg="no", type="x"), Flaw(loc=[], msg="", type="y")]
-    assert invalid(flaws).detail == "inputs[3].target: no (and 1 more, see errors)"
+    ):
+        table = dict(zip(COLUMNS, map(list, zip(*series["target"], strict=True)), strict=True))
+        table["time"] = [*times]
+        table[column][5] = cell
+        body = json.dumps({"inputs": table})
+        assert words in refused(client, body, path="/invocations")["detail"]
