@@ -10,7 +10,6 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, contextmanager
-from select import POLLERR, poll
 
 import pytest
 
@@ -86,11 +85,10 @@ def told(service, ours):
 
 @contextmanager
 def untouched(service):
-    """The service gets no request during the block."""
+    """The service gets no request during the block, but the one for this number."""
     before = service.figure("request_seconds_count")
     yield
-    after = service.figure("request_seconds_count")
-    assert after == before + 1, "the one that asked for this number"
+    assert service.figure("request_seconds_count") == before + 1
 
 
 def problem(port, path="/predict", body=None, **headers):
@@ -133,9 +131,7 @@ class TestRequests:
             assert received.count(b"HTTP/1.1 422 ") == 3
         assert service.figure("connections") <= 4  # one for each process of nginx, and this one
 
-    @pytest.mark.parametrize(
-        ("given", "kept"), [("my-id.1", True), ('x" y', False), ("a" * 65, False)]
-    )
+    @pytest.mark.parametrize(("given", "kept"), [("my-id.1", True), ('x" y', False)])
     def test_say_who_sent_them_by_what_nginx_saw(self, service, proxied, given, kept):
         """In both logs, under one id; probes are in none."""
         forged = ("X-Forwarded-For: 1.2.3.4", "Forwarded: for=1.2.3.4", "X-Request-Start: t=1")
@@ -154,14 +150,6 @@ class TestRequests:
 
 class TestRefusals:
     """Refusals by nginx itself; the service never gets these requests."""
-
-    def test_a_long_body(self, service, proxied):
-        """In chunks, of which the service sees the first; the first test declares the length."""
-        pieces = [b"10000\r\n%b\r\n" % (b"1" * 2**16)] * 800
-        received = exchange(proxied.port, [head("Transfer-Encoding: chunked"), *pieces])
-        # a client that goes on sending may lose the answer, but never sees another one
-        assert received == b"" or received.startswith(b"HTTP/1.1 413")
-        until(lambda: service.figure("requests_in_flight") == 1)  # this one
 
     @pytest.mark.parametrize(
         ("path", "length", "status"),
@@ -194,15 +182,14 @@ class TestRefusals:
             assert exchange(port, [WHOLE])[9:12] == b"503"
             assert exchange(port, [WHOLE], source="127.0.0.2")[9:12] == other
 
-    @pytest.mark.parametrize("zone", ["address", "key"])
+    @pytest.mark.parametrize("zone", ["rate", "of_key"])
     def test_more_requests_of_one_client_than_it_may_send(self, service, zone):
         """By one address; by one key, also from several addresses."""
-        variable, name = {
-            "address": ("$binary_remote_addr", "rate"), "key": ("$http_authorization", "of_key"),
-        }[zone]  # fmt: skip
+        moves = zone == "of_key"
+        variable = "$http_authorization" if moves else "$binary_remote_addr"
         slow = {
-            f"limit_req_zone {variable}": f"zone={name}:1m rate=1r/m",
-            f"limit_req zone={name}": "burst=2 nodelay",
+            f"limit_req_zone {variable}": f"zone={zone}:1m rate=1r/m",
+            f"limit_req zone={zone}": "burst=2 nodelay",
         }
         with nginx(port := free_port(), service.port, **slow):
 
@@ -211,7 +198,6 @@ class TestRefusals:
                     port, [get("/x", f"Authorization: {key}")], source=f"127.0.0.{place}"
                 )
 
-            moves = zone == "key"
             answers = [ask(1 + moves * number, "anna") for number in range(4)]
             other = ask(1, "bob") if moves else ask(2, "anna")
         assert [answer[9:12] for answer in answers] == [b"404"] * 3 + [b"429"]
@@ -262,27 +248,14 @@ class TestSlowClients:
     @pytest.mark.parametrize(
         ("parts", "pause"),
         [
-            ([], 0),
-            ([head("Content-Length: 15")[:-2]], 0),
             ([bytes([byte]) for byte in head("X-Long: " + "a" * 1000, "Content-Length: 15")], 0.1),
             ([head("Content-Length: 15") + BODY[:7]], 0),
-            ([head("Transfer-Encoding: chunked") + b"f\r\n"], 0),
         ],
-        ids=["silence", "half a header", "a drip", "half a body", "half a chunk"],
+        ids=["a drip", "half a body"],
     )
     def test_are_sent_away(self, hasty, parts, pause):
         received = exchange(hasty, parts, pause)
         assert received == b"" or received.startswith(b"HTTP/1.1 408 ")
-
-    def test_that_do_not_read_are_reset(self, hasty):
-        large = get("/static-offline-docs/swagger-ui-bundle.js").replace(b"close", b"keep-alive")
-        with socket.socket() as connection:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            connection.connect(("127.0.0.1", hasty))
-            connection.sendall(large * 10)
-            ended = poll()
-            ended.register(connection, POLLERR)
-            assert ended.poll(60_000)
 
 
 class TestSmuggling:
@@ -290,11 +263,8 @@ class TestSmuggling:
         "request_",
         [
             *AMBIGUOUS,
-            head("Content-Length: 15", "Content-Length: 15") + BODY,
             head("Content-Length: 15, 15") + BODY,
-            head("Transfer-Encoding: chunked, identity") + b"0\r\n\r\n",
             head("Transfer-Encoding: \x0bchunked") + b"0\r\n\r\n",
-            head("Transfer-Encoding: chunked") + b"1\r\n{\r\n+1\r\n}\r\n0\r\n\r\n",
         ],
     )
     def test_what_is_ambiguous_never_reaches_the_service(self, service, proxied, request_):
@@ -307,11 +277,9 @@ class TestSmuggling:
         "request_",
         [
             WHOLE.replace(b"\r\n", b"\n"),
-            head("Transfer-Encoding: chunked", "Connection: close")
-            + b"f;x=extension\r\n%b\r\n0\r\n\r\n" % BODY,
             head(f"Content-Length: {len(get('/inner'))}", "Connection: close") + get("/inner"),
         ],
-        ids=["lines without CR", "extensions", "a request in a body"],
+        ids=["lines without CR", "a request in a body"],
     )
     def test_what_is_forgiven_is_written_anew(self, proxied, request_):
         """The service, which refuses some of it, gets one plain request."""
@@ -321,13 +289,6 @@ class TestSmuggling:
         assert b"is no HTTP request" not in received
 
 
-def test_its_limits_fit_those_of_the_service():
-    text = NGINX.read_text()
-
-    def value(directive):
-        (found,) = re.findall(rf"\b{directive} (\d+)[ms];", text)
-        return int(found)
-
-    settings = Settings()
-    assert value("client_max_body_size") * 2**20 == settings.max_body_bytes
-    assert value("proxy_read_timeout") > 2 * settings.deadline_seconds
+def test_it_waits_longer_than_the_service():
+    (seconds,) = re.findall(r"\bproxy_read_timeout (\d+)s;", NGINX.read_text())
+    assert int(seconds) > 2 * Settings().deadline_seconds

@@ -83,15 +83,10 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
 def test_times_on_the_axis_differ(tab, tmp_path, freq):
     make_bundle(tmp_path, freq=freq)
     labels = "[...document.querySelectorAll('#chart text.middle')].map((e) => e.textContent)"
-    with opened(tab, tmp_path) as url:
+    with opened(tab, tmp_path):
         found = tab.run(labels)
-        assert len(found) > 5
-        assert len(set(found)) == len(found)
-        assert all(found)
-        lengths = {"ms": 12, "s": 14, "h": 11, "MS": 10}
-        assert {len(label) for label in found} == {lengths[freq]}
-        tab.open(url, 375)
-        assert len(set(tab.run(labels))) > 1
+    assert all(found)
+    assert len(set(found)) == len(found) > 5
 
 
 def test_of_a_panel_the_rows_of_each_series_are_taken(tab, tmp_path):
