@@ -1,8 +1,6 @@
 import gc
 import pickle
 import shutil
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -22,6 +20,7 @@ from forecaster_service.settings import Settings
 from forecaster_service.slots import AGAIN
 from forecaster_service.store import Store
 from tests.bundles import sign
+from tests.lacking import lacking
 from tests.service.processes import until
 from tests.service.toy import NAME, make_bundle, rename
 
@@ -31,16 +30,12 @@ from tests.service.toy import NAME, start
 with start(model=sys.argv[1]) as client:
     body = client.get(f"/models/{NAME}/example").json()
     assert client.post("/predict", json=body).status_code == 200
-roots = {name.partition(".")[0] for name in sys.modules}
-ours = {"forecaster.train", "forecaster.run", "forecaster.evaluate", "forecaster.tracking"}
-print(sorted(roots & {"lightning", "pytorch_lightning", "mlflow"}), sorted(ours & set(sys.modules)))
 """
 
 
-def test_answering_imports_neither_lightning_nor_mlflow(folder):
-    command = [sys.executable, "-c", ASK, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "[] []\n"
+def test_it_answers_without_lightning_and_mlflow(folder):
+    done = lacking(ASK, str(folder), without={"lightning", "pytorch_lightning", "mlflow"})
+    assert done.returncode == 0, done.stderr
 
 
 def total(counter):
@@ -81,7 +76,6 @@ def refused(store, name=None):
     ("failing", "error", "words"),
     [
         ("forecaster_service.slots.load_bundle", RuntimeError("swordfish"), "could not be loaded"),
-        ("forecaster_service.slots.load_bundle", UnavailableError("at /swordfish"), "be found"),
         ("forecaster_service.slots.Predictor.check", BundleError("is off"), "is off"),
         ("forecaster_service.forecasting.run", UnavailableError("swordfish"), "be found"),
     ],
@@ -116,27 +110,16 @@ class TestNames:
             assert problem.status_code == 404
             assert problem.detail.endswith(f"the models are: {NAME}; other")
 
-    @pytest.mark.parametrize("order", [1, -1])
-    def test_one_that_no_request_could_reach_is_refused(self, folder, tmp_path, registry, order):
-        """A version of a name, and a folder whose model has the same name."""
+    @pytest.mark.parametrize("first", ["a version", "a folder", "the folder twice"])
+    def test_one_that_no_request_could_reach_is_refused(self, folder, tmp_path, registry, first):
+        """A version of a name or a folder, and another folder whose model has the same name."""
         make_bundle(tmp_path / "two", model="tokens")
         registry.put(f"{NAME}/1", folder, name=NAME, version="1")
-        sources = [f"{NAME}/1", str(tmp_path / "two")][::order]
-        with stored(*sources) as store:
+        version, other = f"{NAME}/1", tmp_path / "two"
+        sources = {"a version": (version, other), "a folder": (other, version)}
+        with stored(*sources.get(first, (folder, other))) as store:
             assert store.status == "failed"
-            assert len([slot for slot in store.slots if slot.served]) == 1
-
-    def test_two_versions_of_a_name_are_served(self, folder, registry):
-        for version in "12":
-            registry.put(f"{NAME}/{version}", folder, name=NAME, version=version)
-        with stored(f"{NAME}/1", f"{NAME}/2") as store:
-            assert [store.get(f"{NAME}/{each}").identity.version for each in "12"] == ["1", "2"]
-
-    def test_the_same_twice_is_refused_and_the_first_answers(self, folder, tmp_path):
-        make_bundle(tmp_path / "two")
-        with stored(folder, tmp_path / "two") as store:
-            assert store.get(None).names == (NAME,)
-            assert store.status == "failed"
+            assert store.get(None) is store.slots[0].served
             with pytest.raises(HttpError, match=f"model 2 of 2: two models are called {NAME}"):
                 store.whole()
 
@@ -146,11 +129,13 @@ class TestNames:
         registry.put("a@champion", folder, name="a", version="7", alias="champion")
         registry.put("a@next", other, name="a", version="8", alias="next")
         registry.put("b/7", other, name="b", version="7")
-        with stored("a@champion", "a@next", "b/7") as store:
-            first, second, third = store.whole()
+        registry.put("b/9", other, name="b", version="9")
+        with stored("a@champion", "a@next", "b/7", "b/9") as store:
+            first, second, third, fourth = store.whole()
             assert store.get("a") is store.get("champion") is store.get("a/7") is first
             assert store.get("a@next") is store.get("8") is second
             assert store.get("b") is store.get("b/7") is third
+            assert store.get("b/9") is store.get("9") is fourth
             assert "choose one of: a, b" in refused(store, "7").detail
             assert second.header == f"a/8; digest={second.identity.digest}"
 
@@ -165,21 +150,10 @@ class TestTrust:
         with stored(folder, digests=f"sha256:{'0' * 64},{digest}") as store:
             assert store.get(None).identity.digest == digest
 
-    @pytest.mark.parametrize(
-        "change",
-        [
-            lambda forecast: forecast + 1e-3,
-            lambda forecast: forecast * [1, 1, 1.01, 1],
-            lambda forecast: forecast * np.nan,
-            None,
-        ],
-    )
+    @pytest.mark.parametrize("change", [1e-3, np.nan, None])
     def test_another_golden_forecast_is_refused_or_none(self, folder, change):
         bundle = load(folder)
-        assert bundle.golden is not None
-        golden = change and replace(
-            bundle.golden, forecast=change(bundle.golden.forecast).astype(np.float32)
-        )
+        golden = change and replace(bundle.golden, forecast=bundle.golden.forecast + change)
         replace(bundle, golden=golden).save(folder)
         with stored(folder) as store:
             assert "forecasts" in refused(store).detail
@@ -214,7 +188,7 @@ class TestReplacing:
         replaced = total(store.metrics.loads) - len(store.slots)
         return replaced, total(store.metrics.failures)
 
-    def test_another_model_takes_the_place(self, store, folder):
+    def test_another_model_takes_the_place_and_the_old_leaves_the_memory(self, store, folder):
         old = store.get(None)
         store.poll()
         assert store.get(None) is old, "there is nothing new"
@@ -225,19 +199,14 @@ class TestReplacing:
         request = FullRequest.model_validate(forecasting.example(old.forecaster))
         job = forecasting.prepare(request, old.forecaster)
         assert store.submit(old, job).result().results, "what began with the old ends with it"
-
-    def test_the_old_leaves_the_memory(self, store, folder):
-        old = weakref.ref(store.get(None).forecaster)
-        newer(folder)
-        store.poll()
+        kept = weakref.ref(old.forecaster)
+        del old, job
         gc.collect()
-        assert old() is None
+        assert kept() is None
 
     @pytest.mark.parametrize(
         "damage",
         [
-            lambda folder: (folder / WEIGHTS).write_bytes(b"x"),
-            lambda folder: (folder / WEIGHTS).unlink(),
             lambda folder: (folder / MANIFEST).unlink(),
             lambda folder: make_bundle(folder, columns=("wind", "load")),
             shutil.rmtree,
