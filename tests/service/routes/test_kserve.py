@@ -1,7 +1,6 @@
-import numpy as np
 import pytest
 
-from tests.service.toy import COLUMNS, KINDS, KSERVE, NAME, kserve, make_bundle, start
+from tests.service.toy import KINDS, KSERVE, NAME, kserve, make_bundle, start
 
 
 def test_the_numbers_are_those_of_predict(client, full):
@@ -47,8 +46,7 @@ def test_without_quantiles_there_are_none(client, full):
     assert [output["id"][-2:] for output in answer["outputs"]] == ["-0", "-1"]
     for output in answer["outputs"]:
         (content,) = output["content"]
-        assert content["quantiles"] is None
-        assert np.array(content["mean_forecast"]).shape == (2, len(COLUMNS))
+        assert (content["quantiles"], len(content["mean_forecast"])) == (None, 2)
 
 
 def test_one_number_per_step_and_a_median(tmp_path):
@@ -77,10 +75,8 @@ def test_one_number_per_step_and_a_median(tmp_path):
         ("D", ["day", "D"]),
         ("W-SUN", ["week", "W", "W-SUN"]),
         ("ME", ["month", "M"]),
-        ("MS", ["month", "M"]),
         ("QS-OCT", ["quarter", "Q"]),
         ("YE-DEC", ["year", "Y"]),
-        ("B", ["B"]),
     ],
 )
 def test_the_words_for_a_time_step(tmp_path, freq, words):

@@ -14,10 +14,8 @@ from tests.test_client import history
 KNOWN = ("ahead", "words", "all")
 
 
-def texts_of(frame, ids):
-    """A history with the rows of the future, and without them."""
-    past = frame.drop((frame.groupby(list(ids)) if ids else frame).tail(HORIZON).index)
-    return frame.to_csv(index=False), past.to_csv(index=False)
+def wrong(client, path, text):
+    return refused(client, text, 422, path, **CSV)["detail"]
 
 
 def sent(client, path, text, **query):
@@ -31,7 +29,9 @@ def test_the_rows_are_those_of_the_command_and_are_read_back(kind, serve):
     """A history with rows ahead gives them filled, one without them gives them empty."""
     client, forecaster, _ = serve(kind, "tokens")
     schema, form = forecaster.schema, forecaster.form
-    whole, past = texts_of(history(forecaster.bundle), schema.id)
+    frame = history(forecaster.bundle)
+    ahead = (frame.groupby(list(schema.id)) if schema.id else frame).tail(HORIZON).index
+    whole, past = frame.to_csv(index=False), frame.drop(ahead).to_csv(index=False)
     expected = future_rows(form, whole.encode())
     found = sent(client, "/future", whole).text
     assert found == expected.to_csv(index=False)
@@ -49,28 +49,19 @@ def test_the_rows_are_those_of_the_command_and_are_read_back(kind, serve):
     empty = sent(client, "/future", past).text
     names = list(schema.reading.future_covariates)
     assert pd.read_csv(StringIO(empty))[names].isna().all(axis=None)
-    assert (
-        "no value at all: fill it in"
-        in refused(client, empty.encode(), 422, "/read/future", **CSV)["detail"]
-    )
+    assert "no value at all: fill it in" in wrong(client, "/read/future", empty)
 
 
 def test_what_does_not_fit_is_refused(tmp_path, client):
-    plain = b"time,load,wind\n2026-01-01,1,2\n"
+    plain = "time,load,wind\n2026-01-01,1,2\n"
     for path in ("/future", "/read/future"):
-        assert "no covariates known ahead" in refused(client, plain, 422, path, **CSV)["detail"]
+        assert "no covariates known ahead" in wrong(client, path, plain)
     bundle = make_bundle(tmp_path, model="tokens", **KINDS["all"])
     whole = history(bundle).to_csv(index=False)
     with start(model=str(tmp_path), max_series=2) as few:
-        assert (
-            "at most 2 series, got 3"
-            in refused(few, whole.encode(), 422, "/future", **CSV)["detail"]
-        )
+        assert "at most 2 series, got 3" in wrong(few, "/future", whole)
         one = posted(few, whole, future="apart", item=bundle.schema.items[2])["series"]
         assert one == posted(few, whole, item=bundle.schema.items[2])["series"]
         rows = future_rows(Predictor(bundle).form, whole.encode())
         short = rows.groupby("town").head(2).to_csv(index=False)
-        assert (
-            f"expected {HORIZON} rows"
-            in refused(few, short.encode(), 422, "/read/future", **CSV)["detail"]
-        )
+        assert f"expected {HORIZON} rows" in wrong(few, "/read/future", short)
