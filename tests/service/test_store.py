@@ -22,7 +22,7 @@ from forecaster_service.store import Store
 from tests.bundles import sign
 from tests.lacking import lacking
 from tests.service.processes import until
-from tests.service.toy import NAME, make_bundle, rename
+from tests.service.toy import NAME, make_bundle
 
 ASK = """
 import sys
@@ -66,9 +66,9 @@ def stored(*sources, **settings):
     store.close()
 
 
-def refused(store, name=None):
+def refused(store):
     with pytest.raises(HttpError) as caught:
-        store.get(name)
+        store.get(None)
     return caught.value
 
 
@@ -98,46 +98,18 @@ def test_a_model_that_cannot_be_loaded_or_forecast(
     assert str(error) in capsys.readouterr().err
 
 
-class TestNames:
-    """Which model a request means."""
-
-    def test_several_the_first_is_the_default(self, folder, tmp_path):
-        other = rename(make_bundle(tmp_path / "two"), tmp_path / "two", "other")
-        with stored(folder, tmp_path / "two") as store:
-            assert store.get(None) is store.get(NAME)
-            assert store.get("other").identity.digest == other.digest
-            problem = refused(store, "third")
-            assert problem.status_code == 404
-            assert problem.detail.endswith(f"the models are: {NAME}; other")
-
-    @pytest.mark.parametrize("first", ["a version", "a folder", "the folder twice"])
-    def test_one_that_no_request_could_reach_is_refused(self, folder, tmp_path, registry, first):
-        """A version of a name or a folder, and another folder whose model has the same name."""
-        make_bundle(tmp_path / "two", model="tokens")
-        registry.put(f"{NAME}/1", folder, name=NAME, version="1")
-        version, other = f"{NAME}/1", tmp_path / "two"
-        sources = {"a version": (version, other), "a folder": (other, version)}
-        with stored(*sources.get(first, (folder, other))) as store:
-            assert store.status == "failed"
-            assert store.get(None) is store.slots[0].served
-            with pytest.raises(HttpError, match=f"model 2 of 2: two models are called {NAME}"):
-                store.whole()
-
-    def test_versions_and_aliases_tell_them_apart(self, folder, registry):
-        other = folder.parent / "two"
-        make_bundle(other, columns=("x",))
-        registry.put("a@champion", folder, name="a", version="7", alias="champion")
-        registry.put("a@next", other, name="a", version="8", alias="next")
-        registry.put("b/7", other, name="b", version="7")
-        registry.put("b/9", other, name="b", version="9")
-        with stored("a@champion", "a@next", "b/7", "b/9") as store:
-            first, second, third, fourth = store.whole()
-            assert store.get("a") is store.get("champion") is store.get("a/7") is first
-            assert store.get("a@next") is store.get("8") is second
-            assert store.get("b") is store.get("b/7") is third
-            assert store.get("b/9") is store.get("9") is fourth
-            assert "choose one of: a, b" in refused(store, "7").detail
-            assert second.header == f"a/8; digest={second.identity.digest}"
+@pytest.mark.parametrize("first", ["a version", "a folder", "the folder twice"])
+def test_one_that_no_request_could_reach_is_refused(folder, tmp_path, registry, first):
+    """A version of a name or a folder, and another folder whose model has the same name."""
+    make_bundle(tmp_path / "two", model="tokens")
+    registry.put(f"{NAME}/1", folder, name=NAME, version="1")
+    version, other = f"{NAME}/1", tmp_path / "two"
+    sources = {"a version": (version, other), "a folder": (other, version)}
+    with stored(*sources.get(first, (folder, other))) as store:
+        assert store.status == "failed"
+        assert store.get(None) is store.slots[0].served
+        with pytest.raises(HttpError, match=f"model 2 of 2: two models are called {NAME}"):
+            store.whole()
 
 
 class TestTrust:

@@ -63,22 +63,29 @@ def test_card_tells_covariates_attributes_and_series(tmp_path):
 
 
 def test_several_are_listed_and_chosen_by_name(tmp_path, registry):
-    """Each by all of its names, and the header of every answer names the model."""
+    """Each by all of its names that no other has, the first by default; the header of every answer
+    names the model."""
     make_bundle(tmp_path / "one")
     make_bundle(tmp_path / "two", columns=("x",))
-    registry.put("a@champion", tmp_path / "one", name="a", version="3", alias="champion")
-    registry.put("b/7", tmp_path / "two", name="b", version="7")
-    with start(model="a@champion, b/7") as client:
-        first, second = client.get("/models").json()["models"]
-        assert (first["name"], first["alias"], second["name"]) == ("a", "champion", "b")
-        for name, card in (("a@champion", first), ("a/3", first), ("a", first), ("b/7", second)):
-            example = client.get(f"/models/{name}/example").json()
-            answer = client.post("/predict", json={**example, "model": name})
-            assert answer.json()["model"]["digest"] == card["digest"]
-            label = f"{card['name']}/{card['version']}; digest={card['digest']}"
-            assert answer.headers["X-Forecaster-Model"] == label
+    registry.put("a@champion", tmp_path / "one", name="a", version="7", alias="champion")
+    registry.put("a@next", tmp_path / "two", name="a", version="8", alias="next")
+    for version in "79":
+        registry.put(f"b/{version}", tmp_path / "two", name="b", version=version)
+    with start(model="a@champion, a@next, b/7, b/9") as client:
+        cards = client.get("/models").json()["models"]
+        told = [(each["name"], each["version"], each["alias"]) for each in cards]
+        assert told[:3] == [("a", "7", "champion"), ("a", "8", "next"), ("b", "7", None)]
+        names = "a champion a@champion a/7", "8 next a@next", "b b/7", "9 b/9"
+        for card, own in zip(cards, names, strict=True):
+            for name in own.split():
+                example = client.get(f"/models/{name}/example").json()
+                answer = client.post("/predict", json={**example, "model": name})
+                label = f"{card['name']}/{card['version']}; digest={card['digest']}"
+                assert answer.headers["X-Forecaster-Model"] == label
         example = client.get("/models/a/example").json()
-        assert client.post("/predict", json=example).json()["model"]["name"] == "a"
+        assert client.post("/predict", json=example).json()["model"]["version"] == "7"
+        assert "choose one of: a, b" in client.get("/models/7").json()["detail"]
+        assert "the models are: a" in client.get("/models/c").json()["detail"]
 
 
 def test_other_names_are_404(client):

@@ -7,14 +7,13 @@ import pandas as pd
 import pytest
 
 from forecaster.base.errors import DataError
-from forecaster.forecast.predictor import Predictor, keep
+from forecaster.forecast.predictor import keep
 from forecaster_service.routes import read
 from tests.bundles import blended
-from tests.service.toy import HORIZON, KINDS, NAME, PAST, make_bundle, refused, start
+from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, make_bundle, refused, start
 from tests.test_client import history
 
 CSV = {"Content-Type": "text/csv"}
-GERMAN, AMERICAN = "%d.%m.%Y %H:%M", "%m/%d/%Y %I:%M %p"
 
 
 def posted(client, text, **query):
@@ -51,30 +50,12 @@ def test_the_forecast_is_that_of_the_library(kind, serve):
         np.testing.assert_allclose(answer["mean"], expected[names], rtol=1e-5, atol=1e-5)
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    """A service whose model reads two columns, and that model."""
-    folder = tmp_path_factory.mktemp("two")
-    make_bundle(folder, columns=("load", "Zürich °C"))
-    with start(model=str(folder)) as client:
-        yield client, Predictor.load(folder, "cpu")
-
-
-def written(separator, stamps, thousands=""):
-    """A table as people write it: two columns of numbers that show their decimal sign."""
-    decimal = "," if separator == ";" else "."
-    rng, lines = np.random.default_rng(1), [f"time{separator}load{separator}Zürich °C"]
-    for stamp in pd.date_range("2026-01-28", periods=PAST + 2, freq="h"):
-        load, degrees = (f"{each:,.2f}" for each in (1000 + rng.normal(0, 9), rng.normal(20, 3)))
-        load = load.translate({ord(","): thousands, ord("."): decimal})
-        cells = [f"{stamp:{stamps}}", load, degrees.replace(".", decimal)]
-        lines.append(separator.join(f'"{cell}"' if separator in cell else cell for cell in cells))
-    return "\n".join([*lines, ""])
-
-
-GERMAN_TABLE = written(";", GERMAN)
+times = pd.date_range("2026-01-28", periods=PAST + 2, freq="h", name="time")
+numbers = np.random.default_rng(1).normal((1000, 5, 20), (9, 1, 3), (PAST + 2, 3))
+GERMAN_TABLE = pd.DataFrame(numbers, times, COLUMNS).to_csv(
+    sep=";", decimal=",", date_format="%d.%m.%Y %H:%M", float_format="%.2f"
+)
 TABLES = {
-    "of thousands": written(",", AMERICAN, thousands=","),
     "of Excel": "sep=;\r\n" + GERMAN_TABLE.replace("\n", "\r\n"),
     "with holes": re.sub(r"(?m);2\d,\d\d$", ";n/a", GERMAN_TABLE),
     "Windows": GERMAN_TABLE.encode("cp1252"),
@@ -90,8 +71,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", [*TABLES, *REFUSED])
-def test_a_table_is_read_and_refused_as_the_library_does_it(two, kind, tmp_path):
-    (client, forecaster), text, file = two, {**TABLES, **REFUSED}[kind], tmp_path / "mine.csv"
+def test_a_table_is_read_and_refused_as_the_library_does_it(serve, kind, tmp_path):
+    client, forecaster, _ = serve("plain")
+    text, file = {**TABLES, **REFUSED}[kind], tmp_path / "mine.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     if kind in REFUSED:
         with pytest.raises(DataError) as error:
