@@ -5,14 +5,13 @@ import re
 import shutil
 import socket
 import tempfile
-import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.service.processes import running
+from tests.service.processes import running, until
 
 ROOT = Path(__file__).parents[2]
 NGINX = ROOT / "service" / "nginx" / "nginx.conf"
@@ -28,11 +27,6 @@ def program(name):
     return found
 
 
-def without_rights(*command):
-    """The command that runs as another user than root."""
-    return [*(UNPRIVILEGED if os.geteuid() == 0 else []), *command]
-
-
 @contextmanager
 def folder_of_nobody():
     """An empty folder, and in it a file `log`, for such a user."""
@@ -45,16 +39,12 @@ def folder_of_nobody():
         yield folder
 
 
-def wait_for_port(port, process, log):
-    """Wait until a process listens on it. Raises AssertionError with the log if none does."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise AssertionError(f"nobody listens on {port}:\n{log.read_text()[-3000:]}")
+def listens(port):
+    """Whether a process listens on a port."""
+    with suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        return True
+    return False
 
 
 @contextmanager
@@ -91,6 +81,8 @@ def nginx(port, service, place="", **changes):
         command = [word.replace("/etc/nginx/nginx.conf", f"{folder}/nginx.conf") for word in words]
         assert f"{folder}/nginx.conf" in command
         command[0] = program(command[0])
-        with running(without_rights(*command), {}, folder, folder / "log") as process:
-            wait_for_port(port, process, folder / "log")
+        if os.geteuid() == 0:
+            command = [*UNPRIVILEGED, *command]
+        with running(command, {}, folder, folder / "log"):
+            until(lambda: listens(port))
             yield folder

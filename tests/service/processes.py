@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 SECONDS = 90.0
 """The most that anything may take on a busy machine."""
 CLIENTS = 4
@@ -40,14 +42,12 @@ AMBIGUOUS = [
     head("Transfer-Encoding: chunked", "Content-Length: 15") + b"0\r\n\r\n" + BODY,
     head("Content-Length: 15", "Content-Length: 16") + BODY,
     head("Content-Length: +15") + BODY,
-    head("Content-Length: 0xf") + BODY,
     head("Content-Length: 99999999999999999999") + BODY,
     head("Content-Length : 15") + BODY,
     head("X-A: 1\r\n folded", "Content-Length: 15") + BODY,
     head("X-A: 1\0", "Content-Length: 15") + BODY,
     head("Transfer-Encoding: nonsense") + BODY,
     head("Transfer-Encoding: chunked") + b"fffffffffffffffff\r\n" + BODY,
-    head("Transfer-Encoding: chunked") + b"zz\r\n" + BODY,
     head("Transfer-Encoding: chunked") + b"2\r\n{}X\r\n0\r\n\r\n",
     head("Content-Length: 15", "Host: elsewhere") + BODY,
     head("Content-Length: 15", start=("POST /predict HTTP/1.1",)) + BODY,
@@ -75,8 +75,7 @@ def everything(connection):
 
 def free_port():
     """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
         return probe.getsockname()[1]
 
 
@@ -100,6 +99,16 @@ def running(command, environment, folder, log):
                 process.wait()
 
 
+def children(process, word):
+    """The processes that a process has started, with that word in their command."""
+    found = []
+    for each in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.Error):  # it has ended meanwhile
+            if word in " ".join(each.cmdline()):
+                found.append(each)
+    return found
+
+
 def wait_for(url, process, log, seconds=120):
     """Wait until `url` answers 200. Raises AssertionError with the log if it does not."""
     end = time.monotonic() + seconds
@@ -121,30 +130,21 @@ class Server:
     log: Path = Path(os.devnull)
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def get(self, path):
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", headers=dict(self.headers)
-        )
+    def get(self, path, body=None):
+        headers = {"Content-Type": "application/json", **self.headers}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body, headers)
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
 
     def post(self, path, body):
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}",
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json", **self.headers},
-        )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+        return self.get(path, json.dumps(body).encode())
 
     def raw(self, parts):
         """The answer to these bytes, and whether the server then closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
-            try:
+            with suppress(ConnectionError):  # the server did not read the rest
                 for part in parts:
                     connection.sendall(part)
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # the server did not read the rest
             received = b""
             try:
                 while chunk := connection.recv(65536):
@@ -165,13 +165,7 @@ class Server:
 
 @contextmanager
 def serving(
-    model,
-    place,
-    *options,
-    program=("forecaster",),
-    until="/readyz",
-    variables=None,
-    **settings,
+    model, place, *options, program=("forecaster",), until="/readyz", variables=None, **settings
 ):
     """`forecaster serve` with a model and settings, run in `place`, where its log is, too; without
     a model, the settings name it."""

@@ -75,8 +75,6 @@ def test_it_opens_with_the_example_of_the_model(tab, width, scheme, tmp_path):
             tab.open(url, width, scheme)
         assert NAME in tab.text("#facts")
         assert "network (prob) 100 %" in tab.text("#facts")
-        assert "load, wind, Zürich °C: up to 6 hours ahead" in tab.text("#facts")
-        assert tab.text("#wanted").startswith("One row per hour, at least 24 of them")
         assert "This is a made-up example, not your data" in tab.text("#made-up")
         assert tab.run("document.querySelector('#drop-field').hidden"), "there is nothing to drop"
         assert len(values(tab)) == HORIZON

@@ -45,10 +45,8 @@ class Service:
             self.server.should_exit = True
             thread.join()
 
-    @contextmanager
     def client(self):
-        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
-            yield connection
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
 
     def closed(self, reason):
         return self.app.state.metrics.closed.labels(reason)._value.get()
@@ -70,7 +68,7 @@ def whole(connection):
 
 def drip(connection, piece):
     """Send a piece every now and then until the server closes; returns its answer."""
-    with suppress(BrokenPipeError, ConnectionResetError):
+    with suppress(ConnectionError):
         end = time.monotonic() + PATIENCE / 2
         while time.monotonic() < end:
             connection.sendall(piece)
@@ -104,35 +102,28 @@ def test_who_says_nothing_is_told_nothing(service):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [GET[:-2], CHUNKED + b"9\r\n{", GET + b"G"])
-def test_half_a_request_is_408(service, sent):
+@pytest.mark.parametrize(
+    ("sent", "piece", "statuses"),
+    [
+        (GET[:-2], b"", [408]),
+        (CHUNKED + b"9\r\n{", b"", [408]),
+        (GET + b"G", b"", [200, 408]),
+        (GET[:-2], b"X-A: b\r\n", [408]),
+        (POST + b"Content-Length: 100000\r\n\r\n", b" ", [408]),
+        (CHUNKED + b"0\r\n", b"X-A: b\r\n", [408]),
+        # answered before it has been read
+        (CHUNKED.replace(b"json", b"text"), b"1\r\n \r\n", [415]),
+    ],
+)
+def test_half_a_request_or_a_little_at_a_time_is_408(service, sent, piece, statuses):
     before = service.closed("408")
     with service.client() as connection:
         connection.sendall(sent)
-        answer = everything(connection)
-    if sent.startswith(GET):
-        assert answer.startswith(b"HTTP/1.1 200")
-        answer = answer[answer.index(b"HTTP/1.1 408") :]
-    assert is_problem(answer, 408)
-    assert service.closed("408") == before + 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("sent", "piece", "answer"),
-    [
-        (GET[:-2], b"X-A: b\r\n", b"408"),
-        (POST + b"Content-Length: 100000\r\n\r\n", b" ", b"408"),
-        (CHUNKED + b"0\r\n", b"X-A: b\r\n", b"408"),
-        # answered before it has been read
-        (CHUNKED.replace(b"json", b"text"), b"1\r\n \r\n", b"415"),
-        (GET, b"\r\n", b"200"),
-    ],
-)
-def test_a_little_at_a_time_is_not_enough(service, sent, piece, answer):
-    with service.client() as connection:
-        connection.sendall(sent)
-        assert drip(connection, piece)[9:12] == answer
+        received = drip(connection, piece)
+    answers = received.split(b"HTTP/1.1 ")[1:]
+    assert [int(each[:3]) for each in answers] == statuses
+    assert service.closed("408") == before + (408 in statuses)
+    assert 415 in statuses or is_problem(b"HTTP/1.1 " + answers[-1], 408)
     until(lambda: service.connections == 0)
 
 

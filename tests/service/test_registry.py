@@ -132,8 +132,7 @@ def test_what_was_found_is_read_as_it_was_meant(folder, tmp_path):
     (tmp_path / "found.json").write_text(json.dumps(entries))
     found = Found(tmp_path)
     assert found.state("there") == state
-    kinds = {"unknown": UsageError, "away": UnavailableError, "full": StorageError}
-    for name, kind in kinds.items():
+    for name, kind in (("unknown", UsageError), ("away", UnavailableError), ("full", StorageError)):
         with pytest.raises(kind, match=entries[name]["error"]):
             found.state(name)
     for name in ("there", "away"):  # the last one is for a process that starts

@@ -2,29 +2,19 @@
 
 import asyncio
 import threading
-from contextlib import nullcontext, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pandas as pd
-import psutil
 import pytest
 
 from forecaster.client import Client
 from forecaster_service.replicas import check
-from tests.service.processes import serving, until
+from tests.service.processes import children, serving, until
 from tests.service.toy import COLUMNS, HORIZON, PAST
 
 CLIENTS = 6
-
-
-def replicas(process):
-    """The processes of the replicas that `process` has started."""
-    found = []
-    for each in psutil.Process(process.pid).children(recursive=True):
-        with suppress(psutil.Error):  # it has ended meanwhile
-            if "ray::ServeReplica" in " ".join(each.cmdline()):
-                found.append(each)
-    return found
 
 
 @pytest.mark.long
@@ -32,9 +22,7 @@ def replicas(process):
 def test_a_replica_that_is_killed_under_load_costs_no_request(folder, tmp_path):
     history = pd.DataFrame({"time": pd.date_range("2026-01-01", periods=PAST, freq="h")})
     history[list(COLUMNS)] = 1.5
-    answers = []
-    errors = []
-    ended = threading.Event()
+    answers, errors, ended = [], [], threading.Event()
 
     def ask():
         while not ended.is_set():
@@ -44,30 +32,20 @@ def test_a_replica_that_is_killed_under_load_costs_no_request(folder, tmp_path):
                 errors.append(error)
 
     with serving(folder, tmp_path, "--ray", "local") as server:
-        process = server.process
-        listening = {
-            connection.laddr.ip
-            for each in psutil.Process(process.pid).children(recursive=True)
-            for connection in each.net_connections("inet")
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == server.port
-        }
-        assert listening == {"127.0.0.1"}
-        clients = [threading.Thread(target=ask) for _ in range(CLIENTS)]
-        for client in clients:
-            client.start()
-        try:
-            for victim in replicas(process):
-                before = len(answers)
-                until(lambda before=before: len(answers) >= before + 20)
-                victim.kill()
-                victim.wait(30)  # or it is counted below
-                until(lambda: len(replicas(process)) == 2)
-        finally:
-            ended.set()
-            for client in clients:
-                client.join()
-        process.terminate()
-        assert process.wait(30) == 143, server.log.read_text()[-3000:]
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            for _ in range(CLIENTS):
+                clients.submit(ask)
+            try:
+                for victim in children(server.process, "ray::ServeReplica"):
+                    before = len(answers)
+                    until(lambda before=before: len(answers) >= before + 20)
+                    victim.kill()
+                    victim.wait(30)  # or it is counted below
+                    until(lambda: len(children(server.process, "ray::ServeReplica")) == 2)
+            finally:
+                ended.set()
+        server.process.terminate()
+        assert server.process.wait(30) == 143, server.log.read_text()[-3000:]
     assert errors == []
     assert len(answers) > 40
     for answer in answers:
@@ -80,15 +58,9 @@ def test_a_replica_that_is_killed_under_load_costs_no_request(folder, tmp_path):
     [("", [""], ""), ("the GPU is gone", [""], "the GPU is gone"), ("", ["damaged"], "damaged"),
      ("", [], "no model was named")],
 )  # fmt: skip
-def test_the_reasons_to_replace_a_replica(lost, reasons, words):
+def test_the_reasons_to_replace_a_replica_whose_models_have_been_loaded(lost, reasons, words):
     slots = [SimpleNamespace(served=None if each else object(), reason=each) for each in reasons]
-    store = SimpleNamespace(status="ready", lost=lost, slots=slots)
-    with pytest.raises(RuntimeError, match=f"^{words}$") if words else nullcontext():
-        asyncio.run(check(store))
-
-
-def test_a_replica_is_not_judged_while_its_models_are_loaded():
-    store = SimpleNamespace(status="loading", lost="", slots=[SimpleNamespace(served=1)])
+    store = SimpleNamespace(status="loading", lost=lost, slots=slots)
 
     async def load():
         task = asyncio.create_task(check(store))
@@ -97,4 +69,5 @@ def test_a_replica_is_not_judged_while_its_models_are_loaded():
         store.status = "ready"
         await task
 
-    asyncio.run(load())
+    with pytest.raises(RuntimeError, match=f"^{words}$") if words else nullcontext():
+        asyncio.run(load())

@@ -35,7 +35,6 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
             tab.choose(tmp_path / "mine.csv")
             assert "(full attention at these lengths)" in tab.text("#facts")
             assert "'holiday', 'target' are not given" in tab.text("#warnings")
-            assert "the last 24 hours are repeated" in tab.text("#warnings")
             names = list(bundle.schema.reading.future_covariates)
             repeated = past[names].tail(24).head(HORIZON).reset_index(drop=True)
             rows = predictor.make_future(past).assign(**repeated)
@@ -54,7 +53,6 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
             tab.choose(file, "#future")
             first = predictor.predict(past, future=rows)["load"]
             np.testing.assert_allclose(values(tab)["load"], first, rtol=1e-5)
-            assert 'future="future.csv"' in tab.text("#python")
 
             pick(tab, "#other", "value = 'change target'")
             pick(tab, "#change", "value = -2.5")
@@ -65,7 +63,6 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
             mean = (second - first).mean()
             told = f"load is {abs(mean):.3g} {'lower' if mean < 0 else 'higher'} on average"
             assert tab.text("#difference").startswith(f"With target − 2.5, {told}")
-            assert tab.run("document.querySelectorAll('#chart path.line.other').length") == 1
             assert complaints(tab) == []
             assert tab.run("document.documentElement.scrollWidth <= innerWidth")
 
@@ -77,16 +74,6 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
         late.to_csv(tmp_path / "late.csv", index=False)
         tab.choose(tmp_path / "late.csv", "#future", then=FAILED)
         assert tab.text("#error").startswith("The rows of late.csv begin at 2026-")
-
-
-@pytest.mark.parametrize("freq", ["ms", "s", "h", "MS"])
-def test_times_on_the_axis_differ(tab, tmp_path, freq):
-    make_bundle(tmp_path, freq=freq)
-    labels = "[...document.querySelectorAll('#chart text.middle')].map((e) => e.textContent)"
-    with opened(tab, tmp_path):
-        found = tab.run(labels)
-    assert all(found)
-    assert len(set(found)) == len(found) > 5
 
 
 def test_of_a_panel_the_rows_of_each_series_are_taken(tab, tmp_path):

@@ -11,9 +11,8 @@ import socket
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
-from typing import Any
 
 import numpy as np
 import psutil
@@ -33,31 +32,21 @@ CLIENTS, SWAP, SAMPLE = 3, 0.5, 0.5
 MIB, FILES, SLOWER = 32, 16, 5.0
 """What may be gained from the first third to the last: memory, descriptors, the time of an answer.
 The last is wide, for other work slows a machine down by as much."""
-JSON = {"Content-Type": "application/json"}
 
 
-@dataclass
 class Soak:
-    """Clients of a service at `url`, on `port`, and the outcome of their requests."""
+    """Clients of a service on `port`, and the outcome of their requests."""
 
-    url: str
-    port: int
-    body: dict[str, Any]
-    expected: dict[str, np.ndarray]
-    counts: Counter[str] = field(default_factory=Counter)
-    failed: list[str] = field(default_factory=list)
-    digests: set[str] = field(default_factory=set)
-
-    def __post_init__(self):
+    def __init__(self, port, body, expected):
+        self.url, self.port = f"http://127.0.0.1:{port}", port
+        self.body, self.expected = body, expected
+        self.counts, self.failed, self.digests = Counter[str](), list[str](), set[str]()
         self.ended = threading.Event()
 
     def run(self, number):
         """Send one random request after the other until the end."""
         draw = random.Random(number)
-        good = [
-            self.predict, self.predict, self.predict, self.table, self.look,
-        ]  # fmt: skip
-        bad = [self.wrong, self.leave, self.half]
+        good, bad = [self.predict] * 3 + [self.table, self.look], [self.wrong, self.leave]
         with requests.Session() as session:
             while not self.ended.is_set():
                 act = draw.choice(good if draw.random() < 0.8 else bad)
@@ -68,17 +57,15 @@ class Soak:
                     return
                 self.counts[act.__name__] += 1
 
-    def ask(self, session, status, path, **how):
-        answer = session.request(how.pop("method", "POST"), self.url + path, timeout=60, **how)
+    def ask(self, session, status, path, method="POST", **how):
+        answer = session.request(method, self.url + path, timeout=60, **how)
         assert answer.status_code == status, f"{path}: {answer.status_code} {answer.text[:300]}"
         return answer
 
     def predict(self, session):
         found = self.ask(session, 200, "/predict", json=self.body).json()
-        digest = found["model"]["digest"]
-        np.testing.assert_allclose(
-            found["predictions"][0]["mean"], self.expected[digest], rtol=1e-4, atol=1e-4
-        )
+        digest, mean = found["model"]["digest"], found["predictions"][0]["mean"]
+        np.testing.assert_allclose(mean, self.expected[digest], rtol=1e-4, atol=1e-4)
         self.digests.add(digest)
 
     def table(self, session):
@@ -87,29 +74,22 @@ class Soak:
         assert text.count("\n") == 1 + len(next(iter(self.expected.values())))
 
     def look(self, session):
-        for path in ("/livez", "/readyz", "/ping", "/models", f"/models/{NAME}", "/metrics", "/"):
+        for path in ("/livez", "/readyz", "/models", f"/models/{NAME}", "/metrics", "/"):
             self.ask(session, 200, path, method="GET")
         self.ask(session, 200, "/models", method="HEAD")
 
     def wrong(self, session):
-        self.ask(session, 400, "/predict", data="{", headers=JSON)
+        self.ask(session, 400, "/predict", data="{", headers={"Content-Type": "application/json"})
         self.ask(session, 422, "/predict", json={**self.body, "horizon": "x"})
         self.ask(session, 415, "/predict", data="{}", headers={"Content-Type": "text/plain"})
         self.ask(session, 404, "/models/nobody", method="GET")
-        self.ask(session, 400, "/livez", method="GET", headers={"Host": "elsewhere.example"})
 
     def leave(self, session):
-        """Send a whole request and do not wait for the answer."""
+        """Send a whole request and do not wait for the answer; then a part of one."""
         data = json.dumps(self.body).encode()
-        self.send(head(f"Content-Length: {len(data)}") + data)
-
-    def half(self, session):
-        """Send a part of a request and leave."""
-        self.send(get("/models")[:20])
-
-    def send(self, data):
-        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
-            connection.sendall(data)
+        for sent in (head(f"Content-Length: {len(data)}") + data, get("/models")[:20]):
+            with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+                connection.sendall(sent)
 
 
 def swaps(link, folders, ended):
@@ -117,10 +97,8 @@ def swaps(link, folders, ended):
     spare, number = link.with_name("spare"), 0
     while not ended.wait(SWAP):
         number += 1
-        folder = folders[number % len(folders)]
-        spare.symlink_to(folder)
+        spare.symlink_to(folders[number % len(folders)])
         spare.replace(link)
-        yield folder
 
 
 @pytest.mark.long
@@ -139,19 +117,16 @@ def test_nothing_grows_and_no_good_request_fails(tmp_path):
     link = tmp_path / "model"
     link.symlink_to(folders[0])
     with serving(link, tmp_path, device="cpu", poll_seconds=SWAP / 2) as server:
-        url, process = f"http://127.0.0.1:{server.port}", psutil.Process(server.process.pid)
-        body = server.get(f"/models/{NAME}/example")
-        soak = Soak(url, server.port, body, expected)
-        threads = [threading.Thread(target=soak.run, args=(number,)) for number in range(CLIENTS)]
-        threads.append(threading.Thread(target=lambda: [*swaps(link, folders, soak.ended)]))
-        memory, files, times = [], [], []
-        for thread in threads:
-            thread.start()
+        process, body = psutil.Process(server.process.pid), server.get(f"/models/{NAME}/example")
+        soak, memory, files, times = Soak(server.port, body, expected), [], [], []
+        pool = ThreadPoolExecutor(CLIENTS + 1)
         try:
+            pool.map(soak.run, range(CLIENTS))
+            pool.submit(swaps, link, folders, soak.ended)
             begun = time.monotonic()
             while time.monotonic() < begun + SECONDS and not soak.failed:
                 asked = time.monotonic()
-                requests.post(f"{url}/predict", json=body, timeout=60).raise_for_status()
+                server.post("/predict", body)
                 if asked > begun + WARM:
                     times.append(time.monotonic() - asked)
                     memory.append(process.memory_info().rss / 2**20)
@@ -159,10 +134,9 @@ def test_nothing_grows_and_no_good_request_fails(tmp_path):
                 soak.ended.wait(SAMPLE)
         finally:
             soak.ended.set()
-            for thread in threads:
-                thread.join()
+            pool.shutdown()
         assert soak.failed == []
-        assert requests.get(f"{url}/readyz", timeout=60).status_code == 200
+        assert server.get("/readyz") == {"status": "ready"}
         loads, failures = map(server.figure, ("model_loads_total", "model_reload_failures_total"))
     assert min(soak.counts[act] for act in ("predict", "table", "look", "wrong", "leave")) > 0
     assert soak.digests == {bundle.digest for bundle in bundles}

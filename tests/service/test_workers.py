@@ -5,14 +5,22 @@ import re
 import signal
 import sys
 import time
-from contextlib import suppress
 from itertools import pairwise
 
-import psutil
 import pytest
 
 from forecaster.forecast.bundle import digest_of
-from tests.service.processes import CLIENTS, SECONDS, Load, free_port, get, running, serving, until
+from tests.service.processes import (
+    CLIENTS,
+    SECONDS,
+    Load,
+    children,
+    free_port,
+    get,
+    running,
+    serving,
+    until,
+)
 from tests.service.toy import NAME, make_bundle
 
 WORKERS = 2
@@ -21,12 +29,11 @@ SEVERAL = ("--workers", str(WORKERS))
 
 def workers(server):
     """The processes that serve."""
-    found = []
-    for each in psutil.Process(server.process.pid).children():
-        with suppress(psutil.Error):  # it has ended meanwhile
-            if any("spawn_main" in word for word in each.cmdline()):
-                found.append(each)
-    return found
+    return children(server.process, "spawn_main")
+
+
+def example(server):
+    return json.dumps(server.get(f"/models/{NAME}/example")).encode()
 
 
 def counters(server):
@@ -50,11 +57,6 @@ def server(place):
         yield server
 
 
-@pytest.fixture
-def body(server):
-    return json.dumps(server.get(f"/models/{NAME}/example")).encode()
-
-
 def test_where_none_can_start_it_ends(tmp_path):
     """A process that dies between the parent's question and its answer is waited for, 3 s here."""
     log, environment = tmp_path / "log", {"FORECASTER_DEVICE": "cpu"}
@@ -71,15 +73,15 @@ def test_where_none_can_start_it_ends(tmp_path):
 
 @pytest.mark.slow
 class TestAsOneService:
-    def test_one_that_is_killed_costs_what_it_was_doing_and_comes_back(self, server, body):
+    def test_one_that_is_killed_costs_what_it_was_doing_and_comes_back(self, server):
         seen = []
 
         def counted(deaths):
             seen.append(counters(server))
-            names = ("forecaster_workers", "forecaster_worker_deaths_total")
-            return [seen[-1][name] for name in names] == [WORKERS, deaths]
+            names = ("workers_wanted", "workers", "worker_deaths_total")
+            return [seen[-1][f"forecaster_{name}"] for name in names] == [WORKERS, WORKERS, deaths]
 
-        with Load(server.port, body) as load:
+        with Load(server.port, example(server)) as load:
             for number in range(WORKERS):
                 asked, victim = len(load.answers), workers(server)[0]
                 until(lambda asked=asked: len(load.answers) > asked + 20)
@@ -87,22 +89,14 @@ class TestAsOneService:
                 until(lambda number=number: counted(number + 1))
         assert load.failed == [], server.log.read_text()[-3000:]
         assert load.again <= WORKERS * CLIENTS
-        seen.append(counters(server))
-        for before, after in pairwise(seen):
+        for before, after in pairwise([*seen, counters(server)]):
             for name, value in before.items():
                 if re.search(r"_(total|count|bucket|sum)({|$)", name):
                     assert after[name] >= value, name
-        answered = sum(
-            value for name, value in seen[-1].items()
-            if name.startswith("forecaster_requests_total") and 'route="/predict"' in name
-        )  # fmt: skip
-        assert 0 < answered <= len(load.answers) + load.again
-        assert seen[-1]["forecaster_workers_wanted"] == WORKERS
+        assert 0 < server.figure("forecasts_total") <= len(load.answers) + load.again
 
-    def test_a_newer_model_takes_its_place_in_all_without_a_failed_request(
-        self, server, body, place
-    ):
-        with Load(server.port, body) as load:
+    def test_a_newer_model_takes_its_place_in_all_without_a_failed_request(self, server, place):
+        with Load(server.port, example(server)) as load:
             until(lambda: len(load.answers) > 20)
             (place / "spare").symlink_to("tokens")
             (place / "spare").replace(place / "link")
@@ -126,9 +120,8 @@ class TestAsOneService:
 @pytest.mark.slow
 def test_terminated_all_end_and_answer_what_they_have(folder, tmp_path):
     with serving(folder, tmp_path, *SEVERAL, drain_seconds=1, max_batch=1) as server:
-        body = json.dumps(server.get(f"/models/{NAME}/example")).encode()
         processes = workers(server)
-        with Load(server.port, body) as load:
+        with Load(server.port, example(server)) as load:
             until(lambda: len(load.answers) > 20)
             asked, began = len(load.answers), time.monotonic()
             server.process.send_signal(signal.SIGTERM)

@@ -117,15 +117,13 @@ def test_what_stands_out_is_told_in_either_form(tmp_path):
         full["inputs"] *= 2
         two = client.post("/predict", json=full).json()
         one = client.post("/predict", json={**full["inputs"][0], **full["parameters"]}).json()
-    assert [(each["code"], each["input"]) for each in two["notices"]] == [
-        ("lost_to_floor", None), ("coverage", None), ("first_step", 0), ("unlike_training", 0),
-        ("first_step", 1), ("unlike_training", 1),
-    ]  # fmt: skip
+    whole, each = ["lost_to_floor", "coverage"], ["first_step", "unlike_training"]
+    told = [(notice["code"], notice["input"]) for notice in two["notices"]]
+    assert told == [*zip(whole + each + each, (None, None, 0, 0, 1, 1), strict=True)]
     assert two["warnings"][0] == two["notices"][0]["text"]
     assert two["warnings"][5] == f"inputs[1]: {two['notices'][5]['text']}"
-    assert [(each["code"], each["input"]) for each in one["notices"]] == [
-        (code, None) for code in ("lost_to_floor", "coverage", "first_step", "unlike_training")
-    ]
+    told = [(notice["code"], notice["input"]) for notice in one["notices"]]
+    assert told == [(code, None) for code in whole + each]
 
 
 def test_fewer_steps_old_names_of_the_step_and_the_first_and_last_times(client, flat):
@@ -169,9 +167,8 @@ def test_quantiles_by_level_beside_the_mean(client, flat):
     for level, factor in (("0.1", -1), ("0.7", 1), ("0.9", 2)):
         np.testing.assert_allclose(prediction["quantiles"][level], plain + factor * steps)
     assert "median" not in prediction
-    for body in (flat, {**flat, "quantile_levels": []}):
-        answer = client.post("/predict", json=body)
-        assert "quantiles" not in answer.json()["predictions"][0]
+    answer = client.post("/predict", json={**flat, "quantile_levels": []})
+    assert "quantiles" not in answer.json()["predictions"][0]
 
 
 def test_an_answer_has_a_largest_number_of_quantiles(client, full, monkeypatch):
@@ -224,18 +221,15 @@ class TestCsv:
         body = {**full, "inputs": [{**full["inputs"][0], "item_id": each} for each in "ab"]}
         body["parameters"] = {"prediction_length": 4, "quantile_levels": [0.9, 0.1]}
         table, answer = self.ask(client, body), client.post("/predict", json=body).json()
-        suffixes = ("", " 0.1", " 0.9")
-        names = [name + suffix for name in COLUMNS for suffix in suffixes]
+        names = [name + suffix for name in COLUMNS for suffix in ("", " 0.1", " 0.9")]
         assert list(table) == ["item_id", "time", *names]
-        for place, (item, part) in enumerate(table.groupby("item_id")):
-            prediction = answer["predictions"][place]
-            assert (item, len(part)) == (prediction["item_id"], 4)
-            assert part["time"].iloc[0] == prediction["start"]
-            assert np.all(np.diff(pd.to_datetime(part["time"])) == np.timedelta64(1, "h"))
-            expected = [prediction["mean"], *prediction["quantiles"].values()]
-            for suffix, values in zip(suffixes, expected, strict=True):
-                found = part[[name + suffix for name in COLUMNS]].to_numpy()
-                np.testing.assert_allclose(found, values, rtol=1e-5)
+        for prediction, (item, part) in zip(
+            answer["predictions"], table.groupby("item_id"), strict=True
+        ):
+            times = pd.date_range(prediction["start"], periods=4, freq="h")
+            assert (item, [*pd.to_datetime(part["time"])]) == (prediction["item_id"], [*times])
+            expected = np.stack([prediction["mean"], *prediction["quantiles"].values()], axis=-1)
+            np.testing.assert_allclose(part[names], expected.reshape(4, -1), rtol=1e-5)
 
     def test_a_series_without_a_name(self, client, flat):
         flat.pop("item_id")
