@@ -239,20 +239,15 @@ class TestSmuggling:
         assert re.match(rb"HTTP/1.1 (400|501) ", received)
         assert received.count(b"HTTP/1.1") == 1
 
-    @pytest.mark.parametrize(
-        "request_",
-        [
-            WHOLE.replace(b"\r\n", b"\n"),
-            head(f"Content-Length: {len(get('/inner'))}", "Connection: close") + get("/inner"),
-        ],
-        ids=["lines without CR", "a request in a body"],
-    )
-    def test_what_is_forgiven_is_written_anew(self, proxied, request_):
-        """The service, which refuses some of it, gets one plain request."""
-        received = exchange(proxied.port, request_)
-        assert received[9:12] in (b"422", b"400")
-        assert b"expected JSON" in received or received.count(b"HTTP/1.1") == 1
-        assert b"is no HTTP request" not in received
+    def test_what_is_forgiven_is_written_anew(self, proxied):
+        """A request in a body stays one, and so do lines without CR."""
+        inner = get("/inner")
+        asked = head(f"Content-Length: {len(inner)}", "Connection: close") + inner
+        for each in (asked, WHOLE.replace(b"\r\n", b"\n")):
+            received = exchange(proxied.port, each)
+            assert received[9:12] in (b"422", b"400")
+            assert received.count(b"HTTP/1.1") == 1
+            assert b"is no HTTP request" not in received
 
 
 def test_it_waits_longer_than_the_service():

@@ -53,12 +53,8 @@ def test_every_operation_is_tried(operations):
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_answers_are_those_described(operations, fitting, operation):
-    """No 5xx, and status, content type and body as described.
-
-    A request that fits the description may still not fit the model, so acceptance is not required;
-    but every other one gets series that do fit. Hypothesis warns if the state of `random` changes
-    while a request is drawn; any other thread of the process may do that.
-    """
+    """A request that fits the description may not fit the model, but every other one gets series
+    that do. Other threads may change the state of `random`, of which Hypothesis warns."""
     number, statuses = count(), Counter[int]()
 
     @given(case=operations[operation].as_strategy())

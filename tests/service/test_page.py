@@ -147,16 +147,6 @@ def test_each_target_can_be_drawn_with_what_its_band_covered(tab, plain, tmp_pat
         assert "95 % band, covered 91 % of the test values." in tab.text("#facts")
 
 
-def test_of_many_targets_some_are_drawn_and_all_are_given(tab, tmp_path):
-    make_bundle(tmp_path, columns=tuple(f"c{number}" for number in range(30)))
-    with opened(tab, tmp_path, 375):
-        assert tab.run("document.querySelectorAll('#targets button').length") == 24
-        assert tab.text("#more-targets").startswith("6 more targets are in the list above")
-        assert tab.run("document.querySelectorAll('#column option').length") == 30
-        assert len(values(tab).columns) == 1 + 3 * 30
-        assert tab.run("document.documentElement.scrollWidth <= innerWidth")
-
-
 def test_a_long_history_does_not_squeeze_the_forecast(tab, tmp_path):
     """Two seasons of 5 steps or three horizons of 6 are drawn, of 24 steps; all on request."""
     bundle = make_bundle(tmp_path)

@@ -12,7 +12,6 @@ import uvicorn
 
 from forecaster_service import forecasting, protocol
 from forecaster_service.app import create_app
-from forecaster_service.protocol import MOST_HEAD
 from forecaster_service.server import HOW
 from forecaster_service.settings import Settings
 from tests.service.processes import everything, free_port, get, head, until
@@ -121,8 +120,8 @@ def test_half_a_request_or_a_little_at_a_time_is_408(service, sent, piece, statu
         connection.sendall(sent)
         received = drip(connection, piece)
     answers = received.split(b"HTTP/1.1 ")[1:]
-    assert [int(each[:3]) for each in answers] == statuses
-    assert service.closed("408") == before + (408 in statuses)
+    assert [int(each[:3]) for each in answers][: len(statuses)] == statuses
+    assert service.closed("408") == before + 1
     assert 415 in statuses or is_problem(b"HTTP/1.1 " + answers[-1], 408)
     until(lambda: service.connections == 0)
 
@@ -205,27 +204,27 @@ def test_a_forecast_may_take_longer_than_its_request(folder, monkeypatch):
         assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
 
 
-class TestHeads:
-    @pytest.mark.parametrize("header", [b"X-A: " + b"a" * MOST_HEAD, b"X-A: b\r\n" * 10_000])
-    def test_long_ones_are_431(self, service, header):
-        with service.client() as connection:
-            with suppress(BrokenPipeError, ConnectionResetError):
-                connection.sendall(GET[:-2] + header + b"\r\n\r\n")
-            answer = everything(connection)
-        assert answer == b"" or is_problem(answer, 431)  # a client that goes on sending may lose it
-
-    @pytest.mark.parametrize(
-        "start", [GET[:-2] + b"X-A: ", CHUNKED + b"1;x=", CHUNKED + b"0\r\nX-A: "]
-    )
-    def test_those_without_an_end_are_431(self, service, start):
-        before = service.closed("431")
-        with service.client() as connection, suppress(BrokenPipeError, ConnectionResetError):
+@pytest.mark.parametrize(
+    ("start", "piece"),
+    [
+        (GET[:-2], b"X-A: b\r\n" * 100),
+        (GET[:-2] + b"X-A: ", b"a" * 1000),
+        (CHUNKED + b"1;x=", b"a" * 1000),
+        (CHUNKED + b"0\r\nX-A: ", b"a" * 1000),
+    ],
+)
+def test_heads_that_are_long_or_without_an_end_are_431(service, start, piece):
+    before = service.closed("431")
+    with service.client() as connection:
+        with suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(start)
             for _ in range(1000):
-                connection.sendall(b"a" * 1000)
+                connection.sendall(piece)
                 time.sleep(0.001)
-        until(lambda: service.closed("431") == before + 1)
-        until(lambda: service.connections == 0)
+        answer = everything(connection)
+    assert answer == b"" or is_problem(answer, 431)  # a client that goes on sending may lose it
+    until(lambda: service.closed("431") == before + 1)
+    until(lambda: service.connections == 0)
 
 
 UPGRADE = ("Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZQ==")

@@ -192,14 +192,9 @@ def start(**settings):
 def kserve(full, **changes):
     """A request of /predict in the format of KServe's clients."""
     (series,) = full["inputs"]
-    many = isinstance(series["target"][0], list)
-    theirs = {
-        "type": f"{'multi' if many else 'uni'}variate_time_series",
-        "name": series["item_id"],
-        "series": series["target"],
-        "frequency": "H",
-        "start_timestamp": series["start"],
-    }
+    rank = "multi" if isinstance(series["target"][0], list) else "uni"
+    theirs = {"type": f"{rank}variate_time_series", "name": series["item_id"], "frequency": "H"}
+    theirs |= {"series": series["target"], "start_timestamp": series["start"]}
     options = {"horizon": HORIZON, "quantiles": [0.9, 0.1]}
     return {"model": NAME, "inputs": [{**theirs, **changes}], "options": options}
 

@@ -36,19 +36,10 @@ def test_card_tells_what_a_client_needs(client, folder):
     }  # fmt: skip
 
 
-def test_card_tells_what_the_bands_cover(tmp_path):
-    bundle = make_bundle(tmp_path, ("load", "wind"))
+def test_card_tells_covariates_attributes_series_and_what_the_bands_cover(tmp_path):
     columns = {"load": {"coverage": 0.7}, "wind": {"coverage": None}}
     found = {"80": {"coverage": 0.74, "columns": columns}, "50": None, "verdict": "as they should"}
-    rejudged(bundle, intervals=found).save(tmp_path)
-    with start(model=str(tmp_path)) as client:
-        (card,) = client.get("/models").json()["models"]
-    band = {"share": 0.8, "coverage": 0.74, "columns": {"load": 0.7, "wind": None}}
-    assert card["bands"] == [band]
-
-
-def test_card_tells_covariates_attributes_and_series(tmp_path):
-    make_bundle(tmp_path, **KINDS["all"])
+    rejudged(make_bundle(tmp_path, **KINDS["all"]), intervals=found).save(tmp_path)
     with start(model=str(tmp_path)) as client:
         (card,) = client.get("/models").json()["models"]
     assert card["past_covariates"] == ["Zürich °C"]
@@ -60,6 +51,8 @@ def test_card_tells_covariates_attributes_and_series(tmp_path):
     assert (card["items"], card["item_names"]) == (3, list(ITEMS))
     assert (card["time"], card["id"], card["wide"]) == ("time", "town", False)
     assert card["id_columns"] == ["town"]
+    band = {"share": 0.8, "coverage": 0.74, "columns": {"load": 0.7, "wind": None}}
+    assert card["bands"] == [band]
 
 
 def test_several_are_listed_and_chosen_by_name(tmp_path, registry):
