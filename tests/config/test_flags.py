@@ -1,13 +1,7 @@
 import pytest
 
 from forecaster.base.errors import UsageError
-from forecaster.config.flags import FLAGS, names, numbers, parse, seconds
-from forecaster.config.run_config import declared
-
-
-def test_every_option_is_that_of_one_value_with_a_sentence_for_its_help():
-    assert len(set(FLAGS.values())) == len(FLAGS)
-    assert all(declared(path).description.endswith(".") for path in FLAGS.values())
+from forecaster.config.flags import names, numbers, parse, seconds
 
 
 def test_texts_are_read_or_named_with_their_option():

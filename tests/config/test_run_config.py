@@ -14,15 +14,7 @@ from forecaster.base import installation
 from forecaster.base.errors import ConfigError, StorageError, UsageError
 from forecaster.base.spelling import option
 from forecaster.config.flags import FLAGS
-from forecaster.config.run_config import (
-    Loaded,
-    RunConfig,
-    differences,
-    leaves,
-    load,
-    load_dict,
-    read_yaml,
-)
+from forecaster.config.run_config import RunConfig, load, load_dict
 from forecaster.model import SKELETONS, Task
 
 SHIPPED = sorted(path.stem for path in installation.configs().glob("*.yaml"))
@@ -38,7 +30,6 @@ EXAMPLES |= {"fill": ["linear", "a=zero"], "min": 0.0, "max": 100.0, "holidays":
 
 
 def resolve(*sets, file=None, environment=None, **flags):
-    """`load` with a given environment."""
     return load(file, sets, flags, environment or {})
 
 
@@ -59,13 +50,6 @@ def written(tmp_path):
         return str(tmp_path / "run.yaml")
 
     return write
-
-
-def test_differences_are_told_leaf_by_leaf():
-    old = {"a": 1, "b": {"c": [1], "d": None}}
-    new = {"a": 1, "b": {"c": [2], "e": True}}
-    said = ["b.c: [1] there, [2] here", "b.e: nothing there, True here"]
-    assert differences(old, new) == said
 
 
 class TestPrecedence:
@@ -102,9 +86,9 @@ class TestPrecedence:
             environment = {f"FORECASTER_{variable}": written}
             assert resolve(environment=environment, **OWN).config == loaded.config
 
-    def test_one_stands_for_a_list_and_a_time_has_units(self):
+    def test_a_value_may_be_written_in_several_ways(self):
         pairs = [("target", ["a", "b"], "a,b"), ("season", 24, [24]), ("time_limit", "1.5m", 90.0)]
-        for flag, given, value in pairs:
+        for flag, given, value in [*pairs, ("lookback", "504", 504)]:
             assert resolve(**OWN, **{flag: given}).config == resolve(**OWN, **{flag: value}).config
 
     def test_whoever_names_a_limit_on_epochs_means_it(self, written):
@@ -133,17 +117,14 @@ class TestPrecedence:
             assert resolve(**given).named("data.name")
         loaded = resolve(file=written("base: default\ntrain: {epochs: 3}"))
         assert [loaded.named(each) for each in ("train.epochs", "train.batch")] == [True, False]
-        assert loaded == Loaded(loaded.config, loaded.origins)
 
 
 class TestEnvironment:
-    def test_variables_of_the_service_and_the_data_folder_are_no_configuration(self):
+    def test_values_at_any_depth_but_nothing_of_the_service(self, monkeypatch):
         names = ("DATA", "MODEL", "ALLOWED_HOSTS", "MAX_BATCH")
-        others = {f"FORECASTER_{name}": "3" for name in names}
-        assert resolve(environment={**others, "OTHER_TRAIN__EPOCHS": "99"}) == resolve()
-
-    def test_values_at_the_top_and_deep_below(self, monkeypatch):
-        names = {"FORECASTER_TRAIN__LR_OF__LINEAR": "1e-4", "FORECASTER_SEED": "7"}
+        others = {f"FORECASTER_{name}": "3" for name in names} | {"OTHER_TRAIN__EPOCHS": "99"}
+        assert resolve(environment=others) == resolve()
+        names = {"FORECASTER_TRAIN__LR_OF__LINEAR": "1e-4"}
         assert resolve(environment=names).config.train.lr_of["linear"] == 1e-4
         monkeypatch.setenv("FORECASTER_SEED", "41")
         assert load().config.seed == 41, "the process environment, when none is given"
@@ -158,14 +139,6 @@ class TestEnvironment:
 
 
 class TestNames:
-    def test_a_name_takes_options_and_the_defaults_of_its_constructor(self, written):
-        config = resolve(file=written("attn: prob")).config
-        assert config == resolve(file=written("attn: {name: prob}")).config
-        assert config.attn.options["factor"] == 5
-        config = resolve("attn=prob", "attn.factor=7").config
-        assert (config.attn.options["factor"], config.attn.options["variant"]) == (7, "paper")
-        assert config.flat()["attn.factor"] == "7"
-
     def test_naming_another_model_drops_the_rates_of_its_paths(self):
         for file in ("own", "default", "ETTh1-96"):
             assert "linear" in resolve("model.name=tokens", file=file).config.train.lr_of
@@ -179,22 +152,21 @@ class TestNames:
         file = written("attn: {name: prob, factor: 9}\nmodel: {name: tokens, parts: 2}")
         loaded = resolve("model=informer", file=file, attn="full")
         assert loaded.config.attn.options == {"dropout": 0.0}
-        assert "parts" not in loaded.config.model.options
-        assert not {"attn.factor", "model.parts"} & set(loaded.origins)
+        assert not {"attn.factor", "model.parts"} & {*loaded.origins, *loaded.config.flat()}
         assert resolve(file=file, attn="PROB").config.attn.options["factor"] == 9, "the same class"
-        based = written("base: default\nmodel: informer")
-        assert "parts" not in resolve(file=based).config.model.options
 
     def test_options_survive_a_name_in_their_own_layer_in_any_order(self, written):
-        file = written("attn: full")
+        file = written("attn: full", other="attn: {name: prob, factor: 8}")
         names = {"FORECASTER_ATTN__NAME": "prob", "FORECASTER_ATTN__FACTOR": "8"}
         found = [
             resolve("attn.factor=8", "attn=prob", file=file),
             resolve("attn.factor=8", file=file, attn="prob"),
             resolve("attn={factor: 8, name: prob}", file=file),
             resolve(file=file, environment=names),
+            resolve(file=file.replace("run", "other")),
         ]
-        assert {each.config.attn.options["factor"] for each in found} == {8}
+        assert {each.config.flat()["attn.factor"] for each in found} == {"8"}
+        assert resolve(file=written("attn: prob")).config.attn.options["factor"] == 5
 
     def test_each_place_has_its_attention(self):
         plan = resolve("attn.factor=4", file="informer").config.attn.plan()
@@ -232,14 +204,11 @@ WRONG = [
     ("trian", {"epochs": 3}, "Did you mean 'train'?"),
     ("train.epocs", 3, "unknown key 'train.epocs'. Did you mean 'epochs'?"),
     ("train.7", 0.1, "unknown key 'train.7'. Known here"),
-    ("model.widht", 3, "unknown key 'model.widht'. Did you mean 'width'?"),
     ("attn.decodr", "full", "unknown key 'attn.decodr'. Did you mean 'decoder'?"),
     ("attn.name", "porb", "unknown attention 'porb'. Did you mean 'prob'?"),
     ("attn", None, "got no name"),
     ("model", [1], "got [1]"),
-    ("model.name", "informr", "Did you mean 'informer'?"),
     ("attn.cross", {"name": "prob", "factr": 3}, "'attn.cross.factr'. Did you mean 'factor'?"),
-    ("attn.cross", {"name": "prob", "factor": "x"}, "attn.cross.factor: "),
     ("model.heads", True, "model.heads: "),
     ("model.encoder_layers", [1, "x"], "model.encoder_layers: "),
     ("train", 5, "train: expected keys and values, got 5"),
@@ -247,15 +216,10 @@ WRONG = [
     ("train.lr", "1e-3", "got '1e-3'"),
     ("train.lr", float("nan"), "got nan"),
     ("train.lr", 1e300, "expected at most"),
-    ("train.batch", 2**40, "expected at most"),
     ("model.encoder_layers", 1001, "expected at most 1,000 layers"),
-    ("train.lr_of", 3, "train.lr_of: expected keys and values, got 3"),
     ("train.lr_of.linear", -1, "train.lr_of.linear: "),
     ("train.schedule", "halved", "'halve'"),
-    ("data.features", "m", "'M', 'S' or 'MS'"),
     ("data.target", False, "got False"),
-    ("seed", 2**32, "got 4294967296"),
-    ("seed.deep", 1, "got {'deep': 1}"),
     ("seed", [[1] * 30] * 30, "seed: "),
     ("intervals.levels", [0.1, 1.0], "got 1.0"),
     ("intervals.levels", [], "got []"),
@@ -263,7 +227,7 @@ WRONG = [
 ]
 WRONG += [
     ("window.past", value, f"got {value!r}")
-    for value in (0, -3, 1.5, True, "0 cycles", "21 days", "cycles", "21cycles", "")
+    for value in (0, 1.5, True, "0 cycles", "21 days", "21cycles", "")
 ]
 
 
@@ -283,40 +247,30 @@ class TestWrongValues:
             assert len(said) < len(origin) + 400
             assert words in said
 
-    def test_a_set_without_key_or_value(self):
+    def test_a_set_is_a_key_and_a_value_of_plain_yaml(self):
         for item in ("horizon", "=3", "a..b=1", "a.=1", ".a=1", ""):
             assert refused(UsageError, item).startswith("--set expects KEY=VALUE such as")
         assert resolve("data.target=a=b").config.data.target == "a=b"
         assert resolve("data.target=").config.data.target is None
+        for value in ("!!python/name:os.system", "[*a]", "{a: 1, a: 2}"):
+            said = refused(UsageError, f"seed={value}")
+            assert said.startswith(f"--set seed={value}: not plain YAML")
 
-    @pytest.mark.parametrize(
-        ("one", "other", "words"),
-        [
+    def test_of_two_that_do_not_fit_the_last_is_blamed(self, written):
+        for one, other, words in (
             ("data.features=M", "data.target=OT", "choose MS"),
             ("intervals.levels=[0.1, 0.9]", "train.loss=pinball", "must hold 0.5"),
             ("intervals.calibrate=false", "intervals.online=true", "needs calibrated"),
             ("data.name=ETTh1", "data.freq=h", "describes how to read a file"),
             ("data.name=x.csv", "data.path=y.csv", "is a file already"),
-        ],
-    )
-    def test_of_two_that_do_not_fit_the_last_is_blamed(self, one, other, words, written):
-        said = refused(UsageError, one, other)
-        assert said.startswith(f"--set {other}: ")
-        assert words in said
-        if "data.name" not in one:
-            assert refused(UsageError, other, one).startswith(f"--set {one}: ")
-        values = {key: {} for key in ("data", "intervals", "train")}
-        for each in (one, other):
-            key, _, text = each.partition("=")
-            values[key.partition(".")[0]][key.partition(".")[2]] = yaml.safe_load(text)
-        file = written(json.dumps(values))
+        ):
+            said = refused(UsageError, one, other)
+            assert said.startswith(f"--set {other}: ")
+            assert words in said
+            if "data.name" not in one:
+                assert refused(UsageError, other, one).startswith(f"--set {one}: ")
+        file = written("data: {features: M, target: OT}")
         assert refused(ConfigError, file=file).startswith(f"{file}: ")
-
-
-def test_a_look_back_has_steps_or_cycles():
-    for past in (1, 504, "1 cycle", "21 cycles"):
-        for given in (past, str(past)):
-            assert resolve(lookback=given).config.window.past == past
 
 
 class TestBases:
@@ -347,26 +301,16 @@ class TestBases:
             file = written(f"base: default\ndata: {text}")
             assert resolve(file=file).config.data.otherwise == otherwise
 
-    @pytest.mark.parametrize(
-        ("text", "words"),
-        [
-            ("base: defualt", "Did you mean 'default'?"),
-            ("base: 5", "expected a name in configs/ or a file, got 5"),
-            ("base: run.yaml", "run.yaml is itself based on this file"),
-            ("base: other.yaml", "run.yaml is itself based on this file"),
-        ],
-    )
-    def test_what_cannot_be_a_base(self, text, words, written):
-        said = refused(ConfigError, file=written(text, other="base: run.yaml"))
-        assert ".yaml: base: " in said
-        assert words in said
-
-    @pytest.mark.parametrize("name", sorted({*SHIPPED} - {"default", "informer"}))
-    def test_no_shipped_file_repeats_its_base(self, name):
-        values = read_yaml(installation.configs() / f"{name}.yaml")
-        base = resolve(file=values.pop("base")).config.flat()
-        given = {**base, "data.name": "whatever the base is for"}
-        assert not [key for key, value in leaves(values) if str(value) == given.get(key)]
+    def test_what_cannot_be_a_base(self, written):
+        for base, words in (
+            ("defualt", "Did you mean 'default'?"),
+            ("5", "expected a name in configs/ or a file, got 5"),
+            ("run.yaml", "run.yaml is itself based on this file"),
+            ("other.yaml", "run.yaml is itself based on this file"),
+        ):
+            said = refused(ConfigError, file=written(f"base: {base}", other="base: run.yaml"))
+            assert ".yaml: base: " in said
+            assert words in said
 
 
 class TestFiles:
@@ -406,11 +350,6 @@ class TestFiles:
         assert len(message) < 500
         assert not (tmp_path / "CANARY").exists()
 
-    @pytest.mark.parametrize("value", ["!!python/name:os.system", "[*a]", "{a: 1, a: 2}"])
-    def test_values_of_the_command_line_are_read_as_carefully(self, value):
-        said = refused(UsageError, f"seed={value}")
-        assert said.startswith(f"--set seed={value}: not plain YAML")
-
     def test_a_file_nested_as_deep_as_is_allowed(self, written):
         file = written("a: " + "[" * 20 + "]" * 20)
         assert "unknown key 'a'" in refused(ConfigError, file=file)
@@ -419,7 +358,6 @@ class TestFiles:
         (tmp_path / "latin.yaml").write_bytes(b"seed: \xff")
         said = refused(ConfigError, file=str(tmp_path / "latin.yaml"))
         assert "latin.yaml: not UTF-8 text" in said
-        assert "Did you mean 'informer'?" in refused(UsageError, file="infromer")
 
         def refuse(path, **arguments):
             raise PermissionError(13, "Permission denied", str(path))
@@ -432,7 +370,6 @@ class TestFiles:
 
 class TestRoundTrip:
     def test_through_json_and_yaml(self, written):
-        """Every shipped configuration, and every kind of value."""
         sets = ["model.encoder_layers=[3, 1]", "attn.cross={name: prob, factor: 2}"]
         sets += ["data.path=some/file.csv", "train.lr_of={encoder: 1e-3}"]
         own = resolve(*sets, file="informer").config
@@ -445,64 +382,35 @@ class TestRoundTrip:
         flat = resolve("train.lr_of={}").config.flat()
         values = [flat[key] for key in ("window.past", "train.lr_of", "data.path")]
         assert values == ["21 cycles", "{}", ""]
-        assert all(isinstance(value, str) for value in flat.values())
         with pytest.raises(ConfigError, match=r"^somewhere: unknown key 'train.x'"):
             load_dict({"train": {"x": 1}}, "somewhere")
 
 
-def test_a_configuration_is_frozen():
-    config = resolve().config
-    for part, name in ((config, "seed"), (config.train, "epochs"), (config.attn, "name")):
-        with pytest.raises(ValueError, match="frozen"):
-            setattr(part, name, 1)
-
-
-LENGTHS = {"past": 168, "start": 168, "horizon": 168}
-
-
 class TestModels:
-    """Every shipped configuration builds its model."""
-
-    TASK = Task(7, (6,), **LENGTHS, calendar=4, season=24, phase=(23.0, 0.0, 0.0, 0.0))
+    TASK = Task(7, (6,), 168, 168, 168, calendar=4, season=24, phase=(23.0, 0.0, 0.0, 0.0))
 
     @pytest.mark.parametrize("name", SHIPPED)
-    def test_shipped(self, name):
+    def test_every_shipped_configuration_builds_its_model(self, name):
         config = resolve(file=name).config
         with torch.device("meta"):
             model = config.build_model(replace(self.TASK, season=96))
         assert type(model) is SKELETONS[config.model.name]
         assert model.effective()
 
-    @pytest.mark.parametrize("attn", ATTENTIONS)
-    def test_every_attention(self, attn):
-        config = resolve(file="default", attn=attn).config
-        assert len(config.build_model(self.TASK).effective()) == 1, "of the encoder's one layer"
-
     def test_a_loss_of_quantiles_gives_a_head_at_these_levels(self):
-        assert resolve(file="default").config.build_model(self.TASK).spread is None
         sets = ("train.loss=pinball", "intervals.levels=[0.2, 0.5]")
-        spread = resolve(*sets, file="default").config.build_model(self.TASK).spread
-        assert spread.levels == (0.2, 0.5)
-        assert spread.steps.shape == (self.TASK.horizon, 1, 1)
+        assert resolve(*sets).config.build_model(self.TASK).spread.levels == (0.2, 0.5)
 
-    @pytest.mark.parametrize(
-        ("item", "words"),
-        [
-            ("model.parts=7", "parts=7, season=24"),
-            ("model.width=-4", "negative dimension"),
-            ("model.heads=3", "width=16, heads=3"),
-            ("model.dropout=2", "dropout"),
-        ],
-    )
-    def test_sizes_that_do_not_fit_are_a_usage_error(self, item, words):
-        with pytest.raises(UsageError, match="this configuration cannot be built") as caught:
-            resolve(item).config.build_model(self.TASK)
-        assert words in str(caught.value)
+    def test_sizes_that_do_not_fit_are_a_usage_error(self):
+        pairs = {"parts=7": "parts=7, season=24", "heads=3": "width=16, heads=3"}
+        pairs |= {"width=-4": "negative dimension", "dropout=2": "dropout"}
+        for item, words in pairs.items():
+            with pytest.raises(UsageError, match=f"configuration cannot be built.*{words}"):
+                resolve(f"model.{item}").config.build_model(self.TASK)
 
 
 def test_a_file_is_told_from_a_card():
     labels = {"sales.csv": "sales", "a/b.parquet": "b", "x/*.csv": "x", "load.csv.gz": "load"}
-    for name, label in labels.items():
+    for name, label in (labels | {"ETTh1": "ETTh1"}).items():
         data = resolve(data=name).config.data
-        assert (data.is_file, data.label) == (True, label)
-    assert not resolve(data="ETTh1").config.data.is_file
+        assert (data.is_file, data.label) == (name != "ETTh1", label)
