@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ import yaml
 
 from forecaster import cli
 from forecaster.base import installation
-from forecaster.base.errors import DataError, DivergedError, UsageError
+from forecaster.base.errors import DivergedError, UsageError
 from forecaster.config.run_config import Loaded, load, load_dict
 from forecaster.evaluate.judge import rejudge
 from forecaster.forecast import bundle
@@ -80,44 +79,24 @@ def tracked(client, result):
 
 
 class TestRun:
-    def test_what_is_said(self, trained):
-        result, lines = trained
-        assert lines[0].startswith("small-5-prob-s0: small (400 rows of 3 columns every h), ")
-        assert "look back 36, forecast 5; tokens with " in lines[0]
-        said = "\n".join(lines)
-        for words in ("attention prob at these lengths: ", "kept the weights after", "--epochs 4",
-                      f"bundle written to {result.folder}", "on all 56 windows",
-                      f"intervals: {result.bundle.about['intervals']}"):  # fmt: skip
-            assert words in said
-        for internal in ("encoder.0", "1.00 epochs", "u >= L", "training stopped by"):
-            assert internal not in said
-        assert result.record.train.still_falling is True, "two epochs are few"
-
     def test_every_test_window_is_scored_beside_the_floors(self, result):
-        test = result.record.to_dict()["test"]
-        assert test["windows"] == WINDOWS
+        found = result.record.to_dict()
+        test, windows = found["test"], (found["validation_windows"], found["stopping_windows"])
+        assert (test["windows"], *windows) == (WINDOWS, 56, 26)
         assert list(test["floors"]) == [
             "training mean", "last value", "seasonal naive, 12", "seasonal naive, 24", "cycle mean",
             "smoothing", "ridge, 36", "calendar ridge, 36", "level ridge, 36",
             "ridge, 12", "calendar ridge, 12", "level ridge, 12",
         ]  # fmt: skip
-        assert test["verdict"].startswith("The model ")
         assert 0 < test["mse"] < 1, "the series is a sine with little noise"
-        assert list(test["columns"]) == ["a", "b", "c"]
-
-    def test_half_of_validation_stops_and_half_calibrates(self, result):
-        found = result.record.to_dict()
-        assert (found["validation_windows"], found["stopping_windows"]) == (56, 26)
-        intervals = found["test"]["intervals"]
+        intervals = test["intervals"]
         assert intervals["calibration_windows"] == 26
         assert 0.5 < intervals["80"]["coverage"] <= 1
         assert (intervals["95"], intervals["online"]) == (None, None), "26 windows are too few"
-        assert intervals["verdict"].startswith("The 80 % intervals cover ")
 
     def test_the_bundle_holds_the_run(self, result, home):
         found = bundle.load(home / result.folder)
         assert (found.digest, found.record) == (result.bundle.digest, result.record)
-        assert found.config.window.past == 36
         assert found.about["run_id"] == result.run_id
         assert found.about["name"] == "forecaster-small-M-all-5"
         assert found.about["data_digest"].startswith("sha256:")
@@ -133,14 +112,8 @@ class TestRun:
         assert sum(own.weight for own in tried.values()) == pytest.approx(1, abs=1e-5)
         weighty = {name: own.weight for name, own in tried.items() if own.weight}
         assert served.shares == pytest.approx(weighty)
-        assert "training mean" not in served.names
         line = next(line for line in said if "is made of" in line)
         assert all(f"{100 * weight:.0f} % {name}" in line for name, weight in weighty.items())
-
-    def test_the_result_is_plain_json(self, result):
-        document = result.to_dict()
-        assert json.loads(json.dumps(document, allow_nan=False)) == document
-        assert load_dict(document["config"], "the test") == result.bundle.config
 
     def test_the_seed_decides(self, result):
         again, _ = run(UNREGISTERED)
@@ -159,15 +132,6 @@ class TestRun:
         assert failed.info.status == "FAILED"
         assert list(Path("runs").glob("*.unfinished")) == []
 
-    def test_other_data_are_not_judged(self, result):
-        about = {**result.bundle.about, "data_digest": "sha256:other"}
-        with pytest.raises(DataError, match=r"sha256:other, but .*small.csv"):
-            rejudge(replace(result.bundle, about=about), "cpu")
-
-    def test_places_that_agree_are_joined(self):
-        said = experiment.summarise({"encoder.0": "full", "cross": "mean", "encoder.1": "full"})
-        assert said == "encoder.0, encoder.1: full; cross: mean"
-
 
 class TestResume:
     """An interrupted run goes on; test_reliability.py kills processes."""
@@ -181,9 +145,8 @@ class TestResume:
         assert again.record.test == result.record.test
         assert same(result, again)
         assert list(Path("runs").glob("*.unfinished")) == []
-        tracked = client.get_run(again.run_id)
-        assert tracked.info.status == "FINISHED"
-        assert tracked.info.run_name == again.name == name
+        info = client.get_run(again.run_id).info
+        assert (info.status, info.run_name, again.name) == ("FINISHED", name, name)
         losses = client.get_metric_history(again.run_id, "train_loss")
         assert [point.step for point in losses] == [1, 2], "none is told twice"
         own = client.get_metric_history(again.run_id, "network_test_mse")
@@ -203,6 +166,7 @@ class TestResume:
         assert again.run_id == again.bundle.about["run_id"] != forgotten
         assert again.folder == folder.with_suffix("")
         assert any(f"the tracker does not know run {forgotten}" in line for line in said)
+        assert client.get_run(again.run_id).data.tags["forecaster.run"] == forgotten
 
     def test_without_any_it_begins_anew_and_says_so(self):
         again, said = run(UNREGISTERED, "train.epochs=1", call={"resume": "auto"})
@@ -239,17 +203,14 @@ class TestTracking:
     def test_a_run_is_named_and_grouped(self, tracked, result):
         assert tracked.info.run_name == result.name == result.folder.name
         assert re.fullmatch(r"small-5-prob-s0-[0-9a-f]{8}", result.name)
-        assert tracked.info.status == "FINISHED"
         params, flat = tracked.data.params, result.bundle.config.flat()
         own = {"model.parts", "model.feed_forward", "attn.factor", "train.schedule"}
         assert own < params.keys() <= {*pages.PARAMS, *own}, "the file is the user's own"
-        for key in ("attn.name", "data.name", "window.past", "model.parts", "train.lr", "seed"):
-            assert params[key] == flat[key], key
+        assert params.items() <= flat.items()
         tags, about = tracked.data.tags, result.bundle.about
         wanted = {"data": "small", "horizon": "5", "attn": "prob", "config": "small.yaml"}
+        wanted |= {"attn.effective": about["attn_effective"], "data.digest": about["data_digest"]}
         assert wanted.items() <= tags.items()
-        assert tags["attn.effective"] == about["attn_effective"]
-        assert tags["data.digest"] == about["data_digest"]
         assert {"git.commit", "device"} <= set(tags)
         assert "data.instead_of" not in tags
         (data,) = tracked.inputs.dataset_inputs
@@ -289,12 +250,10 @@ class TestTracking:
         losses = client.get_metric_history(result.run_id, "train_loss")
         assert [point.step for point in losses] == [1, 2]
 
-    def test_all_other_figures_are_in_files(self, tracked, client, result, tmp_path):
+    def test_all_other_figures_are_in_files(self, client, result, tmp_path):
         folder = Path(client.download_artifacts(result.run_id, "", str(tmp_path)))
         tables = {file.stem: pd.read_json(file, orient="split")
                   for file in (folder / "tables").iterdir()}  # fmt: skip
-        marked = json.loads(tracked.data.tags["mlflow.loggedArtifacts"])
-        assert {each["path"] for each in marked} == {f"tables/{name}.json" for name in tables}
         test = result.record.to_dict()["test"]
         parts = tables["parts"].set_index("part")
         assert list(parts.index) == ["model", "network", *test["floors"]]
@@ -302,7 +261,6 @@ class TestTracking:
         columns = tables["columns"].set_index("column")
         assert columns.loc["a", "mae_units"] == pytest.approx(test["columns"]["a"]["mae_units"])
         assert tables["steps"]["mse"].to_list() == pytest.approx(test["by_step"]["mse"])
-        assert tables["config"]["key"].to_list() == list(result.bundle.config.flat())
         assert json.loads((folder / "metrics.json").read_text()) == result.record.to_dict()
         config = yaml.safe_load((folder / "config.yaml").read_text())
         assert load_dict(config, "the artifact") == result.bundle.config
@@ -313,9 +271,7 @@ class TestTracking:
         text = tracked.data.tags["mlflow.note.content"]
         assert text.startswith(result.record.test.verdicts)
         picture = f"(get-artifact?path=plots%2Fpicture.png&run_uuid={tracked.info.run_id})"
-        verdict, table = text.split(f"![forecast]{picture}")
-        assert result.record.test.network.verdict in verdict
-        assert "| network&emsp; |" in table
+        assert f"![forecast]{picture}" in text
         name = "forecaster-small-M-all-5"
         version = client.get_model_version_by_alias(name, "champion")
         assert (version.run_id, version.description) == (result.run_id, text)
@@ -325,8 +281,6 @@ class TestTracking:
         (made,) = tracked.outputs.model_outputs
         (file,) = Path("mlartifacts").rglob(f"{made.model_id}/artifacts/MLmodel")
         described = yaml.safe_load(file.read_text())
-        assert described["signature"]["inputs"]
-        assert described["signature"]["outputs"]
         assert (file.parent / described["saved_input_example_info"]["artifact_path"]).exists()
 
 
@@ -344,9 +298,9 @@ class TestIntervals:
 
     def test_without_two_halves_the_intervals_come_from_a_rehearsal(self):
         result, said = run(UNREGISTERED, "train.epochs=1", horizon=31)
-        (sentence,) = [line for line in said if line.startswith("intervals: ")]
+        sentence = f"intervals: {result.bundle.about['intervals']}"
+        assert sentence in said
         assert sentence.endswith("validation has 60 rows, fewer than two horizons of 31")
-        assert sentence == f"intervals: {result.bundle.about['intervals']}"
         assert len(result.bundle.intervals.levels) == 9
         assert result.record.stopping_windows == result.record.validation_windows == 30
 
@@ -366,9 +320,7 @@ class TestIntervals:
     def test_the_online_form_has_a_column_of_its_own(self):
         result, _ = run(UNREGISTERED, "intervals.online=true")
         fixed = result.record.to_dict()["test"]["intervals"]
-        online = fixed["online"]
-        assert online["80"]["coverage"] != fixed["80"]["coverage"]
-        assert "online" in online["verdict"]
+        assert fixed["online"]["80"]["coverage"] != fixed["80"]["coverage"]
         assert "online" in result.bundle.about["intervals"]
         assert rejudge(result.bundle, "cpu").record == result.record.test
 
@@ -398,8 +350,6 @@ def test_a_refit_changes_all_but_figures_choices_and_widths(refitted, result):
 
 
 class TestCommand:
-    """`forecaster train` and `evaluate`, as a user sees them."""
-
     @pytest.fixture
     def call(self, monkeypatch, capfd):
         def call(*arguments):
@@ -414,7 +364,7 @@ class TestCommand:
     def test_train_ends_with_the_commands_to_go_on(self, call):
         out, err = call("train", "--config", "small.yaml", "--attn", "mean")
         assert "attention mean at these lengths: " in err
-        assert [line for line in err.splitlines() if line.startswith("epoch")] != []
+        assert "--epochs 4" in err, "two epochs are few"
         folder = next(Path("runs").glob("small-5-mean-s0-*"))
         for words in ("Typical error of ", f"test split, {WINDOWS} windows (all of them)",
                       "seasonal naive, 12", f"forecaster report {folder}",
@@ -441,15 +391,13 @@ class TestCommand:
 @pytest.mark.slow
 @pytest.mark.data
 def test_the_quick_start_on_etth1_is_as_good_as_docs_results_says(tmp_path):
-    command = [sys.executable, "-m", "forecaster", "train", "--attn", "prob",
-               "--horizon", "336", "--json"]  # fmt: skip
+    command = [*(sys.executable, "-m", "forecaster", "train", "--attn", "prob")]
     environment = {**os.environ, "FORECASTER_DATA": DATA}
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
-    result = json.loads(done.stdout)
-    assert result["config"]["data"]["name"] == "ETTh1"
-    assert result["test"]["windows"] == 2_880 - 336 + 1
-    assert result["test"]["mse"] <= 0.42
-    assert result["test"]["network"]["mse"] <= 0.41
-    assert "full" not in result["about"]["attn_effective"]
+        [*command, "--horizon", "336", "--json"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    test = json.loads(done.stdout)["test"]
+    assert test["windows"] == 2_880 - 336 + 1
+    assert test["mse"] <= 0.42
+    assert test["network"]["mse"] <= 0.41

@@ -30,14 +30,12 @@ def take_up(which="small-5", *sets, digest="sha256:1"):
     return found
 
 
-@pytest.mark.parametrize(
-    "which", ["small-5", "small-5.unfinished", "runs/small-5", "runs/small-5.unfinished/"]
-)
-def test_a_run_is_found_by_its_name_or_folder(which):
+def test_a_run_is_found_by_its_name_or_folder():
     begin(cutoffs=3)
-    found = take_up(which)
-    assert (found.name, found.bundle) == ("small-5", Path("runs/small-5"))
-    assert (found.facts["run_id"], found.facts["cutoffs"]) == ("r", 3)
+    for which in ("small-5", "small-5.unfinished", "runs/small-5", "runs/small-5.unfinished/"):
+        found = take_up(which)
+        assert (found.name, found.bundle) == ("small-5", Path("runs/small-5"))
+        assert (found.facts["run_id"], found.facts["cutoffs"]) == ("r", 3)
 
 
 def test_what_does_not_exist_is_told_with_what_does():
@@ -64,6 +62,8 @@ def test_another_configuration_or_other_data_are_told_value_by_value():
         assert words in str(caught.value)
     begin("b")
     take_up("b", "train.checkpoint_minutes=7")  # decides nothing
+    with pytest.raises(UsageError, match=r"train\.lr_of\.encoder: nothing there, 0.1 here"):
+        take_up("b", "train.lr_of.encoder=0.1")
     with pytest.raises(DataError, match="sha256:1, but these have sha256:2"):
         take_up("b", digest="sha256:2")
 
@@ -76,26 +76,26 @@ def test_a_run_under_way_is_left_alone():
     take_up()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 9}'])
-def test_a_damaged_note_is_named(text):
+def test_a_damaged_note_is_named():
     begin()
-    Path("runs/small-5.unfinished/run.json").write_text(text)
-    with pytest.raises((StorageError, UsageError), match=r"run\.json"):
-        take_up()
-    assert resuming.newest(config(), "sha256:1") is None
+    for text in ("", "{", "[]", '{"format": 9}'):
+        Path("runs/small-5.unfinished/run.json").write_text(text)
+        with pytest.raises((StorageError, UsageError), match=r"run\.json"):
+            take_up()
+        assert resuming.newest(config(), "sha256:1") is None
 
 
 def test_the_newest_is_the_last_of_the_same_configuration_and_data():
-    for name, digest, sets in (("one", "sha256:1", ()), ("two", "sha256:1", ()),
-                               ("other-seed", "sha256:1", ("seed=1",)),
-                               ("other-data", "sha256:2", ())):  # fmt: skip
-        begin(name, digest, *sets)
+    kinds = {"one": ("sha256:1",), "two": ("sha256:1",)}
+    kinds |= {"seed": ("sha256:1", "seed=1"), "data": ("sha256:2",)}
+    for name, kind in kinds.items():
+        begin(name, *kind)
     begun = resuming.take_up("one", config(), "sha256:1")
     begun.note(begun=begun.facts["begun"] + 1000)
     begun.lock.release()
-    assert resuming.newest(config(), "sha256:1").name == "one"
-    assert resuming.newest(config("seed=1"), "sha256:1").name == "other-seed"
-    assert resuming.newest(config(), "sha256:2").name == "other-data"
+    for name in ("one", "seed", "data"):
+        digest, *sets = kinds[name]
+        assert resuming.newest(config(*sets), digest).name == name
     assert resuming.newest(config("seed=2"), "sha256:1") is None
 
 

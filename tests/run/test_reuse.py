@@ -39,38 +39,28 @@ def test_it_is_the_last_of_its_kind():
     assert newest(config) == "two"
 
 
-def test_other_data_configurations_cutoffs_and_code_are_others():
+def test_other_data_configurations_cutoffs_code_and_versions_are_others(monkeypatch):
     config = save("one")
     assert newest(config, "sha256:2") is None
     assert newest(config.model_copy(update={"seed": 99})) is None
     assert newest(config, cutoffs=3) is None
     assert newest(save("two", commit="other", data_digest="sha256:3"), "sha256:3") is None
     assert newest(config) == "one"
-
-
-def test_one_of_other_versions_is_another(monkeypatch):
-    config = save("one")
-    monkeypatch.setattr(reuse, "versions", lambda: {"torch": "9"})
-    assert newest(config) is None
-
-
-def test_changes_that_are_not_committed_make_each_one_another(monkeypatch):
-    config = save("one", commit="c-dirty")
-    monkeypatch.setattr(installation, "commit", lambda: "c-dirty")
-    assert newest(config) is None, "they may be others by now"
-
-
-def test_one_whose_end_is_missing_is_none():
-    config = save("one")
+    with monkeypatch.context() as later:
+        later.setattr(reuse, "versions", lambda: {"torch": "9"})
+        assert newest(config) is None
     resuming.folder_of(Path("runs/one")).mkdir()
-    assert newest(config) is None
+    assert newest(config) is None, "its end is missing"
+    save("dirty", commit="c-dirty")
+    monkeypatch.setattr(installation, "commit", lambda: "c-dirty")
+    assert newest(config) is None, "changes that are not committed may be others by now"
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", json.dumps({"data_digest": "sha256:1"})])
-def test_what_is_damaged_is_passed_over(text):
+def test_what_is_damaged_is_passed_over():
     config = save("one")
-    Path("runs/one/about.json").write_text(text)
-    assert newest(config) is None
+    for text in ("", "{}", "[]", json.dumps({"data_digest": "sha256:1"})):
+        Path("runs/one/about.json").write_text(text)
+        assert newest(config) is None
     save("two")
     Path("runs/two/model.safetensors").write_bytes(b"x")
     assert newest(config) is None
