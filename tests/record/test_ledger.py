@@ -1,6 +1,6 @@
 import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from threading import Thread
 
 import pandas as pd
 import pyarrow as pa
@@ -14,6 +14,13 @@ from forecaster.record.ledger import Ledger, read
 
 def rows(*values):
     return pd.DataFrame({"series": "a", "value": values})
+
+
+def write(ledger, *numbers):
+    """Each number as a file of its own."""
+    for number in numbers:
+        ledger.add("actuals", rows(float(number)))
+        ledger.flush()
 
 
 def test_what_several_writers_added_is_read_in_the_order_of_writing(tmp_path):
@@ -33,16 +40,8 @@ def test_what_several_writers_added_is_read_in_the_order_of_writing(tmp_path):
 def test_threads_may_write_at_once(tmp_path):
     ledger = Ledger(tmp_path)
 
-    def work():
-        for number in range(20):
-            ledger.add("actuals", rows(float(number)))
-            ledger.flush()
-
-    threads = [Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda _: write(ledger, *range(20)), range(4)))
     assert sorted(read(tmp_path, "actuals")["value"]) == sorted([*map(float, range(20))] * 4)
     assert ledger.lost == 0
 
@@ -61,9 +60,7 @@ def test_many_small_files_become_few(tmp_path, monkeypatch):
     files = sorted((tmp_path / "actuals").iterdir())
     assert [pq.read_metadata(file).num_rows for file in files] == [9, 9, 1]
     monkeypatch.setattr(module, "MOST_MERGED", 18)
-    for number in range(19, 27):
-        ledger.add("actuals", rows(float(number)))
-        ledger.flush()
+    write(ledger, *range(19, 27))
     files = sorted((tmp_path / "actuals").iterdir())
     assert [pq.read_metadata(file).num_rows for file in files] == [9, 9, 9], "27 are too many"
 
@@ -80,15 +77,12 @@ def test_files_that_cannot_be_one_stay(tmp_path, monkeypatch):
 def test_a_reader_finds_what_is_merged_while_it_reads(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MERGED", 3)
     ledger, whole = Ledger(tmp_path), pq.read_table
-    for number in range(2):
-        ledger.add("actuals", rows(float(number)))
-        ledger.flush()
+    write(ledger, 0, 1)
 
     def meanwhile(*asked, **named):
         monkeypatch.setattr(pq, "read_table", whole)
         table = whole(*asked, **named)
-        ledger.add("actuals", rows(2.0))
-        ledger.flush()
+        write(ledger, 2)
         return table
 
     monkeypatch.setattr(pq, "read_table", meanwhile)
@@ -99,29 +93,24 @@ def test_what_cannot_be_written_is_counted_and_raises_nothing(tmp_path, monkeypa
     (tmp_path / "file").write_text("")
     ledger = Ledger(tmp_path / "file")
     ledger.add("actuals", rows(1.0, 2.0))
-    assert ledger.flush() == 0
-    assert ledger.lost == 2
+    assert (ledger.flush(), ledger.lost) == (0, 2)
     monkeypatch.setattr(module, "MOST_WAITING", 3)
-    ledger.add("actuals", rows(1.0, 2.0))
-    ledger.add("actuals", rows(1.0, 2.0))
+    for _ in range(2):
+        ledger.add("actuals", rows(1.0, 2.0))
     assert ledger.lost == 4
 
 
 def test_old_files_and_the_oldest_beyond_the_size_are_deleted(tmp_path):
     ledger = Ledger(tmp_path, days=10)
-    for number in range(4):
-        ledger.add("actuals", rows(float(number)))
-        ledger.flush()
+    write(ledger, 0, 1, 2, 3)
     files = sorted((tmp_path / "actuals").iterdir())
     for days, file in zip((30, 3, 2, 1), files, strict=True):
         then = (datetime.now(UTC) - timedelta(days=days)).timestamp()
         os.utime(file, (then, then))
-    ledger.add("actuals", rows(4.0))
-    ledger.flush()
+    write(ledger, 4)
     assert read(tmp_path, "actuals")["value"].tolist() == [1.0, 2.0, 3.0, 4.0]
     small = Ledger(tmp_path, most_bytes=3 * files[1].stat().st_size)
-    small.add("actuals", rows(5.0))
-    small.flush()
+    write(small, 5)
     assert read(tmp_path, "actuals")["value"].tolist() == [3.0, 4.0, 5.0]
 
 

@@ -1,6 +1,5 @@
 import numpy as np
 import pandas as pd
-import pytest
 
 from forecaster.record import live
 
@@ -28,14 +27,8 @@ def test_what_is_found_is_in_units_scaled_and_against_the_naive_forecast():
     assert waiting == 3
     found = live.summary(rows).set_index("period")
     assert found["steps"].to_dict() == {"day": 1, "week": 7, "month": 30, "all": 37}
-    for name, value in {
-        "mae": 1,
-        "scaled": 0.5,
-        "bias": 1,
-        "against_naive": 0.25,
-        "80 %": 1,
-    }.items():
-        assert (found[name] == value).all()
+    figures = {"mae": 1, "scaled": 0.5, "bias": 1, "against_naive": 0.25, "80 %": 1}
+    assert (found[[*figures]] == [*figures.values()]).all(axis=None)
     by_step = live.summary(rows, "step")
     assert by_step[by_step["period"] == "week"]["step"].tolist() == [*range(31, 38)]
 
@@ -62,14 +55,9 @@ def test_what_was_made_from_other_values_than_came_does_not_count():
     assert later.strange == 0, "a value that was corrected later was seen, too"
 
 
-def test_a_clock_that_jumps_back_counts_nothing_twice():
+def test_other_models_and_origins_are_other_forecasts_but_not_what_a_clock_repeats():
     jumped = forecasts(made=DAYS - pd.Timedelta(days=3000))
-    rows, *_ = live.match(pd.concat([forecasts(), jumped]), actuals())
-    assert len(rows) == 40
-
-
-def test_other_models_and_origins_are_other_forecasts():
-    several = [forecasts(), forecasts(model="sha256:b"), forecasts(origin=DAYS[3])]
+    several = [forecasts(), jumped, forecasts(model="sha256:b"), forecasts(origin=DAYS[3])]
     assert len(live.match(pd.concat(several), actuals()).rows) == 120
 
 
@@ -79,15 +67,14 @@ def test_where_nothing_tells_there_is_no_number():
     assert found[["against_naive", "80 %"]].isna().all(axis=None)
     assert live.plain(found)[0]["80 %"] is None
     nothing = live.match(pd.DataFrame(), actuals())
-    assert (len(nothing.rows), nothing.waiting) == (0, 0)
-    assert live.summary(nothing.rows).empty
+    assert (live.summary(nothing.rows).empty, nothing.waiting) == (True, 0)
     assert live.match(forecasts(), pd.DataFrame()).waiting == 40
 
 
-@pytest.mark.parametrize("expected", [None, 0.4])
-def test_the_picture_has_error_and_coverage_by_day(expected):
+def test_the_picture_has_error_and_coverage_by_day():
     rows, *_ = live.match(forecasts(), actuals())
-    above, below = live.figure(rows, expected).axes
-    assert set(above.lines[0].get_ydata()) == {0.5}
-    assert len(above.lines) == 1 + (expected is not None)
-    assert set(below.lines[0].get_ydata()) == {100.0}
+    for expected, lines in ((None, 1), (0.4, 2)):
+        above, below = live.figure(rows, expected).axes
+        assert set(above.lines[0].get_ydata()) == {0.5}
+        assert len(above.lines) == lines
+        assert set(below.lines[0].get_ydata()) == {100.0}

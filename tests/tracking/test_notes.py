@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -33,15 +33,6 @@ def numbers(own, start=0):
     return [points.step for points in own.points(start)[0]]
 
 
-def test_points_stay_in_order():
-    own = begin()
-    for number in range(3):
-        add(own, number)
-    _, end = own.points(0)
-    add(own, 3)
-    assert (numbers(own), numbers(own, end)) == ([0, 1, 2, 3], [3])
-
-
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "0.1"])
 def test_what_is_no_number_is_kept(value):
     own = begin()
@@ -50,8 +41,10 @@ def test_what_is_no_number_is_kept(value):
     own.note(figures=points)
     own.release()
     again = notes.take(own.folder)
-    ((points,), _) = again.points(0)
+    ((points,), end) = again.points(0)
     assert str(points.values["loss"]) == str(again.about.figures.values["loss"]) == value
+    add(again, 2)
+    assert numbers(again, end) == [2]
 
 
 def test_another_process_finds_what_is_left_and_makes_the_end_again():
@@ -61,15 +54,13 @@ def test_another_process_finds_what_is_left_and_makes_the_end_again():
     own.note(params={"a": "1"}, status="KILLED", ended=9, has_model=True, figures=figures)
     own.note(version=notes.NewVersion(name="x", tags={}))
     own.write("texts/a.txt", b"a")
-    before = own.about
+    made = {"status": "", "ended": None, "has_model": False, "figures": None, "version": None}
+    expected = own.about.model_copy(update=made)
     own.release()
     again = notes.take_up("0123456789")
-    made = {"status": "", "ended": None, "has_model": False, "figures": None, "version": None}
-    assert again.about == before.model_copy(update=made)
-    assert numbers(again) == [1]
+    assert (again.about, numbers(again)) == (expected, [1])
     assert (again.folder / notes.FILES / "texts" / "a.txt").read_bytes() == b"a"
-    assert notes.take_up("0123456789") is None, "it is held"
-    assert notes.take(again.folder) is None
+    assert notes.take_up("0123456789") is notes.take(again.folder) is None, "it is held"
     assert notes.take_up("9") is None
 
 
@@ -103,27 +94,19 @@ def test_a_process_that_dies_while_it_removes_a_folder_leaves_no_run(monkeypatch
     assert list(Path("runs").iterdir()) == []
 
 
-def test_a_line_that_was_torn_is_dropped():
+def test_neither_a_torn_line_nor_a_full_disk_leaves_a_part_of_a_line(monkeypatch):
     own = begin()
     add(own, 1)
     own.release()
     with (own.folder / "points.jsonl").open("ab") as file:
         file.write(b'{"at": 1, "st')
-    again = notes.take_up("0123456789")
-    add(again, 2)
-    assert numbers(again) == [1, 2]
-
-
-def test_a_full_disk_leaves_no_part_of_a_line(monkeypatch):
-    own = begin()
-    add(own, 1)
-    write = os.write
+    again, write = notes.take_up("0123456789"), os.write
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda file, data: write(file, data[:5]))
         with pytest.raises(StorageError, match=r"points\.jsonl cannot be written: no space"):
-            add(own, 2)
-    add(own, 3)
-    assert numbers(own) == [1, 3]
+            add(again, 2)
+    add(again, 3)
+    assert numbers(again) == [1, 3]
 
 
 def test_the_end_of_a_process_that_died_is_that_of_what_it_wrote_last():
@@ -149,15 +132,15 @@ def test_a_run_is_found_by_its_name():
     assert notes.find(["x"]) == [], "MLflow has all of it"
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"format": 3}', '{"key": "0"}', "\ud800"])
-def test_one_that_cannot_be_read_is_told_and_stops_no_other(text):
+def test_one_that_cannot_be_read_is_told_and_stops_no_other():
     bad, good = begin(), begin("abcdefghij")
     for own in (bad, good):
         own.release()
-    (bad.folder / "run.json").write_text(text, errors="surrogatepass")
-    assert notes.find([]) == [bad.folder, good.folder]
-    with pytest.raises(StorageError, match=r"run\.json cannot be read"):
-        notes.take(bad.folder)
+    for text in ("", "[]", '{"format": 3}', '{"key": "0"}', "\ud800"):
+        (bad.folder / "run.json").write_text(text, errors="surrogatepass")
+        assert notes.find([]) == [bad.folder, good.folder]
+        with pytest.raises(StorageError, match=r"run\.json cannot be read"):
+            notes.take(bad.folder)
     notes.take_up("abcdefghij").release()
 
 
@@ -185,15 +168,12 @@ def test_points_may_come_from_several_threads():
     own = begin()
 
     def several(base):
-        for number in range(50):
-            add(own, base + number)
+        for number in range(base, base + 50):
+            add(own, number)
             own.note(params={**own.about.params, str(base): str(number)})
 
-    threads = [threading.Thread(target=several, args=(base,)) for base in (0, 50, 100)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(several, (0, 50, 100)))
     assert sorted(numbers(own)) == [*range(150)]
 
 

@@ -1,11 +1,11 @@
 """MLflow's store, and how little of it a process notices."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,18 +16,16 @@ from forecaster.tracking import store
 from forecaster.tracking.registry import champions, download
 from forecaster.tracking.run import start
 from forecaster.tracking.store import client_of, experiment
-from tests.tracking.toy import ADDRESSES, command
+from tests.tracking.toy import command
 
 
-def test_settings_of_the_user_stay():
-    script = """
-from forecaster.tracking import store
-from mlflow.environment_variables import *
-with store.settings():
-    print(MLFLOW_HTTP_REQUEST_TIMEOUT.get(), MLFLOW_HTTP_REQUEST_MAX_RETRIES.get())
-"""
-    done = command("-c", script, MLFLOW_HTTP_REQUEST_TIMEOUT="7")
-    assert done.stdout == "7 0\n"
+def test_settings_of_the_user_stay(monkeypatch):
+    from mlflow import environment_variables as known
+
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "7")
+    with store.settings():
+        assert known.MLFLOW_HTTP_REQUEST_TIMEOUT.get() == 7
+        assert known.MLFLOW_HTTP_REQUEST_MAX_RETRIES.get() == 0
 
 
 def test_a_run_is_silent_and_changes_nothing_of_mlflow_in_its_process(tmp_path, monkeypatch):
@@ -62,25 +60,18 @@ check()
     assert made <= {"mlflow.db", "mlflow.db.lock", "mlartifacts", "runs"}
 
 
-def test_a_server_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")
-    before = time.monotonic()
-    with pytest.raises(UnavailableError) as caught:
-        champions()
-    assert time.monotonic() - before < 5
-    assert "http://***@127.0.0.1:9: [Errno 111] Connection refused" in str(caught.value)
-    assert "MLFLOW_TRACKING_URI or track.uri may name another store" in str(caught.value)
-
-
-def test_a_server_that_never_answers_is_named(monkeypatch):
+def test_a_server_that_is_not_there_or_never_answers_is_named(monkeypatch):
     monkeypatch.setitem(store.SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        before = time.monotonic()
-        with pytest.raises(UnavailableError, match=f"{address}: timed out"):
-            champions()
-    assert time.monotonic() - before < 4
+        for port, why in (("9", "[Errno 111] Connection refused"),
+                          (str(silent.getsockname()[1]), "timed out")):  # fmt: skip
+            monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@127.0.0.1:{port}")
+            before = time.monotonic()
+            with pytest.raises(UnavailableError) as caught:
+                champions()
+            assert time.monotonic() - before < 4
+            assert f"http://***@127.0.0.1:{port}: {why}" in str(caught.value)
+            assert "MLFLOW_TRACKING_URI or track.uri may name another store" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -150,16 +141,14 @@ def test_the_view_that_opens_is_kept_and_brought_back(client):
     key = "mlflow.sharedViewState.attention"
     with start(RunConfig(), "x", {}) as run:
         own = client.get_run(run.id).info.experiment_id
-    view = json.loads(client.get_experiment(own).tags[key])
-    assert (view["name"], view["createdAt"] > 0) == ("attention", True)
-    columns = json.loads(view["state"])["columnOrder"]
+    columns = json.loads(json.loads(client.get_experiment(own).tags[key])["state"])["columnOrder"]
     assert columns[:2] == ["tags.`attn`", "metrics.`network_test_mse`"], "seen in a narrow window"
     client.set_experiment_tag(own, key, "changed by hand")
     experiment(client, "http://", RunConfig().track.experiment)
     assert client.get_experiment(own).tags[key] == "changed by hand"
     client.delete_experiment_tag(own, key)
     experiment(client, "http://", RunConfig().track.experiment)
-    assert json.loads(client.get_experiment(own).tags[key])["name"] == "attention"
+    assert key in client.get_experiment(own).tags
 
 
 @pytest.mark.slow
@@ -172,13 +161,8 @@ with start(RunConfig(), "x", {}) as run:
     run.metrics({"loss": 1.0})
 print(run.id)
 """
-    environment = {k: v for k, v in os.environ.items() if k not in ADDRESSES}
-    processes = [
-        subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE)
-        for _ in range(4)
-    ]
-    runs = {process.communicate()[0].strip().decode() for process in processes}
-    assert [process.returncode for process in processes] == [0, 0, 0, 0]
+    with ThreadPoolExecutor() as threads:
+        done = threads.map(lambda _: command("-c", script), range(4))
+        runs = {each.stdout.strip() for each in done}
     client = client_of(f"sqlite:///{tmp_path}/mlflow.db")
-    assert {client.get_run(run).info.status for run in runs} == {"FINISHED"}
-    assert len(runs) == 4
+    assert [client.get_run(run).info.status for run in runs] == ["FINISHED"] * 4

@@ -13,7 +13,6 @@ NAME = "forecaster-toy-M-all-6"
 CHAMPION = {"name": NAME, "version": "1", "alias": "champion"}
 TASK = {"data.digest": "sha256:1", "borders": "[1, 2, 3]"}
 WATCHED = load_dict({"track": {"system_metrics": True}}, "the test")
-ADDRESSES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
 
 
 def tracked_at(uri):
@@ -73,6 +72,6 @@ class Server:
             )
         wait_for(f"{self.address}/health", self.process, self.folder / "log", 240)
 
-    def kill(self):
+    def close(self):
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
