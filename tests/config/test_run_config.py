@@ -273,6 +273,12 @@ class TestWrongValues:
         assert refused(ConfigError, file=file).startswith(f"{file}: ")
 
 
+def test_a_look_back_has_steps_or_cycles():
+    for past in (1, 504, "1 cycle", "21 cycles"):
+        for given in (past, str(past)):
+            assert resolve(lookback=given).config.window.past == past
+
+
 class TestBases:
     def test_a_file_says_what_differs_from_its_base(self, written):
         file = written("base: default\ntrain: {epochs: 3, lr_of: {window: 0.1}}")

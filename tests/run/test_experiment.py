@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import yaml
 
 from forecaster import cli
 from forecaster.base import installation
-from forecaster.base.errors import DivergedError, UsageError
+from forecaster.base.errors import DataError, DivergedError, UsageError
 from forecaster.config.run_config import Loaded, load, load_dict
 from forecaster.evaluate.judge import rejudge
 from forecaster.forecast import bundle
@@ -94,6 +95,15 @@ class TestRun:
         assert 0.5 < intervals["80"]["coverage"] <= 1
         assert (intervals["95"], intervals["online"]) == (None, None), "26 windows are too few"
 
+    def test_half_of_validation_stops_and_half_calibrates(self, result):
+        found = result.record.to_dict()
+        assert (found["validation_windows"], found["stopping_windows"]) == (56, 26)
+        intervals = found["test"]["intervals"]
+        assert intervals["calibration_windows"] == 26
+        assert 0.5 < intervals["80"]["coverage"] <= 1
+        assert (intervals["95"], intervals["online"]) == (None, None), "26 windows are too few"
+        assert intervals["verdict"].startswith("The 80 % intervals cover ")
+
     def test_the_bundle_holds_the_run(self, result, home):
         found = bundle.load(home / result.folder)
         assert (found.digest, found.record) == (result.bundle.digest, result.record)
@@ -131,6 +141,11 @@ class TestRun:
         (failed,) = client.search_runs(experiments, "attributes.run_name LIKE 'small-5-prob-s9-%'")
         assert failed.info.status == "FAILED"
         assert list(Path("runs").glob("*.unfinished")) == []
+
+    def test_other_data_are_not_judged(self, result):
+        about = {**result.bundle.about, "data_digest": "sha256:other"}
+        with pytest.raises(DataError, match=r"sha256:other, but .*small.csv"):
+            rejudge(replace(result.bundle, about=about), "cpu")
 
 
 class TestResume:

@@ -6,9 +6,11 @@ import re
 import socket
 import ssl
 import subprocess
+import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
+from select import POLLERR, poll
 
 import pytest
 
@@ -49,28 +51,46 @@ def proxied(service):
         yield Server(port, log=folder / "access")
 
 
-def exchange(port, *parts, source="127.0.0.1"):
+@pytest.fixture(scope="module")
+def hasty(service):
+    """The port of another nginx, which waits only a second for clients and for the service."""
+    times = ("client_header_timeout", "client_body_timeout", "send_timeout", "proxy_read_timeout")
+    with nginx(port := free_port(), service.port, **dict.fromkeys(times, "1s")):
+        yield port
+
+
+def exchange(port, parts, pause=0, source="127.0.0.1"):
     """What comes back until the connection is closed, which must happen within a minute."""
     with socket.create_connection(("127.0.0.1", port), 60, (source, 0)) as connection:
-        with suppress(ConnectionError):  # the server did not read the rest
+        try:
             for part in parts:
                 connection.sendall(part)
+                time.sleep(pause)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the server did not read the rest
         return everything(connection)
 
 
 def told(service, ours):
     """The line of the service's log about a request with this id."""
-    until(lambda: f'"request_id": "{ours}"' in service.log.read_text())
-    lines = map(json.loads, service.log.read_text().splitlines())
-    return next(line for line in lines if line.get("request_id") == ours)
+    found = []
+
+    def there():
+        lines = map(json.loads, service.log.read_text().splitlines())
+        found[:] = [line for line in lines if line.get("request_id") == ours]
+        return bool(found)
+
+    until(there)
+    return found[0]
 
 
 @contextmanager
 def untouched(service):
-    """The service gets no request during the block, but the one for this number."""
+    """The service gets no request during the block."""
     before = service.figure("request_seconds_count")
     yield
-    assert service.figure("request_seconds_count") == before + 1
+    after = service.figure("request_seconds_count")
+    assert after == before + 1, "the one that asked for this number"
 
 
 def problem(port, path="/predict", body=None, **headers):
@@ -101,7 +121,7 @@ def test_the_service_answers_as_without_it(service, proxied):
     most, kind = Settings().max_body_bytes, {"Content-Type": "application/json"}
     assert problem(proxied.port, body=b" " * most, **kind)[0] == 400
     assert problem(proxied.port, body=b" " * (most + 1), **kind)[0] == 413
-    assert b"\r\nServer: nginx\r\n" in exchange(proxied.port, WHOLE), "it tells no version"
+    assert b"\r\nServer: nginx\r\n" in exchange(proxied.port, [WHOLE]), "it tells no version"
 
 
 class TestRequests:
@@ -109,19 +129,21 @@ class TestRequests:
         pieces = [b"%x\r\n%c\r\n" % (1, byte) for byte in BODY]
         chunked = head("Transfer-Encoding: chunked") + b"".join(pieces) + b"0\r\n\r\n"
         for _ in range(10):  # clients, one after the other
-            received = exchange(proxied.port, chunked, head("Content-Length: 15") + BODY, WHOLE)
+            received = exchange(proxied.port, [chunked, head("Content-Length: 15") + BODY, WHOLE])
             assert received.count(b"HTTP/1.1 422 ") == 3
         assert service.figure("connections") <= 4  # one for each process of nginx, and this one
 
-    @pytest.mark.parametrize(("given", "kept"), [("my-id.1", True), ('x" y', False)])
+    @pytest.mark.parametrize(
+        ("given", "kept"), [("my-id.1", True), ('x" y', False), ("a" * 65, False)]
+    )
     def test_say_who_sent_them_by_what_nginx_saw(self, service, proxied, given, kept):
         """In both logs, under one id; probes are in none."""
         forged = ("X-Forwarded-For: 1.2.3.4", "Forwarded: for=1.2.3.4", "X-Request-Start: t=1")
         asked = head(f"X-Request-ID: {given}", *forged, "Connection: close", "Content-Length: 0")
-        received = exchange(proxied.port, asked, source="127.0.0.7")
+        received = exchange(proxied.port, [asked], source="127.0.0.7")
         (found,) = re.findall(rb"(?im)^x-request-id: ([A-Za-z0-9._-]{1,64})\r$", received)
         assert (found == given.encode()) is kept
-        exchange(proxied.port, get("/livez"))
+        exchange(proxied.port, [get("/livez")])
         line = told(service, found.decode())
         assert (line["client"], line["path"], line["status"]) == ("127.0.0.7", "/predict", 400)
         assert line["ms"] < 30_000, "it arrived when nginx saw it"
@@ -132,6 +154,14 @@ class TestRequests:
 
 class TestRefusals:
     """Refusals by nginx itself; the service never gets these requests."""
+
+    def test_a_long_body(self, service, proxied):
+        """In chunks, of which the service sees the first; the first test declares the length."""
+        pieces = [b"10000\r\n%b\r\n" % (b"1" * 2**16)] * 800
+        received = exchange(proxied.port, [head("Transfer-Encoding: chunked"), *pieces])
+        # a client that goes on sending may lose the answer, but never sees another one
+        assert received == b"" or received.startswith(b"HTTP/1.1 413")
+        until(lambda: service.figure("requests_in_flight") == 1)  # this one
 
     @pytest.mark.parametrize(
         ("path", "length", "status"),
@@ -161,23 +191,27 @@ class TestRefusals:
                 waiting = socket.create_connection(("127.0.0.1", port))
                 stack.enter_context(waiting).sendall(head("Content-Length: 1000"))
             until(lambda: service.figure("requests_in_flight") == 3)  # with this one
-            assert exchange(port, WHOLE)[9:12] == b"503"
-            assert exchange(port, WHOLE, source="127.0.0.2")[9:12] == other
+            assert exchange(port, [WHOLE])[9:12] == b"503"
+            assert exchange(port, [WHOLE], source="127.0.0.2")[9:12] == other
 
-    @pytest.mark.parametrize("zone", ["rate", "of_key"])
+    @pytest.mark.parametrize("zone", ["address", "key"])
     def test_more_requests_of_one_client_than_it_may_send(self, service, zone):
         """By one address; by one key, also from several addresses."""
-        moves = zone == "of_key"
-        variable = "$http_authorization" if moves else "$binary_remote_addr"
+        variable, name = {
+            "address": ("$binary_remote_addr", "rate"), "key": ("$http_authorization", "of_key"),
+        }[zone]  # fmt: skip
         slow = {
-            f"limit_req_zone {variable}": f"zone={zone}:1m rate=1r/m",
-            f"limit_req zone={zone}": "burst=2 nodelay",
+            f"limit_req_zone {variable}": f"zone={name}:1m rate=1r/m",
+            f"limit_req zone={name}": "burst=2 nodelay",
         }
         with nginx(port := free_port(), service.port, **slow):
 
             def ask(place, key):
-                return exchange(port, get("/x", f"Authorization: {key}"), source=f"127.0.0.{place}")
+                return exchange(
+                    port, [get("/x", f"Authorization: {key}")], source=f"127.0.0.{place}"
+                )
 
+            moves = zone == "key"
             answers = [ask(1 + moves * number, "anna") for number in range(4)]
             other = ask(1, "bob") if moves else ask(2, "anna")
         assert [answer[9:12] for answer in answers] == [b"404"] * 3 + [b"429"]
@@ -189,7 +223,7 @@ def test_an_outer_proxy_is_believed_when_it_is_known(service):
     asked = get("/x", "X-Forwarded-For: 6.6.6.6, 10.1.2.3", "X-Request-ID: %s")
     with nginx(port := free_port(), service.port, "set_real_ip_from 127.0.0.9;"):
         for source, client in (("127.0.0.9", "10.1.2.3"), ("127.0.0.1", "127.0.0.1")):
-            exchange(port, asked % source.encode(), source=source)
+            exchange(port, [asked % source.encode()], source=source)
             assert told(service, source)["client"] == client
 
 
@@ -224,32 +258,76 @@ def test_pages_and_forecasts_go_through_tls(service, tmp_path):
             assert problem(port, "/livez")[0] == 400  # without TLS
 
 
+class TestSlowClients:
+    @pytest.mark.parametrize(
+        ("parts", "pause"),
+        [
+            ([], 0),
+            ([head("Content-Length: 15")[:-2]], 0),
+            ([bytes([byte]) for byte in head("X-Long: " + "a" * 1000, "Content-Length: 15")], 0.1),
+            ([head("Content-Length: 15") + BODY[:7]], 0),
+            ([head("Transfer-Encoding: chunked") + b"f\r\n"], 0),
+        ],
+        ids=["silence", "half a header", "a drip", "half a body", "half a chunk"],
+    )
+    def test_are_sent_away(self, hasty, parts, pause):
+        received = exchange(hasty, parts, pause)
+        assert received == b"" or received.startswith(b"HTTP/1.1 408 ")
+
+    def test_that_do_not_read_are_reset(self, hasty):
+        large = get("/static-offline-docs/swagger-ui-bundle.js").replace(b"close", b"keep-alive")
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", hasty))
+            connection.sendall(large * 10)
+            ended = poll()
+            ended.register(connection, POLLERR)
+            assert ended.poll(60_000)
+
+
 class TestSmuggling:
     @pytest.mark.parametrize(
         "request_",
         [
             *AMBIGUOUS,
+            head("Content-Length: 15", "Content-Length: 15") + BODY,
             head("Content-Length: 15, 15") + BODY,
+            head("Transfer-Encoding: chunked, identity") + b"0\r\n\r\n",
             head("Transfer-Encoding: \x0bchunked") + b"0\r\n\r\n",
+            head("Transfer-Encoding: chunked") + b"1\r\n{\r\n+1\r\n}\r\n0\r\n\r\n",
         ],
     )
     def test_what_is_ambiguous_never_reaches_the_service(self, service, proxied, request_):
         with untouched(service):
-            received = exchange(proxied.port, request_)
+            received = exchange(proxied.port, [request_])
         assert re.match(rb"HTTP/1.1 (400|501) ", received)
         assert received.count(b"HTTP/1.1") == 1
 
-    def test_what_is_forgiven_is_written_anew(self, proxied):
-        """A request in a body stays one, and so do lines without CR."""
-        inner = get("/inner")
-        asked = head(f"Content-Length: {len(inner)}", "Connection: close") + inner
-        for each in (asked, WHOLE.replace(b"\r\n", b"\n")):
-            received = exchange(proxied.port, each)
-            assert received[9:12] in (b"422", b"400")
-            assert received.count(b"HTTP/1.1") == 1
-            assert b"is no HTTP request" not in received
+    @pytest.mark.parametrize(
+        "request_",
+        [
+            WHOLE.replace(b"\r\n", b"\n"),
+            head("Transfer-Encoding: chunked", "Connection: close")
+            + b"f;x=extension\r\n%b\r\n0\r\n\r\n" % BODY,
+            head(f"Content-Length: {len(get('/inner'))}", "Connection: close") + get("/inner"),
+        ],
+        ids=["lines without CR", "extensions", "a request in a body"],
+    )
+    def test_what_is_forgiven_is_written_anew(self, proxied, request_):
+        """The service, which refuses some of it, gets one plain request."""
+        received = exchange(proxied.port, [request_])
+        assert received[9:12] in (b"422", b"400")
+        assert b"expected JSON" in received or received.count(b"HTTP/1.1") == 1
+        assert b"is no HTTP request" not in received
 
 
-def test_it_waits_longer_than_the_service():
-    (seconds,) = re.findall(r"\bproxy_read_timeout (\d+)s;", NGINX.read_text())
-    assert int(seconds) > 2 * Settings().deadline_seconds
+def test_its_limits_fit_those_of_the_service():
+    text = NGINX.read_text()
+
+    def value(directive):
+        (found,) = re.findall(rf"\b{directive} (\d+)[ms];", text)
+        return int(found)
+
+    settings = Settings()
+    assert value("client_max_body_size") * 2**20 == settings.max_body_bytes
+    assert value("proxy_read_timeout") > 2 * settings.deadline_seconds

@@ -1,11 +1,16 @@
 """The service as a process: raw HTTP, long bodies, signals, the same bits everywhere."""
 
 import json
+import re
 import signal
+import socket
 import sys
 import time
+import urllib.error
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
+import numpy as np
 import psutil
 import pytest
 
@@ -15,6 +20,7 @@ from tests.service.processes import (
     READY,
     Server,
     free_port,
+    get,
     head,
     running,
     serving,
@@ -38,21 +44,25 @@ def test_same_bits_in_two_processes(server, folder, tmp_path):
     assert answers[0]["predictions"] == answers[1]["predictions"] == answers[2]["predictions"]
 
 
-def test_fifty_megabytes_are_413_and_leave_no_trace(server):
+@pytest.mark.parametrize("way", ["declared", "chunked", "a client that waits"])
+def test_fifty_megabytes_are_413_and_leave_no_trace(server, way):
+    pieces, length = [b"1" * 2**16] * 800, f"Content-Length: {2**16 * 800}"
+    sent = {
+        "declared": [head(length), *pieces],
+        "chunked": [head("Transfer-Encoding: chunked"), *(b"10000\r\n%b\r\n" % p for p in pieces)],
+        "a client that waits": [head(length, "Expect: 100-continue")],
+    }[way]
     memory = psutil.Process(server.process.pid).memory_info
     server.raw([head("Content-Length: 2", "Connection: close"), b"{}"])
     before = memory().rss
-    length = f"Content-Length: {2**16 * 800}"
-    received, closed = server.raw([head(length, "Expect: 100-continue")])
-    assert received.startswith(b"HTTP/1.1 413")
+    received, closed = server.raw(sent)
     assert closed
-    pieces = [b"10000\r\n%b\r\n" % (b"1" * 2**16)] * 800
-    received, closed = server.raw([head("Transfer-Encoding: chunked"), *pieces])
     # the client that goes on sending may lose the answer, but never sees another one
-    assert closed
-    assert received == b"" or received.startswith(b"HTTP/1.1 413")
+    goes_on = way != "a client that waits"
+    assert received.startswith(b"HTTP/1.1 413") or (goes_on and received == b"")
     # the part of the body that was read, 16 MiB at most, and a little more
     assert memory().rss - before < 40 * 2**20
+    assert server.get("/livez") == {"status": "alive"}
 
 
 @pytest.mark.parametrize(
@@ -63,6 +73,14 @@ def test_ambiguous_http_is_400_and_ends_the_connection(server, request_):
     assert received.startswith(b"HTTP/1.1 400")
     assert received.count(b"HTTP/1.1") == 1
     assert closed
+
+
+def test_head_has_no_body_and_leaves_the_connection(server):
+    request = head(start=("HEAD /models HTTP/1.1", "Host: localhost"))
+    received, _ = server.raw([request, request, READY])
+    assert received.count(b"HTTP/1.1 200") == 3
+    assert received.count(b"\r\n\r\nHTTP/1.1 200") == 2
+    assert int(re.findall(rb"content-length: (\d+)", received)[0]) > 100
 
 
 def test_terminated_it_says_so_and_answers_what_it_has(folder, tmp_path):
@@ -87,3 +105,46 @@ def test_terminated_it_says_so_and_answers_what_it_has(folder, tmp_path):
     assert events[0].startswith("starting the service of ")
     assert "model ready" in events
     assert "Traceback" not in server.log.read_text()
+
+
+def test_a_registry_that_hangs_delays_neither_probes_nor_the_end(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        variables = {"MLFLOW_TRACKING_URI": address, "FORECASTER_MODEL": NAME}
+        with serving(None, tmp_path, until="/livez", variables=variables) as server:
+            with pytest.raises(urllib.error.HTTPError, match="503") as caught:
+                server.get("/readyz")
+            caught.value.close()
+            server.process.send_signal(signal.SIGTERM)
+            server.process.wait(30)  # much less than MLflow may take
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_hundreds_of_clients_that_are_slow_or_leave_delay_nobody(folder, tmp_path):
+    with serving(folder, tmp_path, receive_seconds=2) as server, ExitStack() as stack:
+        example = server.get(f"/models/{NAME}/example")
+        looked_at = psutil.Process(server.process.pid)
+        files, body = looked_at.num_fds(), json.dumps(example).encode()
+        whole = head(f"Content-Length: {len(body)}") + body
+        kinds = (b"", get("/livez")[:20], whole[:-9], head("Transfer-Encoding: chunked"))
+        slow = []
+        for number in range(400):
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+            stack.enter_context(connection).sendall(kinds[number % len(kinds)])
+            slow.append(connection)
+        mate = stack.enter_context(ThreadPoolExecutor(1)).submit(
+            lambda: [server.post("/predict", example) for _ in range(20)]
+        )
+        for number in range(400):
+            with socket.create_connection(("127.0.0.1", server.port)) as connection:
+                connection.sendall(whole[: (50, len(whole) - 9, len(whole))[number % 3]])
+        first, *others = [each["predictions"][0]["mean"] for each in mate.result()]
+        for other in others:
+            np.testing.assert_allclose(other, first, rtol=1e-5, atol=1e-5)
+        answers = [connection.recv(2**16)[:13] for connection in slow]
+        assert set(answers[::4]) == {b""}
+        assert set(answers) == {b"", b"HTTP/1.1 408 "}
+        until(lambda: looked_at.num_fds() <= files + 2)
+        assert server.get("/readyz") == {"status": "ready"}
+        assert server.post("/predict", example)["timing"]["batch_size"] == 1
+    assert not re.search("Traceback|never retrieved|[Ee]xception ignored", server.log.read_text())

@@ -32,6 +32,18 @@ from tests.service.processes import free_port
 from tests.service.toy import HORIZON, make_bundle
 from tests.tracking.toy import Server, contents, points
 
+CHILD = """
+import sys, time
+from forecaster.config.run_config import load_dict
+from forecaster.tracking.run import start
+with start(load_dict({"track": {"uri": sys.argv[1]}}, "x"), "killed", {}) as run:
+    print(run.id, flush=True)
+    for epoch in range(1, 10_000):
+        run.report({"loss": 1.0, "rate": 1.0}, epoch)
+        print(epoch, flush=True)
+        time.sleep(0.05)
+"""
+
 pytestmark = pytest.mark.slow
 
 
@@ -250,6 +262,34 @@ def test_a_run_that_is_published_again_and_again(between, client, waits, tmp_pat
     assert only_model(client, found)
     (version,) = client.search_model_versions("name = 'forecaster-twice'")
     assert version.run_id == found.info.run_id
+
+
+@pytest.mark.timeout(600)
+def test_a_killed_process_and_the_next_start(between, client, waits):
+    """Its run is closed as KILLED at the next start, and has all its points after `sync`."""
+    command = [sys.executable, "-c", CHILD, between.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        for _ in range(2):
+            child.stdout.readline()
+        between.way = "lose"
+        for _ in range(20):
+            child.stdout.readline()
+        child.send_signal(signal.SIGKILL)
+        printed = child.stdout.read().split()
+    between.way = "hand on"
+    known = only_run(client, "killed").info
+    assert known.status == "RUNNING"
+    said = []
+    with start(at(between.address), "next", {}, say=said.append) as other:
+        assert client.get_run(known.run_id).info.status == "KILLED"
+        assert client.get_run(other.id).info.status == "RUNNING"
+    assert said == ["an earlier run is not all in MLflow: forecaster sync"]
+    (synced,) = sync([])
+    assert synced.left == ""
+    steps = [point.step for point in client.get_metric_history(known.run_id, "loss")]
+    assert sorted(steps) == [*range(1, len(steps) + 1)], "each once"
+    assert len(steps) >= (int(printed[-1]) if printed else 21), "all that the process knew of"
+    assert client.get_run(known.run_id).info.status == "KILLED"
 
 
 @pytest.mark.timeout(600)

@@ -83,6 +83,22 @@ def test_names_and_values_are_made_to_fit(client):
     assert (len(last), empty, end) == (8, "", "…"), "it ends with a whole line"
 
 
+def test_what_utf_8_cannot_hold_is_replaced(client):
+    odd = "data \udcff.csv"  # the name of a file in another encoding
+    with start(RunConfig(), odd, {"data": odd}) as run:
+        run.params({"data.name": odd})
+        run.dataset(odd, "12", odd)
+        run.text("config.yaml", odd)
+        run.describe(odd)
+    found = client.get_run(run.id)
+    assert found.info.status == "FINISHED"
+    assert found.data.params["data.name"] == found.data.tags["data"] == "data ?.csv"
+    (used,) = found.inputs.dataset_inputs
+    assert used.dataset.name == found.info.run_name == "data ?.csv"
+    assert used.dataset.source_type == "local"
+    assert json.loads(used.dataset.source)["uri"] == "data ?.csv"
+
+
 def test_what_was_written_by_hand_stays_though_the_store_fails(client, monkeypatch):
     log, failed = MlflowClient.log_batch, []
 
@@ -205,6 +221,12 @@ def test_what_an_earlier_process_left_outlives_a_store_that_refuses(tmp_path, mo
     again.release()
 
 
+def test_a_run_that_the_store_does_not_know_is_a_new_one(client):
+    with start(RunConfig(), "x", {}, again="2" * 32) as run:
+        assert run.id != "2" * 32
+        assert client.get_run(run.id).data.tags["forecaster.run"] == "2" * 32
+
+
 def test_runs_of_processes_that_are_gone_are_closed(client):
     with start(RunConfig(), "x", {}) as run:
         experiment = client.get_run(run.id).info.experiment_id
@@ -219,6 +241,14 @@ def test_runs_of_processes_that_are_gone_are_closed(client):
         found = {name: client.get_run(each.info.run_id) for name, each in made.items()}
     ended = {name for name, run in found.items() if run.info.status != "RUNNING"}
     assert (ended, found["gone"].info.status) == ({"gone"}, "KILLED")
+
+
+def test_a_full_disk_is_a_storage_error(monkeypatch):
+    with start(RunConfig(), "x", {}) as run, monkeypatch.context() as full:
+        error = OSError(28, "No space left on device")
+        full.setattr(os, "fsync", lambda *_: (_ for _ in ()).throw(error))
+        with pytest.raises(StorageError, match="No space left on device"):
+            run.text("a.txt", "a")
 
 
 def test_where_to_look():

@@ -18,16 +18,20 @@ from tests.tracking.toy import CHAMPION, NAME, command, contents
 def test_command(logged, home, tmp_path, capsys):
     assert main(["download", NAME, str(tmp_path / "bundle")]) == 0
     assert contents(tmp_path / "bundle") == contents(home / "some bundle")
-    assert json.loads(capsys.readouterr().out).items() >= CHAMPION.items()
+    origin = json.loads(capsys.readouterr().out)
+    assert origin.items() >= CHAMPION.items()
     assert main(["champions"]) == 0
     output = capsys.readouterr()
-    assert (NAME in output.out.splitlines(), output.err) == (True, "")
+    assert NAME in output.out.splitlines()
+    assert output.err == ""
 
 
-def test_command_tells_its_usage(capsys):
-    for arguments in ([], ["download", "x"], ["watch", "x"], ["champions", "x"], ["upload"]):
-        assert main(arguments) == 2
-        assert capsys.readouterr().err.startswith("usage: python -m forecaster.tracking download")
+@pytest.mark.parametrize(
+    "arguments", [[], ["download", "x"], ["watch", "x"], ["champions", "x"], ["upload"]]
+)
+def test_command_tells_its_usage(arguments, capsys):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("usage: python -m forecaster.tracking download")
 
 
 def test_it_watches_until_its_input_ends(logged, home, uri, tmp_path):
@@ -55,50 +59,56 @@ def test_it_watches_until_its_input_ends(logged, home, uri, tmp_path):
     assert nice == os.getpriority(os.PRIO_PROCESS, 0) + watch.NICE
 
 
-@pytest.fixture
-def found(monkeypatch):
-    """The version of the model, or an error of the store."""
-    found = {"version": "1"}
+class TestLook:
+    """What names resolve to, kept in a folder."""
 
-    def answer(*asked):
-        if isinstance(found["version"], Exception):
-            raise found["version"]
-        return {**found}
+    @pytest.fixture
+    def store(self, monkeypatch):
+        """The version of the model, or an error of the store."""
+        store = {"version": "1"}
 
-    def fetched(name, folder):
-        folder.mkdir()
-        return answer()
+        def answer(*asked):
+            if isinstance(store["version"], Exception):
+                raise store["version"]
+            return {"version": store["version"]}
 
-    monkeypatch.setattr(watch, "resolve", answer)
-    monkeypatch.setattr(watch, "download", fetched)
-    return found
+        def fetched(name, folder):
+            folder.mkdir()
+            return answer()
 
+        monkeypatch.setattr(watch, "resolve", answer)
+        monkeypatch.setattr(watch, "download", fetched)
+        return store
 
-def test_what_was_found_stays_while_the_store_is_away(found, tmp_path, monkeypatch):
-    with monkeypatch.context() as broken:
-        full = StorageError("no space")
-        broken.setattr(watch, "download", lambda *_: (_ for _ in ()).throw(full))
-        failed = look(["a"], tmp_path, {})
-    assert failed == {"a": {"error": "no space", "status": 74}}
-    first = look(["a"], tmp_path, failed)
-    found["version"] = UnavailableError("nobody answers")
-    second = look(["a"], tmp_path, first)
-    assert second == {"a": {**first["a"], "error": "nobody answers", "status": 69}}
-    found["version"] = "1"
-    assert look(["a"], tmp_path, second) == first
+    def test_what_was_found_stays_while_the_store_is_away(self, store, tmp_path):
+        first = look(["a"], tmp_path, {})
+        store["version"] = UnavailableError("nobody answers")
+        second = look(["a"], tmp_path, first)
+        assert second == {"a": {**first["a"], "error": "nobody answers", "status": 69}}
+        store["version"] = "1"
+        assert look(["a"], tmp_path, second) == first
 
+    def test_a_newer_bundle_gets_a_folder_and_the_old_one_goes_later(
+        self, store, tmp_path, monkeypatch
+    ):
+        first = look(["a"], tmp_path, {})
+        os.utime(tmp_path / first["a"]["folder"], (0, 0))
+        assert look(["a"], tmp_path, first) == first
+        store["version"] = "2"
+        second = look(["a"], tmp_path, first)
+        assert second["a"]["state"] == {"version": "2"}
+        assert len([*tmp_path.iterdir()]) == 2, "the old one was in use until now"
+        monkeypatch.setattr(watch, "OLD", -1.0)
+        look(["a"], tmp_path, second)
+        assert [each.name for each in tmp_path.iterdir()] == [second["a"]["folder"]]
 
-def test_a_newer_bundle_gets_a_folder_and_the_old_one_goes_later(found, tmp_path, monkeypatch):
-    first = look(["a"], tmp_path, {})
-    os.utime(tmp_path / first["a"]["folder"], (0, 0))
-    assert look(["a"], tmp_path, first) == first
-    found["version"] = "2"
-    second = look(["a"], tmp_path, first)
-    assert second["a"]["state"] == {"version": "2"}
-    assert len([*tmp_path.iterdir()]) == 2, "the old one was in use until now"
-    monkeypatch.setattr(watch, "OLD", -1.0)
-    look(["a"], tmp_path, second)
-    assert [each.name for each in tmp_path.iterdir()] == [second["a"]["folder"]]
+    def test_a_download_that_fails_is_tried_again(self, store, tmp_path, monkeypatch):
+        with monkeypatch.context() as broken:
+            full = StorageError("no space")
+            broken.setattr(watch, "download", lambda *_: (_ for _ in ()).throw(full))
+            found = look(["a"], tmp_path, {})
+        assert found == {"a": {"error": "no space", "status": 74}}
+        assert "folder" in look(["a"], tmp_path, found)["a"]
 
 
 def test_command_fails_on_one_line(logged, uri, tmp_path):
