@@ -131,7 +131,7 @@ def test_attentions_of_others_are_loaded_only_where_the_settings_name_them(tmp_p
     monkeypatch.setattr(plugins, "entry_points", lambda group: [entry])
     bundle, source = make_bundle(tmp_path / "ours"), str(tmp_path / "theirs")
     values = bundle.config.to_dict() | {"attn": {"name": "theirs", "factor": 1}}
-    replace(bundle, config=load_dict(values, "the test")).save(source)
+    replace(bundle, config=load_dict(values, "the test")).save(tmp_path / "theirs")
     with pytest.raises(BundleError, match="allow it with FORECASTER_ATTENTIONS=theirs"):
         load(source, Settings(model=source), Registry())
     assert Predictor.load(source, "cpu").bundle.config.attn.name == "theirs", "nobody else is bound"
