@@ -10,6 +10,7 @@ from forecaster.study.compare.regimes import Known
 
 FACTS = Facts("mine", 20_000, 14_000, "h", (24, 168), 583, 1, 1, None, (), ())
 AHEAD = replace(FACTS, known=("load", "wind"))
+RARE = {"events": (Event("promo", 0.02, 7),)}
 USUAL = Known(
     "none", "nothing", None, 0, 0, 1, 1.0, "prob", 0.02, "no attention is measurably better",
     None, [], "none", [], None, ["ETTh1, T = 96"],
@@ -30,8 +31,8 @@ def ask(monkeypatch):
         monkeypatch.setattr(regimes, "known", lambda: every)
         return advise(
             facts,
-            lambda attn, config, sets: f"train {attn} {config} {shlex.join(sets)}".rstrip(),
-            lambda grid, attn, fits: f"compare {grid} {attn} {shlex.join(fits)}",
+            lambda *asked: f"train {asked[0]} {asked[1]} {shlex.join(asked[2])}".rstrip(),
+            lambda *asked: f"compare {asked[0]} {asked[1]} {shlex.join(asked[2])}",
         )
 
     return call
@@ -43,7 +44,7 @@ def finding(advice, name):
 
 
 def test_an_ordinary_seasonal_series(ask):
-    advice = ask(FACTS, usual=USUAL)
+    advice = ask(FACTS)
     assert advice.text().splitlines() == [
         "On ordinary seasonal series: the cheapest. No attention is measurably better than none.",
         "",
@@ -68,11 +69,32 @@ def test_an_ordinary_seasonal_series(ask):
     ]
 
 
-def test_a_type_that_is_better_where_it_was_studied(ask):
-    advice = ask(AHEAD, usual=USUAL, known=KNOWN)
-    assert advice.decisive is finding(advice, "known")
-    assert advice.answer == "On series like 'known': take prob."
-    assert finding(advice, "known").lines() == [
+def test_nothing_is_known(ask):
+    advice = ask(replace(FACTS, seasons=(), cycles=0))
+    assert advice.decisive is advice.to_dict()["choice"] is None
+    assert advice.answer.startswith("Nothing is known: this resembles no regime that was studied.")
+    compare = "to compare   compare usual None window.past=auto model.tokens=cycle"
+    assert advice.text().splitlines()[8] == compare
+
+
+@pytest.mark.parametrize(
+    ("facts", "found", "decisive", "answer"),
+    [
+        (AHEAD, {"known": KNOWN}, "known", "take prob."),
+        (AHEAD, {"known": replace(KNOWN, attn="static", reason="positions")}, "known",
+         "take static; content is not what helps there."),
+        (replace(FACTS, seasons=(), cycles=0, **RARE), {"recall": KNOWN}, "recall",
+         "take prob. That is known only of generated samples: compare before you pay for it."),
+    ],
+)  # fmt: skip
+def test_what_was_better_where_it_was_studied_is_taken(ask, facts, found, decisive, answer):
+    advice = ask(facts, **found)
+    assert advice.decisive is finding(advice, decisive)
+    assert advice.answer == f"On series like '{decisive}': {answer}"
+
+
+def test_a_finding_has_the_commands_that_use_it(ask):
+    assert finding(ask(AHEAD, known=KNOWN), "known").lines() == [
         "resembles known: load, wind",
         "  the tokens carry covariates known ahead, such as a forecast of the load",
         "  take prob in the encoder",
@@ -80,51 +102,18 @@ def test_a_type_that_is_better_where_it_was_studied(ask):
         "  train    train prob None model.tokens=point",
         "  compare  compare known prob window.past=auto",
     ]
+    same = finding(ask(replace(AHEAD, name="epf-NP"), known=KNOWN), "known")
+    assert same.train.startswith("train prob epf model.tokens=point"), "the recipe of the grid"
+    assert same.compare == "compare known prob "
 
 
-def test_on_the_very_data_of_a_grid_its_recipe_is_taken(ask):
-    advice = ask(replace(AHEAD, name="epf-NP"), known=KNOWN)
-    assert finding(advice, "known").train.startswith("train prob epf model.tokens=point")
-    assert finding(advice, "known").compare == "compare known prob "
-
-
-def test_better_than_none_without_looking_at_content(ask):
-    advice = ask(AHEAD, known=replace(KNOWN, attn="static", reason="positions"), usual=USUAL)
-    assert advice.answer == "On series like 'known': take static; content is not what helps there."
-
-
-def test_nothing_is_known(ask):
-    advice = ask(replace(FACTS, seasons=(), cycles=0))
-    assert advice.decisive is None
-    assert advice.answer == (
-        "Nothing is known: this resembles no regime that was studied. Take the cheapest, none, "
-        "until you have compared."
-    )
-    assert advice.text().splitlines()[7:9] == [
-        "",
-        "to compare   compare usual None window.past=auto model.tokens=cycle",
-    ]
-    assert advice.to_dict()["choice"] is None
-
-
-def test_generated_samples_decide_where_nothing_else_does(ask):
-    events = (Event("promo", 0.02, 7),)
-    advice = ask(replace(AHEAD, events=events), recall=KNOWN, usual=USUAL)
+def test_generated_samples_decide_only_where_nothing_else_does(ask):
+    advice = ask(replace(AHEAD, **RARE), recall=KNOWN)
     found = finding(advice, "recall")
     assert found.train is None
     assert found.compare.startswith("compare usual prob"), "its samples are not like a series"
     assert "what types can do, not that a forecast gains from it" in advice.text()
     assert advice.decisive is finding(advice, "known"), "the first of those measured on data"
-
-
-def test_only_generated_samples_are_alike(ask):
-    events = (Event("promo", 0.02, 7),)
-    advice = ask(replace(FACTS, seasons=(), cycles=0, events=events), recall=KNOWN)
-    assert advice.decisive is finding(advice, "recall")
-    assert advice.answer == (
-        "On series like 'recall': take prob. That is known only of generated samples: compare "
-        "before you pay for it."
-    )
 
 
 def test_a_floor_that_was_better_is_told(ask):
@@ -133,20 +122,20 @@ def test_a_floor_that_was_better_is_told(ask):
         "floor": "ridge, 720", "floor_mse": 0.13893,
     }  # fmt: skip
     usual = replace(USUAL, evidence=[table, {**table, "data": "ETTh1", "floor_mse": 0.4}])
+    said, other = (ask(FACTS, usual=each).text() for each in (usual, USUAL))
     assert (
         "  in 1 of these 2 a floor, which needs no network, was the better forecast: weather, "
-        "T = 96: ridge, 720 has MSE 0.1389, the network with aft-simple 0.1731"
-    ) in ask(FACTS, usual=usual).text().splitlines()
-    assert "was the better forecast" not in ask(FACTS, usual=USUAL).text()
+        "T = 96: ridge, 720 has MSE 0.1389, the network with aft-simple 0.1731\n"
+    ) in said
+    assert "was the better forecast" not in other
 
 
 def test_facts_in_words():
-    columns = replace(FACTS, targets=38, together=0.506)
-    assert told(columns)[1] == (
-        "to forecast  38 columns, with a mean correlation of 0.51 (0 none, 1 complete)"
+    columns = told(replace(FACTS, targets=38, together=0.506))[1]
+    assert (
+        columns == "to forecast  38 columns, with a mean correlation of 0.51 (0 none, 1 complete)"
     )
-    panel = replace(FACTS, series=1200, events=(Event("promo", 0.0123, 7),))
-    lines = told(panel)
+    lines = told(replace(FACTS, series=1200, **RARE))
     assert lines[0].endswith("the first 14,000 of the longest")
     assert lines[1] == "to forecast  1,200 series"
-    assert lines[4] == "rare events  promo: 7 in 1.2% of the steps"
+    assert lines[4] == "rare events  promo: 7 in 2.0% of the steps"

@@ -20,11 +20,9 @@ def document():
     rows[1]["dominated_by"] = ["prob"]
     rows[2]["dominated_by"] = ["full", "mean"]
     rows[-1] = {"attn": "mean", "length": 16384, "skipped": "failed: X", "dominated_by": []}
-    return {
-        "hardware": "Chip (R), 2 threads, torch 2", "processor": "Chip (R)", "device": "cpu",
-        "threads": 2, "batch": 1, "heads": 8, "width": 64, "causal": True, "dtype": "float32",
-        "rows": rows,
-    }  # fmt: skip
+    how = {"hardware": "Chip (R), 2 threads, torch 2", "processor": "Chip (R)", "device": "cpu"}
+    shape = {"batch": 1, "heads": 8, "width": 64, "causal": True, "dtype": "float32"}
+    return {**how, **shape, "threads": 2, "rows": rows}
 
 
 def test_tables(document):

@@ -27,26 +27,15 @@ def home(tmp_path_factory):
         yield folder
 
 
-@pytest.fixture(scope="module")
-def page(home):
-    return grid_page.of_grid("toy", "forecaster report --grid toy")
-
-
-@pytest.fixture(scope="module")
-def read(page):
-    return check_alone(report.render(page))
-
-
-def test_it_has_every_section(read, page):
+def test_it_has_every_section_with_the_figures_of_the_table(home):
+    page = grid_page.of_grid("toy", "forecaster report --grid toy")
+    read = check_alone(report.render(page))
     assert list(read.text)[1:] == ["figures", "steps", "commands"]
     assert page.title == "Comparison toy"
     assert "26 trained models" in page.lead
     assert "(6)" in page.lead
     (steps,) = [section for section in page.sections if section.id == "steps"]
     assert [chart.caption for chart in steps.charts] == [FEW, FEW_PLAIN, MANY]
-
-
-def test_the_figures_are_those_of_the_table(read):
     rows, shown = table.rows(finished_cells(GRIDS / "toy")), read.text["figures"]
     assert len(rows) == 13
     for row in rows:

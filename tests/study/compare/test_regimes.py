@@ -1,7 +1,5 @@
 from dataclasses import replace
 
-import pytest
-
 from forecaster.config.run_config import load
 from forecaster.datasets.facts import Event, Facts
 from forecaster.study.compare import regimes
@@ -20,18 +18,12 @@ def alike(**changes):
     return {name for name, regime in REGIMES.items() if regime.see(facts).alike}
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, set()),
-        ({"seasons": (24,), "cycles": 29}, {"usual"}),
-        ({"seasons": (24,), "cycles": 9}, set()),
-        ({"known": ("load",)}, {"known"}),
-        ({"known": ("promo",), "events": (Event("promo", 0.01, 9),)}, {"known", "recall"}),
-    ],
-)
-def test_what_a_series_resembles(changes, expected):
-    assert alike(**changes) == expected
+def test_what_a_series_resembles():
+    promo = {"known": ("promo",), "events": (Event("promo", 0.01, 9),)}
+    assert alike() == alike(seasons=(24,), cycles=9) == set()
+    assert alike(seasons=(24,), cycles=29) == {"usual"}
+    assert alike(known=("load",)) == {"known"}
+    assert alike(**promo) == {"known", "recall"}
 
 
 def test_many_columns_as_strongly_together_as_what_was_measured(monkeypatch):

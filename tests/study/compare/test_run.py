@@ -98,12 +98,13 @@ def test_another_grid_of_that_name_is_refused_with_the_difference(here):
 
 
 def test_a_failing_cell_stops_no_other(here, capsys):
-    grid = small_grid()
-    cells = [replace(c, steps=1) if c.name == "full-5-many-plain-s0" else c for c in grid.cells]
-    outcome, _ = run(replace(grid, cells=cells))
+    grid, name = small_grid(), "full-5-many-plain-s0"
+    outcome, _ = run(
+        replace(grid, cells=[replace(c, steps=1) if c.name == name else c for c in grid.cells])
+    )
     assert len(outcome.cells) == CELLS - 1
-    assert list(outcome.failed) == ["full-5-many-plain-s0"]
-    said = "full-5-many-plain-s0: FAILED: raised UsageError: 1 steps end before"
+    assert list(outcome.failed) == [name]
+    said = f"{name}: FAILED: raised UsageError: 1 steps end before"
     assert said in capsys.readouterr().err
     assert len(run(grid)[0].cells) == CELLS
 

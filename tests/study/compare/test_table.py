@@ -88,5 +88,3 @@ def test_markdown_has_a_table_for_each_group(cells, tmp_path):
     assert text.count(head) == 2
     (own,) = (line for line in text.splitlines() if line.startswith("| lsh |"))
     assert own.endswith("| worse | worse |")
-    assert "±" in own
-    assert {line.count("|") for line in text.splitlines() if "|" in line} == {12}
