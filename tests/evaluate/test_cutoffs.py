@@ -156,45 +156,39 @@ class TestRoll:
         assert rolling.whole.model.steps.min() == posed.borders.validation
 
 
-class TestTraps:
-    """No row from a cut-off on affects results before it."""
-
-    @staticmethod
-    def found(data, *, anew):
-        """The bytes of the blend and of its intervals, and the results at three cut-offs."""
-        posed, weights, offsets = problem(data), [], []
+@pytest.mark.parametrize("anew", [False, True])
+def test_noise_in_a_block_changes_nothing_before_it(anew):
+    """No row from a cut-off on affects the blend, its intervals or the results before it."""
+    noisy, made, each = values(), [], []
+    noisy[LAST_OF_3:] += np.random.default_rng(1).normal(0, 5, noisy[LAST_OF_3:].shape)
+    for data in (values(), noisy):
+        posed, bytes_of = problem(data), []
         fixed = untrained(posed)
 
-        def make(at):
+        def make(at, fixed=fixed, bytes_of=bytes_of):
             tried, served = train_anew(at, "cpu", nothing) if anew else fixed
             tensors = [served.weights, *(t for part in tried for t in part.state_dict().values())]
-            weights.append([t.detach().numpy().tobytes() for t in tensors])
-            offsets.append(find_intervals(at, served, "cpu")[0].offsets.tobytes())
+            bytes_of += [t.detach().numpy().tobytes() for t in tensors]
+            bytes_of.append(find_intervals(at, served, "cpu")[0].offsets.tobytes())
             return tried, served
 
-        report = roll(posed, 3, make, "cpu", nothing, anew=anew).record.to_dict()
-        return weights, offsets, report["each"]
+        each.append(roll(posed, 3, make, "cpu", nothing, anew=anew).record.to_dict()["each"])
+        made.append(bytes_of)
+    assert made[0] == made[1], "weights and intervals are older than the noise"
+    assert each[0][:2] == each[1][:2]
+    assert each[0][2]["mse"] < each[1][2]["mse"]
 
-    @pytest.mark.parametrize("anew", [False, True])
-    def test_noise_in_a_block_changes_nothing_before_it(self, anew):
-        data, noisy = values(), values()
-        noisy[LAST_OF_3:] += np.random.default_rng(1).normal(0, 5, noisy[LAST_OF_3:].shape)
-        *made, each = self.found(data, anew=anew)
-        *others, changed = self.found(noisy, anew=anew)
-        assert others == made, "weights and intervals are older than the noise"
-        assert changed[:2] == each[:2]
-        assert changed[2]["mse"] > each[2]["mse"]
 
-    def test_training_anew_at_the_first_cut_off_is_the_run_itself(self, posed):
-        (first,) = cut(posed, 1, anew=True)
-        assert isinstance(first, Cutoff)
-        torch.manual_seed(7)
-        _, one = train_anew(posed, "cpu", nothing)
-        _, other = train_anew(first, "cpu", nothing)
-        assert one.names == other.names
-        batch = posed.test("cpu").batch(torch.arange(4))
-        with torch.inference_mode():
-            assert torch.equal(one(*batch.inputs), other(*batch.inputs))
+def test_training_anew_at_the_first_cut_off_is_the_run_itself(posed):
+    (first,) = cut(posed, 1, anew=True)
+    assert isinstance(first, Cutoff)
+    torch.manual_seed(7)
+    _, one = train_anew(posed, "cpu", nothing)
+    _, other = train_anew(first, "cpu", nothing)
+    assert one.names == other.names
+    batch = posed.test("cpu").batch(torch.arange(4))
+    with torch.inference_mode():
+        assert torch.equal(one(*batch.inputs), other(*batch.inputs))
 
 
 def test_the_terminal_has_every_cut_off_and_forecast(rolling):

@@ -25,7 +25,8 @@ def test_a_forecast_follows_its_history_within_its_band(columns, shown):
     assert labels[:2] == ["80 % (covered 76 %)", "80 %"][:columns]
     assert test.covered("95", "c0") is judged().covered("80", "c0") is None
     paths, band = {"forecast": forecast, "truth": truth}, np.stack([forecast - 1, forecast + 3], -1)
-    figure = display.forecast_figure(times, history, paths, names, "ETTh1", band, labels)
+    about = (band, labels) if columns > 1 else ()
+    figure = display.forecast_figure(times, history, paths, names, "ETTh1", *about)
     draw(figure)
     assert [axis.get_ylabel() for axis in figure.axes] == list(names[:shown])
     for i, axis in enumerate(figure.axes):
@@ -35,10 +36,11 @@ def test_a_forecast_follows_its_history_within_its_band(columns, shown):
         for line in (real, ahead):
             np.testing.assert_array_equal(line.get_xdata(), times[20:].to_numpy())
         assert pd.Timestamp(border.get_xdata()[0]) == times[19]
-        (filled,) = axis.collections
-        heights = filled.get_paths()[0].vertices[:, 1]
-        ends = forecast[:, i].min() - 1, forecast[:, i].max() + 3
-        assert (heights.min(), heights.max(), filled.get_label()) == (*ends, labels[i])
+        assert len(axis.collections) == (columns > 1)
+        for filled in axis.collections:
+            heights = filled.get_paths()[0].vertices[:, 1]
+            ends = forecast[:, i].min() - 1, forecast[:, i].max() + 3
+            assert (heights.min(), heights.max(), filled.get_label()) == (*ends, labels[i])
 
 
 def test_error_by_step_shows_each_floor_step_by_step_mse_and_mae_apart():

@@ -23,17 +23,11 @@ LARGEST = ErrorMetric(
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """The data set `small`, and one additional metric."""
+@pytest.mark.usefixtures("home")
+def test_a_new_metric_of_a_run_is_shown_everywhere(monkeypatch):
     monkeypatch.setattr(figures, "METRICS", (*METRICS, LARGEST))
     monkeypatch.setattr(cell, "_known_floors", {})
     monkeypatch.setattr(runs, "inference", lambda bundle: Inference(1.25, 3.5))
-    with small.at_home(tmp_path) as folder:
-        yield folder
-
-
-def test_a_new_metric_of_a_run_is_shown_everywhere():
     problem = small.problem()
     model = Blend.alone(Network(problem.build_model().eval()))
     intervals, _ = find_intervals(problem, model, "cpu")

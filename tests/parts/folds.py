@@ -42,11 +42,11 @@ def places(rows: int, season: int = SEASON) -> Tensor:
     return (torch.arange(rows) % season / (season - 1) - 0.5)[:, None]
 
 
-def task_of(data: Windows, season: int = SEASON, calendar: int = 1) -> Task:
-    covariates = data.calendar.shape[1] - calendar
+def task_of(data: Windows, season: int = SEASON) -> Task:
+    covariates = data.calendar.shape[1] - 1
     covariates += 0 if data.covariates is None else data.covariates.shape[1]
     return Task(
-        data.values.shape[1], data.targets, data.past, data.past, data.horizon, calendar, season,
+        data.values.shape[1], data.targets, data.past, data.past, data.horizon, 1, season,
         covariates=covariates,
     )  # fmt: skip
 

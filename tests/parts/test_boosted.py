@@ -37,7 +37,7 @@ def test_its_trees_are_those_of_scikit_learn(name, monkeypatch):
 
     monkeypatch.setattr("sklearn.ensemble.HistGradientBoostingRegressor", Kept)
     (part,) = Boosted.fit(FOLDS[name])
-    (trees, rows) = grown[0]
+    trees, rows = grown[0]
     with torch.inference_mode():
         found = part._grown(torch.from_numpy(rows))
     np.testing.assert_allclose(found, trees.predict(rows), rtol=1e-4, atol=1e-5)

@@ -79,11 +79,10 @@ def test_it_is_weighed_judged_saved_and_served(home, package, monkeypatch):
 
     found = bundle.load(home / result.folder)
     assert rejudge(found, "cpu").record == result.record.test
-    forecaster = Predictor(found, "cpu")
-    before = forecaster.predict(forecaster.example)
     assert found.golden is not None
     assert "repeated" in found.build().names
-    assert before.equals(Predictor(result.bundle, "cpu").predict(forecaster.example))
+    before, after = (Predictor(each, "cpu") for each in (result.bundle, found))
+    assert before.predict(before.example).equals(after.predict(before.example))
 
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(package)])
     with pytest.raises(BundleError, match=r"kind 'repeated', but the kinds .*install the package"):

@@ -100,15 +100,13 @@ class TestFit:
     @pytest.mark.parametrize("targets", [TARGETS, (1,)])
     def test_of_a_long_and_a_short_look_back_by_each_kind_of_inputs(self, targets):
         parts = Ridge.fit(folds.fold(folds.series(), past=60, targets=targets))
-        assert [(part.name, part.family, part.past, part.inputs) for part in parts] == [
-            (f"{title}, {past}", "ridge" if inputs == "past" else "calendar ridge", past, inputs)
-            for past in (60, 12)
-            for inputs, title in ridge.INPUTS.items()
-        ]
+        assert [(part.past, part.inputs) for part in parts] == [*product((60, 12), ridge.INPUTS)]
         for part in parts:
-            assert ("calendar" in part.chosen) == (part.inputs != "past")
-            assert ("level" in part.chosen) == (part.inputs == "level")
-            assert ("map for" in part.chosen) == (len(targets) > 1)
+            assert part.name == f"{ridge.INPUTS[part.inputs]}, {part.past}"
+            assert part.family == ("ridge" if part.inputs == "past" else "calendar ridge")
+            facts = part.inputs != "past", part.inputs == "level", len(targets) > 1
+        for word, there in zip(("calendar", "level", "map for"), facts, strict=True):
+            assert (word in part.chosen) == there
 
     def test_look_backs(self):
         for longest, season, found in (
@@ -121,8 +119,7 @@ class TestFit:
         fold = folds.fold(folds.series())
         found = Ridge.fit(fold)
         assert max(part.past for part in found) == 3 * SEASON
-        again = found[0].refit(fold)
-        assert torch.allclose(again.weights, found[0].weights, atol=1e-5)
+        assert torch.allclose(found[0].refit(fold).weights, found[0].weights, atol=1e-5)
 
     @pytest.mark.parametrize("name", FOLDS)
     def test_what_is_chosen_has_the_least_error_on_what_chooses(self, name):

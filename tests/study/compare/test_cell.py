@@ -20,21 +20,23 @@ def grid(home):
 
 
 @pytest.fixture(scope="module")
+def cell(grid):
+    """With full attention, few tokens and the linear path."""
+    return next(cell for cell in grid.cells if cell.name == "full-5-few-linear-s0")
+
+
+@pytest.fixture(scope="module")
 def cells(tmp_path_factory):
     return tmp_path_factory.mktemp("cells")
 
 
-def cell_named(grid, name):
-    return next(cell for cell in grid.cells if cell.name == name)
-
-
 @pytest.fixture(scope="module")
-def done(grid, cells):
-    return trained(grid, cell_named(grid, "full-5-few-linear-s0"), cells)
+def done(grid, cell, cells):
+    return trained(grid, cell, cells)
 
 
-def test_facts(done, grid):
-    facts, cell = done.facts, cell_named(grid, "full-5-few-linear-s0")
+def test_facts(done, cell):
+    facts = done.facts
     assert json.loads((done.folder / FACTS).read_text()) == facts.to_dict()
     assert read(done.folder).facts == facts
     assert (facts.config, facts.config_digest) == (cell.config.to_dict(), cell.digest)
@@ -52,8 +54,7 @@ def test_facts(done, grid):
 
 
 @pytest.mark.parametrize(("holidays", "split"), [("DE", {}), (None, {"split": None})])
-def test_the_floors_are_those_of_its_own_problem(done, grid, cells, holidays, split):
-    cell = cell_named(grid, "full-5-few-linear-s0")
+def test_the_floors_are_those_of_its_own_problem(done, grid, cell, cells, holidays, split):
     data = {"small": replace(grid.data["small"], **split)}
     config = cell.config.to_dict()
     config["data"]["holidays"] = holidays
@@ -64,9 +65,8 @@ def test_the_floors_are_those_of_its_own_problem(done, grid, cells, holidays, sp
     assert trained(grid, replace(cell, name="again"), cells).facts.floors == done.facts.floors
 
 
-def test_it_is_what_the_evaluation_says_and_can_be_repeated(done, grid, tmp_path):
+def test_it_is_what_the_evaluation_says_and_can_be_repeated(done, grid, cell, tmp_path):
     """With every test window, the floors, and the weights that were kept."""
-    cell = cell_named(grid, "full-5-few-linear-s0")
     problem = make_problem(cell.config, grid.data["small"])
     model = problem.build_model()
     model.load_state_dict(load_weights(done.folder / WEIGHTS))
@@ -81,9 +81,8 @@ def test_it_is_what_the_evaluation_says_and_can_be_repeated(done, grid, tmp_path
     np.testing.assert_array_equal(trained(grid, cell, tmp_path).by_window(), by_window)
 
 
-def test_what_cannot_be_checked_or_read_is_refused(grid, tmp_path):
-    cell = replace(cell_named(grid, "full-5-many-plain-s0"), steps=3)
+def test_what_cannot_be_checked_or_read_is_refused(grid, cell, tmp_path):
     with pytest.raises(UsageError, match="3 steps end before the first check, which comes after 6"):
-        train(CellWork(grid.data, "abc", "forecaster compare"), cell)
+        train(CellWork(grid.data, "abc", "forecaster compare"), replace(cell, steps=3))
     with pytest.raises(StorageError, match=r"cell.json cannot be read: .* Remove "):
         read(tmp_path)

@@ -109,11 +109,11 @@ class TestResolve:
 
         monkeypatch.setattr(problem, "with_start", start)
         sets = [f"model.{name}=null" for name in STARTS[2]]
-        protocol = {**values()["protocol"], "set": [*values()["protocol"]["set"], *sets]}
-        cells = small_grid(attn=["prob", "none"], protocol=protocol).cells
+        given = values(attn=["prob", "none"])
+        cells = resolve("toy", define(given, {"protocol.set": sets}, "")).cells
         assert asked == ["full"] * len(REGIMES)
         for cell in cells:
-            assert {name: cell.config.model.options[name] for name in STARTS[2]} == STARTS[2]
+            assert STARTS[2].items() <= cell.config.model.options.items()
 
     def test_the_budget(self, grid):
         counts = {}
@@ -143,9 +143,8 @@ class TestResolve:
     @pytest.mark.parametrize("swap", [["cross"], ["encoder", "cross"]])
     def test_the_cross_attention_is_swapped_where_the_regime_says_so(self, home, swap):
         decoder = ["model.decoder_layers=1", "model.output=both", "attn=mean"]
-        changes = {"protocol.regimes": {"x": {"set": decoder, "swap": swap}}}
-        attns = ["topk", "logsparse"]
-        made = resolve("toy", define(values(attn=attns), changes, ""))
+        regimes = {"protocol.regimes": {"x": {"set": decoder, "swap": swap}}}
+        made = small_grid(attn=["topk", "logsparse"], **regimes)
         cells = [cell for cell in made.cells if cell.attn != "linear"]
         assert {cell.attn for cell in cells} == {"full", "topk", "static", "mean", "none"}
         for cell in cells:
@@ -154,10 +153,6 @@ class TestResolve:
             assert type(model.encoder[0].attention) is type(model.decoder[0].attention) is own
             assert type(model.decoder[0].cross) is ATTENTIONS[cell.attn]
         assert len({cell.digest for cell in made.cells}) == len(made.cells)
-
-    def test_two_data_sets_show_in_the_names(self, home):
-        with pytest.raises(UsageError, match="the same cell twice: small-full-5-few-linear-s0"):
-            small_grid(data=["small", "small"])
 
     def test_static_is_left_out_where_there_are_too_many_positions(self, monkeypatch):
         monkeypatch.setattr("forecaster.study.compare.grid.LONGEST", 9)
@@ -177,6 +172,8 @@ class TestResolve:
         attention = {cell.attn: cell.config.to_dict()["attn"] for cell in grid.cells}
         assert attention["prob"]["factor"] == 2
         assert attention["none"].get("factor") != 2
+        with pytest.raises(UsageError, match="the same cell twice: small-full-5-few-linear-s0"):
+            small_grid(data=["small", "small"])
         for name, key in (("porb", "factor"), ("prob", "facto")):
             with pytest.raises(UsageError, match=r"unknown attention 'porb'|facto"):
                 small_grid(attn=["prob"], options={name: {key: 2}})

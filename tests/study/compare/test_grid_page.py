@@ -27,7 +27,7 @@ def home(tmp_path_factory):
         yield folder
 
 
-def test_it_has_every_section_with_the_figures_of_the_table(home):
+def test_it_has_every_section(home):
     page = grid_page.of_grid("toy", "forecaster report --grid toy")
     read = check_alone(report.render(page))
     assert list(read.text)[1:] == ["figures", "steps", "commands"]
