@@ -204,7 +204,7 @@ class Protocol(AsyncioProtocol):
         except HttpParserError:  # uvicorn gets nothing of these data
             self._refuse(400, "this is no HTTP request, an ambiguous one, or one with trailers")
             return
-        self.pending += self.heads
+        self.pending, self.heads = self.pending + self.heads, 0
         if self.works:
             self.shared.idle.pop(self, None)
         self.inner.data_received(data)
@@ -230,7 +230,9 @@ class Protocol(AsyncioProtocol):
 
     def _refuse(self, status: int, detail: str) -> None:
         """Close, and answer where the client expects an answer and none has begun."""
-        if not self.works and not self.answers:
+        self.shared.closed.labels(str(status)).inc()
+        done = self.part == "body" and not self.pending + self.heads  # before its body was here
+        if not (done or self.works or self.answers):
             self._answer(HttpError(status, detail))
         self.transport.close()
 
@@ -240,10 +242,8 @@ class Protocol(AsyncioProtocol):
         correlation_id.set(request_id(self.given_id))
         client = (self.transport.get_extra_info("peername") or (None,))[0]
         self.shared.log.info("refused", status=error.status_code, client=client)
-        self.shared.closed.labels(str(error.status_code)).inc()
         answer = response(error)
-        answer.headers["Connection"] = "close"
-        answer.headers["X-Request-ID"] = correlation_id.get() or ""
+        answer.headers.update({"Connection": "close", "X-Request-ID": correlation_id.get() or ""})
         line = f"HTTP/1.1 {error.status_code} {HTTPStatus(error.status_code).phrase}\r\n".encode()
         head = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
         self.transport.write(b"".join((line, head, b"\r\n", bytes(answer.body))))

@@ -120,7 +120,7 @@ def test_half_a_request_or_a_little_at_a_time_is_408(service, sent, piece, statu
         connection.sendall(sent)
         received = drip(connection, piece)
     answers = received.split(b"HTTP/1.1 ")[1:]
-    assert [int(each[:3]) for each in answers][: len(statuses)] == statuses
+    assert [int(each[:3]) for each in answers] == statuses
     assert service.closed("408") == before + 1
     assert 415 in statuses or is_problem(b"HTTP/1.1 " + answers[-1], 408)
     until(lambda: service.connections == 0)
