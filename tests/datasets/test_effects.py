@@ -52,49 +52,42 @@ def test_recent_mean_is_the_weighted_mean_of_what_there_is():
     assert recent_mean(values, half, memory) == pytest.approx(slow, abs=1e-9)
 
 
-@pytest.mark.parametrize(("shape", "truth"), [("line", -0.8), ("bend", None), ("delay", None)])
-def test_known_effects_are_found(shape, truth):
-    rows = 120 * DAY
-    known = weather(rows)
-    if shape == "line":
-        effect = -0.8 * known
-    elif shape == "bend":
-        effect = np.maximum(0, 0.3 - known)
-    else:
-        effect = -0.8 * recent_mean(known, 6.0, 30)
-    found = fit(load(rows) + effect, known)
+def bent(known):
+    return np.maximum(0, 0.3 - known)
+
+
+def late(known):
+    return -0.8 * recent_mean(known, 6.0, 30)
+
+
+@pytest.mark.parametrize("effect", [lambda known: -0.8 * known, bent, late])
+def test_known_effects_are_found(effect):
+    known = weather(120 * DAY)
+    found = fit(load(120 * DAY) + effect(known), known)
     other = known.copy()
     other[-DAY:] += 0.5
-    if shape == "bend":
-        truth = (np.maximum(0, 0.3 - other) - np.maximum(0, 0.3 - known))[-DAY:].mean()
-    elif shape == "delay":
-        truth = -0.8 * (recent_mean(other, 6.0, 30) - recent_mean(known, 6.0, 30))[-DAY:].mean()
-    else:
-        truth = -0.8 * 0.5
+    truth = (effect(other) - effect(known))[-DAY:].mean()
     assert moved(found, known[:, None], 0.5) == pytest.approx(truth, rel=0.1)
     (told,) = found.found
     assert told.determined
-    if shape == "line":
+    if effect is late:
+        assert 4 <= told.lasts <= 8
+    elif effect is not bent:
         assert [each.knot for each in found.terms] == [None]
         assert abs(told.slope[0] + 0.8) < 3 * told.slope_error[0]
-    if shape == "delay":
-        assert 4 <= told.lasts <= 8
 
 
-def test_what_moves_with_the_calendar_alone_is_not_determined():
+def test_inputs_without_an_effect_of_their_own_are_not_used():
     rows = 60 * DAY
     clock = np.sin(np.arange(rows) * 2 * np.pi / DAY)
     found = fit(load(rows) - 2 * clock, clock, np.zeros(rows), weather(rows))
     assert [each.determined for each in found.found] == [False, False, True]
     assert {term.covariate for term in found.terms} <= {2}
-
-
-def test_an_input_without_effect_is_not_used():
-    found = fit(load(60 * DAY), weather(60 * DAY))
-    assert found.terms == ()
-    (told,) = found.found
-    assert told.determined
-    assert abs(told.slope[0]) < 3 * told.slope_error[0]
+    alone = fit(load(rows), weather(rows))
+    assert alone.terms == ()
+    assert abs(alone.found[0].slope[0]) < 3 * alone.found[0].slope_error[0]
+    few = fit(load(20), weather(20))
+    assert (few.terms, few.found[0].determined) == ((), False)
 
 
 def test_each_target_has_its_own_effect_and_missing_values_are_left_out():
@@ -119,17 +112,16 @@ def test_a_panel_shares_its_effects_and_no_change_crosses_its_series():
 
 
 def test_only_the_counted_rows_are_read():
-    rows = 60 * DAY
-    known, target = weather(rows), load(rows)
-    target = target + known
-    items = Items.single(rows)
+    known = weather(60 * DAY)
+    target = load(60 * DAY) + known
 
-    def until(table):
-        return Effects.fit(table[:, None], known[:, None], items, [40 * DAY], (DAY,), 96)
+    def effects():
+        items = Items.single(60 * DAY)
+        return Effects.fit(target[:, None], known[:, None], items, [40 * DAY], (DAY,), 96)
 
-    other = target.copy()
-    other[40 * DAY :] = 1e6
-    assert until(other) == until(target)
+    before = effects()
+    target[40 * DAY :] = 1e6
+    assert effects() == before
 
 
 def test_beyond_the_training_range_the_slope_is_damped():
@@ -137,16 +129,9 @@ def test_beyond_the_training_range_the_slope_is_damped():
     assert effects.shift(np.array([[0.5], [3.0]]))[:, 0].tolist() == [1.0, 2 + 4 * BEYOND]
 
 
-def test_few_rows_determine_nothing():
-    found = fit(load(20), weather(20))
-    assert found.terms == ()
-    assert not found.found[0].determined
-
-
 def test_json_keeps_all():
-    rows = 60 * DAY
-    known = weather(rows)
-    found = fit(load(rows) - recent_mean(known, 6.0, int(6 * LASTING)), known)
+    known = weather(60 * DAY)
+    found = fit(load(60 * DAY) - recent_mean(known, 6.0, int(6 * LASTING)), known)
     assert found.terms
     assert Effects.from_dict(json.loads(json.dumps(found.to_dict()))) == found
     with pytest.raises(ValueError, match="row of weights"):

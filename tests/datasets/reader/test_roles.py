@@ -26,11 +26,8 @@ def test_what_is_not_said_is_found_and_said():
     found, said = find(Reading(id=("shop",)))
     assert (found.time, found.id, found.targets) == ("day", ("shop",), ("sold",))
     assert said[0] == "The time is column 'day'."
-
-
-def test_a_model_tells_all_so_nothing_is_looked_for():
     told = Reading(time="day", targets=("sold",))
-    assert find(told, told=True) == (told, [])
+    assert find(told, told=True) == (told, []), "a model tells all"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +35,6 @@ def test_a_model_tells_all_so_nothing_is_looked_for():
     [
         (Reading(targets=("solt",)), "column 'solt' not found. Did you mean 'sold'? "),
         (Reading(time="dai"), "Did you mean 'day'?"),
-        (Reading(id=("shp",)), "Did you mean 'shop'?"),
         (Reading(targets=("sold",), future_covariates=("nots",)), "Did you mean 'note'?"),
         (Reading(targets=("zzzz",)), "column 'zzzz' not found. Expected "),
     ],
@@ -47,11 +43,6 @@ def test_a_column_that_does_not_exist_is_guessed(said, words):
     with pytest.raises(DataError) as error:
         find(said)
     assert words in str(error.value)
-
-
-def test_a_number_of_the_row_is_no_id():
-    table = frame_table(FRAME[:2].assign(id=[1, 2])[["id", "day", "sold"]], "day", "here")
-    assert Roles(table, None, []).find(Reading(), told=False).id == ()
 
 
 def test_the_kinds_of_columns():
@@ -80,7 +71,9 @@ def test_the_kinds_of_columns():
     ]  # fmt: skip
 
 
-def test_a_frame_of_many_pieces_is_looked_at_as_a_whole():
+def test_an_id_is_found_in_a_frame_of_many_pieces_but_no_number_of_the_row():
     days = pd.date_range("2026-01-01", periods=4)
     parts = [pd.DataFrame({"shop": shop, "when": days, "y": range(4)}) for shop in "abc"]
     assert read_frame(pd.concat(parts), where="it").id == ("shop",)
+    table = frame_table(FRAME[:2].assign(id=[1, 2])[["id", "day", "sold"]], "day", "here")
+    assert Roles(table, None, []).find(Reading(), told=False).id == ()

@@ -27,7 +27,6 @@ MEANS = [
     ("month-first", "1/7/69 12 p.m.", "1969-01-07 12:00"),
     ("month-first", "1/7/68 05:00 +01:00", "2068-01-07 04:00"),
     ("year-first", "20-01-31 05:00", "2020-01-31 05:00"),
-    ("day-name-year", "31st January 2020 05:00", "2020-01-31 05:00"),
     ("day-name-year", "Fri, 31 Jan 2020 05:00:00 GMT", "2020-01-31 05:00"),
     ("day-name-year", "05Sept20", "2020-09-05"),
     ("name-day-year", "January 5, 2020", "2020-01-05"),
@@ -62,10 +61,9 @@ def test_every_form_has_an_example():
 @pytest.mark.parametrize(
     ("form", "words"),
     [
-        ("iso", ["2020-02-30", "2020-13-01", "2020-01-01 24:01", "2020-01-01 13:00 PM"]),
-        ("iso", ["2020-01-01 05:60"]),
+        ("iso", ["2020-02-30", "2020-13-01", "2020-01-01 24:01", "2020-01-01 05:60"]),
+        ("iso", ["2020-01-01 13:00 PM"]),
         ("day-first", ["01/13/2020"]),
-        ("month-first", ["13/01/2020"]),
         ("day-name-year", ["5 mai 2020"]),
         ("year-quarter", ["1998 Q5"]),
         ("year-week", ["2021 W53"]),
@@ -83,17 +81,14 @@ def test_stamps_of_one_column_are_told_one_by_one():
     found = moments(pa.array(["2020-01-01 05:00", "2020-01-01T05:00Z", "2020-1-32"]), "iso")
     assert found.good.tolist() == [True, True, False]
     assert found.zoned.tolist() == [False, True, False]
-
-
-def test_a_form_is_a_pattern_before_it_is_a_date():
     assert matches(pa.array(["13/13/2020", "2020-01-01"]), "day-first").tolist() == [True, False]
 
 
-@pytest.mark.parametrize("kind", ["string", "large_string"])
-def test_words_and_numbers_are_alike(kind):
+def test_words_and_numbers_are_alike():
     assert as_words(pa.array([20200101, None])).to_pylist() == ["20200101", None]
     assert as_words(pa.array([20200101.0, np.nan], from_pandas=True)).to_pylist()[0] == "20200101"
-    assert as_words(pa.array([" 1 ", "NA"], kind)).to_pylist() == ["1", None]
+    for kind in ("string", "large_string"):
+        assert as_words(pa.array([" 1 ", "NA"], kind)).to_pylist() == ["1", None]
     assert as_words(pa.array([[1], None])).to_pylist() == ["[1]", None]
 
 
