@@ -19,17 +19,9 @@ def dataset(values, known=None, items=None, seasons=(1,), freq="h"):
     values = np.asarray(values, dtype=float).reshape(len(values), -1)
     steps = len(values) if items is None else int(max(items.places + items.lengths))
     columns = tuple(f"c{place}" for place in range(values.shape[1]))
-    known = known or {}
-    series = Series(
-        values,
-        pd.date_range("2021", periods=steps, freq=freq),
-        columns,
-        freq,
-        "here",
-        items,
-        np.stack(list(known.values()), axis=1).astype(float) if known else None,
-        tuple(known),
-    )
+    ahead = np.stack([*known.values()], axis=1).astype(float) if known else None
+    times = pd.date_range("2021", periods=steps, freq=freq)
+    series = Series(values, times, columns, freq, "here", items, ahead, tuple(known or ()))
     reading = Reading(freq=freq, seasons=seasons, targets=columns)
     return Dataset("mine", reading, series, columns, "M", columns[0], (), {})
 
@@ -77,7 +69,6 @@ def test_holidays():
 
 
 def test_a_panel():
-    """Its items are split at one time, and events do not cross from one item into the next."""
     items = Items(("a", "b", "c"), np.array([0, 1000, 1500, 2000]), np.array([0, 200, 900]))
     promo = np.zeros(2000)
     promo[[699, 1000, 1499, 1500]] = 1

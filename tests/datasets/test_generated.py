@@ -92,9 +92,6 @@ def test_names_tell_the_length_and_the_hops():
     assert not any(map(is_generated, wrong))
     config = load("default", [], {"data": "recall-64"}).config
     assert open_data(config.data).digest == generate("recall-64").digest
-
-
-@pytest.mark.parametrize("name", ["recall-63", "phase-63-chirp"])
-def test_samples_too_short_for_their_contents_are_refused(name):
-    with pytest.raises(DataError, match="at least 64 steps"):
-        generate(name)
+    for short in ("recall-63", "phase-63-chirp"):
+        with pytest.raises(DataError, match="at least 64 steps"):
+            generate(short)

@@ -4,13 +4,7 @@ import pytest
 
 from forecaster.datasets.card import Borders
 from forecaster.datasets.items import Items
-from forecaster.datasets.oddities import (
-    MOST_ITEMS,
-    MOST_SAID,
-    Oddity,
-    find_oddities,
-    sentences,
-)
+from forecaster.datasets.oddities import MOST_ITEMS, MOST_SAID, Oddity, find_oddities, sentences
 from forecaster.datasets.series import Series
 
 ROWS = 3000
@@ -21,10 +15,17 @@ LOAD = 50 + 10 * np.sin(HOURS * np.pi / 12) + DRAW.normal(0, 1, ROWS)
 
 
 def find(values, train=2100, validation=2400):
-    series = Series(
-        np.asarray(values, float)[:, None], TIMES[: len(values)], ("load",), "h", "here"
-    )
+    rows, steps = np.asarray(values, float)[:, None], TIMES[: len(values)]
+    series = Series(rows, steps, ("load",), "h", "here")
     return find_oddities(series, Borders(train, validation, len(values)))
+
+
+def panel(values, steps, borders):
+    """The oddities of series of so many steps each."""
+    count = len(values) // steps
+    items = Items([*map(str, range(count))], np.arange(count + 1) * steps, np.zeros(count, int))
+    values = np.asarray(values, float)[:, None]
+    return find_oddities(Series(values, TIMES[:steps], ("y",), "h", "here", items), borders)
 
 
 def changed(rows, to, values=LOAD):
@@ -65,15 +66,18 @@ def test_a_mark_of_missing_values_hides_nothing_else():
 
 
 def test_one_mark_is_enough_where_it_is_very_far():
-    assert [found.kind for found in find(changed(9, -9999))] == ["sentinel"]
-    assert [found.kind for found in find(changed(9, -99))] == ["outlier"]
-    assert [found.kind for found in find(changed([9, 99], -99))] == ["sentinel"]
+    for rows, mark, kind in (
+        (9, -9999, "sentinel"),
+        (9, -99, "outlier"),
+        ([9, 99], -99, "sentinel"),
+    ):
+        assert [found.kind for found in find(changed(rows, mark))] == [kind]
 
 
 def test_outliers_are_single_values_and_a_new_level_is_none():
     (outlier,) = find(changed([500, 900], [200, -100]))
     assert (outlier.kind, outlier.count, outlier.where) == ("outlier", 2, str(TIMES[500]))
-    assert [each.kind for each in find(LOAD + 90 * (HOURS >= 1995))] == []
+    assert find(LOAD + 90 * (HOURS >= 1995)) == ()
 
 
 def test_a_level_that_shifts_at_a_border_is_told_with_the_part():
@@ -83,42 +87,31 @@ def test_a_level_that_shifts_at_a_border_is_told_with_the_part():
     assert "the level shifts: 100 % of the test values lie outside 38." in shift.text
 
 
-def test_the_series_of_a_panel_are_looked_at_one_by_one(monkeypatch):
+def test_the_series_of_a_panel_are_looked_at_one_by_one():
     values = np.r_[LOAD, 100 * LOAD, changed([50], 500) - 1000]
-    items = Items(("a", "b", "c"), np.array([0, ROWS, 2 * ROWS, 3 * ROWS]), np.zeros(3, np.int64))
-    series = Series(values[:, None], TIMES, ("y",), "h", "here", items)
-    (outlier,) = find_oddities(series, Borders(2100, 2400, ROWS))
-    assert outlier.where == f"{TIMES[50]} of 'c'"
-    later = values.copy()
-    later[2 * ROWS - 500 : 2 * ROWS] += 9999
+    (outlier,) = panel(values, ROWS, Borders(2100, 2400, ROWS))
+    assert outlier.where == f"{TIMES[50]} of '2'"
+    values[2 * ROWS - 500 : 2 * ROWS] += 9999
     each = ((2100, 2400, ROWS), (2500, 2900, ROWS), (2100, 2400, ROWS))
-    borders = Borders(2500, 2900, ROWS, each)
-    found = find_oddities(Series(later[:, None], TIMES, ("y",), "h", "here", items), borders)
+    found = panel(values, ROWS, Borders(2500, 2900, ROWS, each))
     assert [each.kind for each in found] == ["outlier", "shift", "shift"]
     assert "in 1 of 3 series most validation values lie outside" in found[1].text
-    assert found[1].where == f"{TIMES[2500]} of 'b'"
+    assert found[1].where == f"{TIMES[2500]} of '1'"
 
 
 def test_of_a_large_panel_some_series_are_looked_at():
-    count, rows = 3 * MOST_ITEMS, 10
-    items = Items([str(i) for i in range(count)], np.arange(count + 1) * rows, np.zeros(count, int))
-    values = np.arange(float(count * rows))[:, None]
-    values[:rows] = -99999
-    values[rows : 2 * rows] = -999999  # of a series that is left out
-    series = Series(values, TIMES[:rows], ("y",), "h", "here", items)
-    (mark,) = find_oddities(series, Borders(7, 8, 10))
-    assert mark.count == rows
+    values = np.arange(30.0 * MOST_ITEMS)
+    values[:10], values[10:20] = -99999, -999999  # the second is left out
+    (mark,) = panel(values, 10, Borders(7, 8, 10))
+    assert mark.count == 10
 
 
 def test_a_part_without_values():
     (empty,) = find(changed(slice(2400, None), np.nan))
     assert (empty.kind, empty.where) == ("empty", str(TIMES[2400]))
     assert empty.text == "Column 'load': it has no value in the test steps."
-    whole, half = changed(slice(2100, None), np.nan)[:, None], changed(slice(0, 2100), np.nan)
-    items = Items(("a", "b"), np.array([0, ROWS, 2 * ROWS]), np.array([0, 0]))
-    values = np.concatenate([whole, half[:, None]])
-    series = Series(values, TIMES, ("load",), "h", "here", items=items)
-    assert find_oddities(series, Borders(2100, 2400, ROWS)) == ()
+    ended, begun = changed(slice(2100, None), np.nan), changed(slice(0, 2100), np.nan)
+    assert panel(np.r_[ended, begun], ROWS, Borders(2100, 2400, ROWS)) == ()
 
 
 def test_the_first_few_are_said_and_the_rest_counted():

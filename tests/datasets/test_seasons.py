@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,25 +9,12 @@ from forecaster.datasets.seasons import candidates, infer_seasons, mean_correlat
 from forecaster.datasets.series import Series
 
 
-@pytest.mark.parametrize(
-    ("freq", "expected"),
-    [
-        ("s", (60, 3600, 86_400)),
-        ("15min", (96, 672)),
-        ("h", (24, 168)),
-        ("5h", ()),
-        ("D", (7, 365)),
-        ("B", (5, 261)),
-        ("W-SUN", (52,)),
-        ("2W-SUN", (26,)),
-        ("MS", (12,)),
-        ("2MS", (6,)),
-        ("QS-JAN", (4,)),
-        ("YE-DEC", ()),
-    ],
-)
-def test_the_natural_cycles_of_a_step(freq, expected):
-    assert candidates(freq) == expected
+def test_the_natural_cycles_of_a_step():
+    cycles = {
+        "s": (60, 3600, 86_400), "15min": (96, 672), "5h": (), "D": (7, 365), "B": (5, 261),
+        "W-SUN": (52,), "2W-SUN": (26,), "2MS": (6,), "QS-JAN": (4,), "YE-DEC": (),
+    }  # fmt: skip
+    assert {freq: candidates(freq) for freq in cycles} == cycles
 
 
 def series(values, freq="h", items=None):
@@ -66,42 +55,36 @@ def test_only_the_first_part_and_the_targets_count():
     assert infer_seasons(series(np.stack([late, DAY], axis=1)), 1) == (1,)
 
 
-def test_a_panel_is_sampled():
+def test_a_panel_is_sampled_and_its_series_are_cut_at_the_same_time():
     items = Items(tuple("abcd"), np.arange(5) * 500, np.zeros(4, int))
     assert infer_seasons(series(DAY + NOISE, items=items), 1) == (24,)
-
-
-def test_series_of_a_panel_are_cut_at_the_same_time():
     values = np.concatenate([NOISE[:1000], DAY[:299], [1.0]])
     items = Items(("a", "late", "last"), np.array([0, 1000, 1299, 1300]), np.array([0, 701, 999]))
-    times = pd.date_range("2020", periods=1000, freq="h")
-    panel = Series(values.reshape(-1, 1), times, ("y",), "h", "here", items)
-    assert infer_seasons(panel, 1) == (1,)
+    late = series(values, items=items)
+    assert infer_seasons(replace(late, times=late.times[:1000]), 1) == (1,)
 
 
-class TestHangTogether:
-    def draw(self, share):
-        """Two columns with one season, whose deviations from it are shared to this degree."""
-        generator = np.random.default_rng(0)
-        common, own = generator.normal(size=(2000, 1)), generator.normal(size=(2000, 2))
-        season = 10 * np.sin(np.arange(2000) * 2 * np.pi / 24)[:, None]
-        return season + np.sqrt(share) * common + np.sqrt(1 - share) * own
+def draw(share):
+    """Two columns with one season, whose deviations from it are shared to this degree."""
+    generator = np.random.default_rng(0)
+    common, own = generator.normal(size=(2000, 1)), generator.normal(size=(2000, 2))
+    return 10 * DAY[:, None] + np.sqrt(share) * common + np.sqrt(1 - share) * own
 
-    @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-    def test_the_season_that_all_share_does_not_count(self, share):
-        values = self.draw(share)
-        assert mean_correlation(values, (24, 168)) == pytest.approx(share, abs=0.08)
-        values = values * [1, -1]
-        values[:900, 0] = np.nan
-        assert mean_correlation(values, (24,)) == pytest.approx(share, abs=0.08)
 
-    def test_without_the_season_it_does(self):
-        assert mean_correlation(self.draw(0.0), ()) > 0.9
-        assert mean_correlation(self.draw(0.0), (1999,)) > 0.9, "of which no four cycles fit in"
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_columns_hang_together_beyond_the_season_that_all_share(share):
+    values = draw(share)
+    assert mean_correlation(values, (24, 168)) == pytest.approx(share, abs=0.08)
+    values = values * [1, -1]
+    values[:900, 0] = np.nan
+    assert mean_correlation(values, (24,)) == pytest.approx(share, abs=0.08)
+    for other in ((), (1999,)):  # of the latter no four cycles fit in
+        assert mean_correlation(draw(0.0), other) > 0.9
 
-    def test_columns_that_are_constant_or_alone(self):
-        values = np.concatenate([self.draw(0.5), np.full((2000, 1), 3.0)], axis=1)
-        assert mean_correlation(values, (24,)) == mean_correlation(values[:, :2], (24,))
-        assert mean_correlation(values[:, 1:], (24,)) is None
-        values[1000:, 0] = values[:1000, 1] = np.nan
-        assert mean_correlation(values, (24,)) is None
+
+def test_columns_that_are_constant_or_alone_do_not_hang_together():
+    values = np.concatenate([draw(0.5), np.full((2000, 1), 3.0)], axis=1)
+    assert mean_correlation(values, (24,)) == mean_correlation(values[:, :2], (24,))
+    assert mean_correlation(values[:, 1:], (24,)) is None
+    values[1000:, 0] = values[:1000, 1] = np.nan
+    assert mean_correlation(values, (24,)) is None

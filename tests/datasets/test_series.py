@@ -18,10 +18,8 @@ def base_series():
 
 def test_the_digest_tells_values_stamps_and_names_apart():
     base = base_series()
-    noisy = base.values.copy()
-    noisy[-1, -1] += 1e-9
     others = [
-        dataclasses.replace(base, values=noisy),
+        dataclasses.replace(base, values=VALUES + 1e-9 * np.eye(6, 2, -4)),
         dataclasses.replace(base, times=base.times + pd.Timedelta(hours=1)),
         dataclasses.replace(base, columns=("a", "c")),
         base.select(["a"]),
@@ -58,9 +56,8 @@ def test_the_rows_before_a_step_and_the_items_that_have_any():
     found = panel.before(4)
     assert found.values[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
     assert found.known.tolist() == found.values.tolist()
-    assert [*found.items.names] == ["a", "b"]
-    assert found.items.bounds.tolist() == [0, 4, 6]
-    assert found.items.places.tolist() == [0, 2]
+    places = (["a", "b"], [0, 4, 6], [0, 2])
+    assert ([*found.items.names], *map(list, (found.items.bounds, found.items.places))) == places
     assert found.static["size"].tolist() == [1, 2]
     assert len(found.times) == 4
     assert panel.before(3).values[:, 0].tolist() == [0, 1, 2, 4]
