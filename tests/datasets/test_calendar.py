@@ -113,14 +113,6 @@ def test_a_season_that_the_features_do_not_know_has_no_phase():
         assert phase_weights(freq, season) == ()
 
 
-def test_holidays_are_those_of_the_region():
-    times = pd.date_range("2013-01-25", periods=8, freq="12h", unit="us")
-    off = calendar.holiday_feature(times, "AU-VIC")
-    # Australia Day fell on a Saturday, so Monday the 28th was off
-    assert off[:, 0].tolist() == [-0.5] * 6 + [0.5] * 2
-    assert calendar.holiday_feature(times[:0], "DE").shape == (0, 1)
-
-
 @pytest.mark.parametrize(("region", "told"), [("XX", "'XX'"), ("AU-XYZ", "'AU-XYZ'.*VIC")])
 def test_unknown_regions_are_told(region, told):
     with pytest.raises(DataError, match=told):

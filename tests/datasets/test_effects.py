@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 
 from forecaster.datasets.effects import BEYOND, LASTING, Effects, Term, recent_mean
 from forecaster.datasets.items import Items
@@ -13,18 +14,14 @@ DAY = 24
 
 def weather(rows, seed=0):
     """A daily wave with weather that lasts for hours, standardised."""
-    random = np.random.default_rng(seed)
-    found = np.zeros(rows)
-    for row in range(1, rows):
-        found[row] = 0.8 * found[row - 1] + random.normal()
-    found += 3 * np.sin(np.arange(rows) * 2 * np.pi / DAY)
+    noise = np.random.default_rng(seed).normal(size=rows)
+    found = lfilter([1], [1, -0.8], noise) + 3 * np.sin(np.arange(rows) * 2 * np.pi / DAY)
     return (found - found.mean()) / found.std()
 
 
 def load(rows, seed=0):
-    return np.sin(np.arange(rows) * 2 * np.pi / DAY) + np.random.default_rng(seed + 1).normal(
-        0, 0.1, rows
-    )
+    noise = np.random.default_rng(seed + 1).normal(0, 0.1, rows)
+    return np.sin(np.arange(rows) * 2 * np.pi / DAY) + noise
 
 
 def fit(target, *covariates, items=None):

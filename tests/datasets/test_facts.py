@@ -45,25 +45,20 @@ def test_the_last_rows_are_not_looked_at():
 
 
 def test_a_season_that_somebody_named_counts_if_it_shows():
-    wave = np.where(STEPS % 10 == 0, 1.0, 0.0) + 0.1 * NOISE
-    assert measure(dataset(wave)).seasons == ()
-    assert measure(dataset(wave, seasons=(10,))).seasons == (10,)
-    assert measure(dataset(NOISE, seasons=(10,))).seasons == ()
+    wave = (STEPS % 10 == 0) + 0.1 * NOISE
+    for values, named, found in ((wave, (1,), ()), (wave, (10,), (10,)), (NOISE, (10,), ())):
+        assert measure(dataset(values, seasons=named)).seasons == found
 
 
-def test_rare_events():
+def test_rare_events_and_holidays():
     promo, often = np.zeros(6000), np.zeros(6000)
     promo[[7, 8, 9, 500, 4199]] = 1, 2, 1, -3, 1
     often[::10] = 1
     facts = measure(dataset(DAY, {"promo": promo, "often": often, "never": 0 * promo}))
     assert facts.events == (Event("promo", 5 / 4200, 3),)
-
-
-def test_holidays():
     facts = measure(dataset(DAY[:2000], freq="D"), "DE")
-    assert facts.rows == 1400
     (event,) = facts.events
-    assert event.name == "public holidays of DE"
+    assert (facts.rows, event.name) == (1400, "public holidays of DE")
     assert 0.02 < event.share < 0.03
     assert event.count < event.share * 1400, "days in a row are one event"
 

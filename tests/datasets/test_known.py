@@ -19,27 +19,21 @@ def again(known):
 
 
 def test_covariates_are_scaled_by_the_training_rows():
-    known = KnownInputs.fit(
-        series(known=np.array([[1.0], [3.0], [50.0], [9.0]]), known_columns=("t",)), slice(0, 2)
-    )
+    ahead = {"known": np.array([[1.0], [3.0], [50.0], [9.0]]), "known_columns": ("t",)}
+    known = KnownInputs.fit(series(**ahead), slice(0, 2))
     assert known.width == 1
     assert known.scaled(np.array([[[1.0]], [[5.0]]])).tolist() == [[[-1.0]], [[3.0]]]
-    assert (known.low, known.high) == ((1.0,), (3.0,))
-    assert again(known).high == (3.0,)
+    assert (known.low, known.high) == ((1.0,), (3.0,)) == (again(known).low, again(known).high)
 
 
 def test_words_become_one_feature_each_and_numbers_one():
     static = {"kind": np.array(["b", "a", "b"]), "size": np.array([1.0, 2.0, 3.0])}
     known = KnownInputs.fit(series(static=static), slice(None))
     assert known.width == 3
-    encoded = known.encode({"size": [2.0], "kind": ["b"]})
-    assert encoded.tolist() == [[0, 1, 0]]
+    assert known.encode({"size": [2.0], "kind": ["b"]}).tolist() == [[0, 1, 0]]
     assert again(known) == known
     nothing = KnownInputs.fit(series(), slice(None))
     assert (nothing.width, nothing) == (0, again(nothing))
-
-
-def test_a_word_may_come_as_a_number():
     shops = Attribute("shop", ("7", "b"))
     assert shops.encode(np.array([7.0])).tolist() == shops.encode(["7"]).tolist() == [[1, 0]]
 

@@ -1,12 +1,4 @@
-from dataclasses import fields
-
 from forecaster.datasets.reading import Reading, Stamps, Text
-
-
-def test_nothing_said_leaves_all_to_be_found():
-    nothing = Reading()
-    said = [each.name for each in fields(Reading) if getattr(nothing, each.name)]
-    assert (said, nothing.policy) == (["policy"], "error")
 
 
 def test_what_0_2_0_kept_beside_a_reading_is_left_out():

@@ -10,16 +10,7 @@ from forecaster.base.errors import DataError
 from forecaster.datasets.items import Items
 from forecaster.datasets.windows import Windows
 
-ROWS, COLUMNS, FEATURES = 53, 3, 2
-
-
-@pytest.fixture
-def data():
-    generator = torch.Generator().manual_seed(0)
-    return (
-        torch.randn(ROWS, COLUMNS, generator=generator),
-        torch.randn(ROWS, FEATURES, generator=generator),
-    )
+ROWS = 53
 
 
 @st.composite
@@ -135,8 +126,8 @@ def test_the_rows_of_training_are_those_before_its_end(given, chunk):
 
 
 @pytest.mark.gpu
-def test_batches_on_cuda_equal_those_on_the_cpu(data):
-    windows = Windows(*data, 7, 5, 0, ROWS, (1,))
+def test_batches_on_cuda_equal_those_on_the_cpu():
+    windows = Windows(torch.randn(ROWS, 3), torch.randn(ROWS, 2), 7, 5, 0, ROWS, (1,))
     index = torch.tensor([5, 0, 41])
     there_too = windows.to("cuda").batch(index)
     for here, there in zip(windows.batch(index)[:4], there_too[:4], strict=True):
@@ -144,43 +135,24 @@ def test_batches_on_cuda_equal_those_on_the_cpu(data):
         assert torch.equal(here, there.cpu())
 
 
-def test_what_does_not_fit_is_told(data):
-    values, calendar = data
+def test_what_does_not_fit_is_told():
+    values, calendar = torch.zeros(ROWS, 3), torch.zeros(ROWS, 2)
     with pytest.raises(DataError, match=rf"14 steps among steps 40 to {ROWS}"):
-        Windows(*data, 7, 14, 40, ROWS, (0,))
+        Windows(values, calendar, 7, 14, 40, ROWS, (0,))
     with pytest.raises(DataError, match=f"look-back of 60; the longest has {ROWS} rows"):
-        Windows(*data, 60, 1, 0, ROWS, (0,))
+        Windows(values, calendar, 60, 1, 0, ROWS, (0,))
     values[10, 2] = float("inf")
     with pytest.raises(DataError, match="row 11, column 3"):
         Windows(values, calendar, 7, 5, 0, ROWS, (0,))
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"first": -1},
-        {"last": ROWS + 1},
-        {"targets": (3,)},
-        {"horizon": 0},
-        {"items": Items.single(ROWS - 1)},
-        {"calendar": torch.zeros(ROWS - 1, FEATURES)},
-    ],
-)
-def test_sizes_that_do_not_fit(data, wrong):
-    good = {"past": 7, "horizon": 5, "first": 0, "last": ROWS, "targets": (0,)}
-    with pytest.raises(ValueError, match=r"\d"):
-        Windows(**dict(zip(("values", "calendar"), data, strict=True)) | good | wrong)
-
-
-@pytest.mark.parametrize(
-    ("past", "horizon", "columns", "batch"),
-    [(504, 336, 7, 64), (504, 336, 862, 1)],
-)
-def test_evaluation_takes_fewer_of_the_large_ones(past, horizon, columns, batch):
-    values = torch.zeros(1, columns).expand(past + horizon, columns)
-    calendar = torch.zeros(past + horizon, 1)
-    windows = Windows(values, calendar, past, horizon, 0, past + horizon, (0,))
-    assert windows.evaluation_batch == batch
+def test_sizes_that_do_not_fit():
+    good = {"values": torch.zeros(ROWS, 3), "calendar": torch.zeros(ROWS, 2), "past": 7}
+    good |= {"horizon": 5, "first": 0, "last": ROWS, "targets": (0,)}
+    short = {"items": Items.single(ROWS - 1)}, {"calendar": torch.zeros(ROWS - 1, 2)}
+    for wrong in ({"first": -1}, {"last": ROWS + 1}, {"targets": (3,)}, {"horizon": 0}, *short):
+        with pytest.raises(ValueError, match=r"\d"):
+            Windows(**good | wrong)
 
 
 def test_of_many_windows_of_a_panel_some_are_taken_at_every_step():
@@ -194,5 +166,6 @@ def test_of_many_windows_of_a_panel_some_are_taken_at_every_step():
     assert some.every == 29
     assert len({some.origin(number)[2] for number in range(len(some))}) == 23
     assert windows.spaced(960) is windows
-    alone = Windows(torch.zeros(50, 1), torch.zeros(50, 1), 4, 3, 0, 50, (0,))
+    alone = Windows(torch.zeros(840, 862), torch.zeros(840, 1), 504, 336, 0, 840, (0,))
     assert alone.spaced(5) is alone
+    assert (windows.evaluation_batch, alone.evaluation_batch) == (1024, 1), "fewer wide ones"

@@ -31,16 +31,6 @@ def read(tmp_path, text, columns=("a", "b"), **facts):
     return read_card(card_of(columns, **facts), tmp_path / "some.csv").series
 
 
-def test_the_columns_come_in_the_order_of_the_card(tmp_path):
-    series = read(tmp_path, GOOD.replace("\n", ",x\n"))
-    assert (series.values == VALUES).all()
-    assert list(series.times) == [pd.Timestamp(stamp) for stamp in STAMPS]
-    assert (series.columns, series.freq) == (("a", "b"), "h")
-    assert (read(tmp_path, GOOD, columns=("b", "a")).values == VALUES[:, ::-1]).all()
-    with pytest.raises(DataError, match="column 'c' not found"):
-        read(tmp_path, GOOD, columns=("a", "c"))
-
-
 def test_the_rows_of_an_irregular_card_count_as_evenly_spaced(tmp_path):
     def text(*hours):
         return "\n".join(["date,a", *(f"{STAMPS[hour]},{row}" for row, hour in enumerate(hours))])
@@ -57,8 +47,14 @@ def test_the_rows_of_an_irregular_card_count_as_evenly_spaced(tmp_path):
     assert found.series.values[:, 0].tolist() == [0, 1, 2, 3]
 
 
-def test_the_roles_choose_among_the_columns_of_a_card(tmp_path):
-    (tmp_path / "some.csv").write_text(GOOD)
+def test_the_columns_and_roles_of_a_card(tmp_path):
+    series = read(tmp_path, GOOD.replace("\n", ",x\n"))
+    assert (series.values == VALUES).all()
+    assert list(series.times) == [pd.Timestamp(stamp) for stamp in STAMPS]
+    assert (series.columns, series.freq) == (("a", "b"), "h")
+    assert (read(tmp_path, GOOD, columns=("b", "a")).values == VALUES[:, ::-1]).all()
+    with pytest.raises(DataError, match="column 'c' not found"):
+        read(tmp_path, GOOD, columns=("a", "c"))
     card, file = card_of(), tmp_path / "some.csv"
     found = read_card(card, file, Reading(targets=("b",)))
     assert (found.targets, found.columns, found.features) == (("b",), ("a", "b"), "MS")

@@ -1,12 +1,11 @@
 import re
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from forecaster.base.errors import DataError
 from forecaster.datasets.known import MOST_WORDS
-from forecaster.datasets.reader.cells import Written, add_words, indicators, learn, to_numbers
+from forecaster.datasets.reader.cells import Written, add_words, learn, to_numbers
 
 
 def complain(row, what):
@@ -30,12 +29,9 @@ OPEN = Written(pointed=False)
         (pa.array([1.5, None, float("nan")], pa.float32()), Written(), [1.5, None, None]),
         (pa.array([1.25, None]).cast(pa.decimal128(10, 4)), Written(), [1.25, None]),
         (pa.array([None], pa.null()), Written(), [None]),
-        (["1,5", "-2,25", ",5", "3", "1e2"], COMMA, [1.5, -2.25, 0.5, 3, 100]),
         (["1 234,5", "1\u00a0234\u202f567", "1'234,5"], COMMA, [1234.5, 1234567, 1234.5]),
-        (["1'234.5", "1’234"], POINT, [1234.5, 1234]),
         (["1,500"], COMMA, [1.5]),
         (["1,5", "1,500", "7"], OPEN, [1.5, 1.5, 7]),
-        (["1.5", "1.500", "7"], OPEN, [1.5, 1.5, 7]),
         (["1.500", "7", "12"], OPEN, [1500, 7, 12]),
         (["1,500", "7", "12"], Written(), [1500, 7, 12]),
         (["1.500", "7", "12"], Written(), [1.5, 7, 12]),
@@ -58,14 +54,12 @@ def test_cells_as_numbers(cells, how, expected):
     [
         (["1", "1.5", "x"], Written(), "row 3: expected a number"),
         (["", "0x1"], Written(), "row 2: expected a number"),
-        (["1", "1_0"], Written(), "row 2: expected a number"),
         (["true", "1"], Written(), "row 1: expected a number"),
         ([1.0, float("-inf")], Written(), "row 2: expected a finite number"),
         ([[1]], Written(), "row 1: expected a number"),
         (["x" * 999], Written(), "row 1: expected a number"),
         (["2", "12,345"], OPEN, "row 2: '12,345' may be 12345 or 12.345; name the decimal"),
         (["1,230", "1000"], Written(), "row 1: '1,230' may be 1230 or 1.230; name the decimal"),
-        (["1.234"], OPEN, "row 1: '1.234' may be 1234 or 1.234; name the decimal"),
         (["1,5", "1.5"], OPEN, "row 2: '1.5', where '1,5' has the other decimal sign"),
         (["1.5", "1,5"], POINT, "row 2: expected a number, got '1,5'; the others have a point"),
         (["1,5", "1.5"], COMMA, "row 2: expected a number, got '1.5'; the others have a comma"),
@@ -87,21 +81,10 @@ def test_what_a_column_tells():
     assert learn(pa.array(["1", "2.5"]), Written()).point == "2.5"
 
 
-def found(cells):
-    met = {"sky": set()}
-    add_words(met, pa.record_batch({"sky": pa.array(cells)}), ("gone",), "here")
-    return tuple(sorted(met["sky"]))
-
-
-def test_the_words_of_a_column_are_columns_of_0_and_1():
-    assert found(["rain", " clear ", None, "gone", "rain"]) == ("clear", "rain")
-    table = indicators(pa.array(["rain", None, "clear"]), ("clear", "rain"), (), complain)
-    np.testing.assert_array_equal(table, [[0, 1], [np.nan, np.nan], [1, 0]])
-    with pytest.raises(DataError, match="row 2: 'snow' is none of the known words: clear, rain"):
-        indicators(pa.array(["rain", "snow"]), ("clear", "rain"), (), complain)
-
-
 def test_too_many_words_are_no_categories():
-    assert len(found([f"w{i}" for i in range(MOST_WORDS)])) == MOST_WORDS
+    words = pa.array([" w0 ", None, "gone", *(f"w{i}" for i in range(MOST_WORDS + 1))])
+    met = {"sky": set()}
+    add_words(met, pa.record_batch({"sky": words[:-1]}), ("gone",), "here")
+    assert met["sky"] == {f"w{i}" for i in range(MOST_WORDS)}
     with pytest.raises(DataError, match="here: column 'sky' has more than 50 different words"):
-        found([f"w{i}" for i in range(MOST_WORDS + 1)])
+        add_words({"sky": set()}, pa.record_batch({"sky": words}), (), "here")

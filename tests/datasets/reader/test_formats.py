@@ -8,10 +8,11 @@ from xml.sax.saxutils import escape
 import pytest
 
 from forecaster.base.errors import DataError, UnavailableError
-from forecaster.datasets.reader import history, read
+from forecaster.datasets.reader import history, read, read_frame
 from forecaster.datasets.reading import Reading
 from tests.datasets.reader.test_files import TABLE
 
+PLAIN = read_frame(TABLE, where="it").series.digest
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 
 
@@ -64,8 +65,8 @@ def store(file, form):
 
 
 @pytest.mark.parametrize("form", ["xlsx", "parquet", "gz"])
-def test_the_first_bytes_tell_the_format_and_damage_is_told(tmp_path, plain, form):
-    assert read(store(tmp_path / "sales.txt", form)).series.digest == plain.series.digest
+def test_the_first_bytes_tell_the_format_and_damage_is_told(tmp_path, form):
+    assert read(store(tmp_path / "sales.txt", form)).series.digest == PLAIN
     file = tmp_path / f"sales.{form}"
     whole = Path(store(file, form)).read_bytes()
     for damaged in (whole[:-20], whole[: len(whole) // 2], whole[:15] + whole[20:]):
@@ -83,14 +84,14 @@ def test_numbers_of_a_workbook_have_points_whatever_the_training_file_had(tmp_pa
     assert set(history(file, trained.reading).series.values[:, 0]) == {1.234}
 
 
-def test_a_workbook_as_people_write_them(tmp_path, plain):
+def test_a_workbook_as_people_write_them(tmp_path):
     sheet = [
         ["Sales of 2020"], [None], [*TABLE.columns, "note"], [None, "MWh", "[EUR]", "a\nb"],
         *([*row, "x, y"] for row in rows()), [None],
     ]  # fmt: skip
     file = workbook(tmp_path / "sales.xlsx", sheet, [["other"]])
     own = read(file, Reading(targets=("a", "b")))
-    assert own.series.digest == plain.series.digest
+    assert own.series.digest == PLAIN
     assert own.said[:2] == (
         "Lines above the rows, left out: 2, such as 'Sales of 2020,,,'.",
         f"{file} has the sheets 'S0', 'S1': the first is read.",

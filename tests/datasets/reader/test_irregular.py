@@ -10,7 +10,6 @@ import pytest
 from forecaster.base.errors import DataError
 from forecaster.datasets import reader
 from forecaster.datasets.calendar import DAY
-from forecaster.datasets.reader.irregular import hours_in_words
 from forecaster.datasets.reading import Reading
 from tests.test_estimator import made
 
@@ -75,6 +74,9 @@ def test_open_hours_are_found_and_serve_shorter_files():
     assert len(found.reading.closed) == 7
     values, times = found.series.values[:, 0], found.series.times
     assert np.array_equal(np.isnan(values), ~is_open(times))
+    days = pd.DataFrame({"time": pd.date_range("2026-01-01", periods=100), "y": np.arange(100.0)})
+    found_days = read_frame(days[days["time"].dt.day_of_week < 6], Y)
+    assert any("Mon to Sat; the other" in text for text in found_days.said)
     again = Reading.from_dict(found.reading.to_dict())
     short = read_frame(shop().tail(50), again)
     assert not [text for text in short.said if "Open hours" in text]
@@ -93,22 +95,10 @@ def test_a_forecast_leaves_closed_steps_out():
     assert model.plot()
 
 
-def test_a_shop_that_is_closed_on_sundays():
-    days = pd.date_range("2026-01-01", periods=100)
-    table = pd.DataFrame({"time": days, "y": np.arange(100.0)})[days.day_of_week < 6]
-    assert any("Mon to Sat; the other" in text for text in read_frame(table, Y).said)
-
-
 def test_rows_that_are_missing_in_open_hours_are_still_an_error():
     for table, words in ((shop().drop(index=100), ": 1 "), (shop(20), "")):
         with pytest.raises(DataError, match=f"missing steps of 30min{words}"):
             read_frame(table, Y)
-
-
-def test_other_hours_in_words():
-    assert hours_in_words(((0, 24),), DAY // 24) == "Tue to Sun, 00:00 to 23:00"
-    scattered = hours_in_words(((0, 1), (30, 31)), DAY // 24)
-    assert scattered.startswith("166 of the 168 steps of a week")
 
 
 @pytest.mark.parametrize("freq", ["MS", "B", "2W-MON", "14D"])

@@ -109,24 +109,15 @@ class TestLong:
         own = read(put(tmp_path, numbered, "x.parquet"), Reading(id=("code",)))
         assert list(own.series.items.names) == ["9", "10", "100"]
 
-    def test_words_may_be_kept_as_categories(self, tmp_path):
-        reading = Reading(static=("shop",))
-        plain = read(put(tmp_path, long(), "plain.parquet"), reading)
-        coded = long().astype({"unique_id": "category", "shop": "category"})
-        same(read(put(tmp_path, coded, "coded.parquet"), reading), plain)
-        facts = Reading(time="ds", id=("unique_id",), targets=("y",), static=("shop",), freq="h")
-        some = told(coded[coded["unique_id"] != "s1"], facts)
-        assert list(some.series.items.names) == ["s0", "s2"]
-        assert some.series.static["shop"].tolist() == ["north", "north"]
-
     def test_the_parts_of_an_id_of_several_columns_make_its_name(self, tmp_path):
         table = long().assign(state=long()["unique_id"].map({"s0": "N", "s1": "N", "s2": "S"}))
-        own = read(put(tmp_path, table), Reading(id=("state", "shop"), targets=("y",)))
-        assert own.series.items.names == ("N / north", "N / south", "S / north")
+        reading = Reading(id=("state", "shop"), targets=("y",))
+        names = read(put(tmp_path, table), reading).series.items.names
+        assert names == ("N / north", "N / south", "S / north")
         for word in ("fun / games", "/ fun"):
             marked = table.replace({"shop": {"north": word}, "state": {"N": "N /"}})
             with pytest.raises(DataError, match=r"'state', 'shop': 'N / .* split again"):
-                read(put(tmp_path, marked), Reading(id=("state", "shop"), targets=("y",)))
+                read(put(tmp_path, marked), reading)
 
     def test_the_series_of_a_wide_panel_begin_and_end_with_their_values(self, tmp_path):
         table = wide()
@@ -233,18 +224,17 @@ class TestPolicy:
 
 
 class TestZones:
-    @pytest.mark.parametrize("name", ["sales.csv", "sales.parquet"])
-    def test_stamps_with_an_offset_are_utc_but_days_must_begin_at_one_time(self, tmp_path, name):
+    def test_days_that_begin_at_two_times_in_utc_are_refused(self, tmp_path):
         hours = pd.date_range("2024-03-30", periods=72, freq="h", tz="Europe/Berlin")
-        own = read(put(tmp_path, wide(72).assign(when=hours), name))
+        own = read(put(tmp_path, wide(72).assign(when=hours)))
         assert (own.timezone, own.freq, own.counts["gaps"]) == ("UTC", "h", 0)
-        assert own.series.times[0] == pd.Timestamp("2024-03-29 23:00")
         frame = wide(72).assign(when=pd.date_range("2024-02-01", periods=72, tz="Europe/Berlin"))
-        with pytest.raises(DataError, match="begin at 22:00 and at 23:00"):
-            read(put(tmp_path, frame, name))
-        assert read_frame(frame, where="it").timezone == "naive", "days of a clock that changes"
         fixed = frame.assign(when=pd.date_range("2024-02-01", periods=72, tz="Asia/Kolkata"))
-        assert read(put(tmp_path, fixed, name)).timezone == "UTC"
+        assert read_frame(frame, where="it").timezone == "naive", "days of a clock that changes"
+        for name in ("sales.csv", "sales.parquet"):
+            with pytest.raises(DataError, match="begin at 22:00 and at 23:00"):
+                read(put(tmp_path, frame, name))
+            assert read(put(tmp_path, fixed, name)).timezone == "UTC"
 
     def test_both_kinds_of_stamps_are_refused(self, tmp_path):
         table = wide().astype({"when": str})
@@ -267,10 +257,8 @@ class TestWrong:
         [
             ("t,a\n", "no rows"),
             (changed(3, "2020-01-01 02:00,x"), "row 3 (2020-01-01 02:00), column 'a': expected"),
-            (changed(6, "2020-01-01 05:00,inf"), "row 6 (2020-01-01 05:00), column 'a'"),
             (changed(6, "2020-01-01 05:00"), "row 6: expected 2 fields as in the header, got 1"),
             (changed(3, "2020-01-01 02:00,2,5"), "row 3: expected 2 fields as in the header, got"),
-            (changed(3, ",2"), "row 3, column 't'"),
             (changed(3, "2020-13-01 02:00,2"), "row 3, column 't'"),
             ("t,u,a\n2020-01-01,2020-01-01,2\n", "'t', 'u' all hold stamps"),
             ("t,a\n2020-01-01,x\n2020-01-02,y\n", "no column of numbers is left to forecast"),
@@ -299,22 +287,17 @@ class TestWrong:
 
 
 class TestHistory:
-    FACTS = Reading(time="ds", id=("unique_id",), targets=("y",), freq="h")
-
-    def test_a_frame_and_a_file_are_read_alike_and_few_rows_are_enough(self, tmp_path):
-        trained = read(put(tmp_path, long()))
-        for source in (long(), tmp_path / "sales.csv"):
-            again = told(source, self.FACTS)
-            assert (again.series.digest, again.said) == (trained.series.digest, ())
+    def test_few_rows_are_enough(self):
         facts = Reading(time="when", targets=("a",), past_covariates=("b",), freq="h")
         assert told(wide(1), facts).series.values.tolist() == [[0, 0]]
         assert len(told(wide(3).set_index("when"), facts).series.times) == 3
 
     def test_stamps_without_a_zone_are_utc_where_those_of_the_model_were(self):
         zoned = long().assign(ds=long()["ds"].dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo"))
-        same(*(told(frame, self.FACTS, "UTC") for frame in (long(), zoned)))
+        facts = Reading(time="ds", id=("unique_id",), targets=("y",), freq="h")
+        same(*(told(frame, facts, "UTC") for frame in (long(), zoned)))
         with pytest.raises(DataError, match="with a time zone"):
-            told(zoned, self.FACTS)
+            told(zoned, facts)
 
 
 @settings(max_examples=40, deadline=None)
@@ -353,6 +336,7 @@ def test_a_table_is_the_same_series_however_it_is_written(
     assert own.counts["gaps"] == rows - len(kept) == (~there).sum()
     assert (own.series.values[there] == kept[["ä", "b"]].to_numpy(dtype=float)).all()
     assert own.timezone == ("naive" if kept["ds"].dt.tz is None else "UTC")
+    same(history(kept, own.reading), own)
 
     written, again = kept, None
     if form and kept["ds"].dt.tz is None:
@@ -378,8 +362,11 @@ def test_a_table_is_the_same_series_however_it_is_written(
     shuffled = melted.sample(frac=1, random_state=seed)
     (folder / "parts").mkdir()
     put(folder / "parts", shuffled[:rows], "1.csv")
-    put(folder / "parts", shuffled[rows:], "2.csv")
-    same(read(str(folder / "parts"), Reading(policy="sort")), panel)
+    coded = shuffled[rows:].astype({"unique_id": "category"})
+    put(folder / "parts", coded, "2.parquet")
+    long = read(str(folder / "parts"), Reading(policy="sort"))
+    same(long, panel)
+    same(history(shuffled, long.reading), panel)
 
 
 @settings(max_examples=40, deadline=None)

@@ -7,7 +7,6 @@ import pytest
 
 from forecaster.datasets.reader.stamps import (
     FORMS,
-    are_clocks,
     as_words,
     evenly,
     matches,
@@ -90,11 +89,6 @@ def test_words_and_numbers_are_alike():
     for kind in ("string", "large_string"):
         assert as_words(pa.array([" 1 ", "NA"], kind)).to_pylist() == ["1", None]
     assert as_words(pa.array([[1], None])).to_pylist() == ["[1]", None]
-
-
-def test_times_of_day():
-    words = pa.array(["5:00", "05:30:15", "1 PM", "13h30", "5", "25:00", "2020-01-01 05:00"])
-    assert are_clocks(words).tolist() == [True, True, True, True, False, True, False]
 
 
 def test_even_stamps_are_one_step_or_whole_months_apart():
