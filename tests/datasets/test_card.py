@@ -34,23 +34,19 @@ def test_every_card_says_where_its_data_are_and_whose(name):
         assert card.title.startswith(f"Part of {whole}: ")
 
 
-@pytest.mark.parametrize(
-    ("name", "columns", "seasons", "rows", "borders"),
-    [
+def test_shapes_borders_and_seasons():
+    for name, columns, seasons, rows, borders in (
         ("ETTh1", 7, (24, 168), 17_420, (8_640, 11_520, 14_400)),
         ("ETTm1", 7, (96, 672), 69_680, (34_560, 46_080, 57_600)),
-        ("electricity", 321, (24, 168), 26_304, (18_412, 21_044, 26_304)),
         ("traffic", 862, (24, 168), 17_544, (12_280, 14_036, 17_544)),
         ("exchange_rate", 8, (7,), 7_588, (5_311, 6_071, 7_588)),
         ("weather", 21, (144, 1008), 52_696, (36_887, 42_157, 52_696)),
-    ],
-)
-def test_shapes_borders_and_seasons(name, columns, seasons, rows, borders):
-    card = load_card(name)
-    assert (len(card.columns), card.seasons) == (columns, seasons)
-    assert card.target == card.columns[-1] == "OT"
-    assert card.split.borders(rows, "it") == Borders(*borders)
-    assert Card.model_validate(card.model_dump(mode="json")) == card
+    ):
+        card = load_card(name)
+        assert (len(card.columns), card.seasons) == (columns, seasons)
+        assert card.target == card.columns[-1] == "OT"
+        assert card.split.borders(rows, "it") == Borders(*borders)
+        assert Card.model_validate(card.model_dump(mode="json")) == card
 
 
 def test_the_end_of_the_name_of_a_file_tells_its_form():
@@ -71,18 +67,6 @@ FACTS = load_card("ETTh1").model_dump(mode="json") | {
 }  # fmt: skip
 
 
-@pytest.fixture
-def cards(tmp_path, monkeypatch):
-    monkeypatch.setattr(installation, "cards", lambda: tmp_path)
-    return tmp_path
-
-
-def test_a_new_card_is_found_by_its_file(cards):
-    (cards / "mine.yaml").write_text(yaml.safe_dump(FACTS), encoding="utf-8")
-    card = load_card("mine")
-    assert (card.freq, card.split.borders(100, "it")) == ("15min", Borders(60, 80, 100))
-
-
 @pytest.mark.parametrize(
     ("text", "key"),
     [
@@ -97,8 +81,13 @@ def test_a_new_card_is_found_by_its_file(cards):
         ("name: !!python/object/apply:os.getcwd []", ""),
     ],
 )
-def test_a_wrong_card_names_file_and_key(cards, text, key):
-    file, wrong = cards / "mine.yaml", isinstance(text, dict)
-    file.write_text(yaml.safe_dump(FACTS | text) if wrong else text, encoding="utf-8")
+def test_a_new_card_is_found_by_its_file_and_a_wrong_one_told(tmp_path, monkeypatch, text, key):
+    monkeypatch.setattr(installation, "cards", lambda: tmp_path)
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(FACTS), encoding="utf-8")
+    card = load_card("mine")
+    assert (card.freq, card.split.borders(100, "it")) == ("15min", Borders(60, 80, 100))
+    facts = yaml.safe_dump(FACTS | text) if isinstance(text, dict) else text
+    file.write_text(facts, encoding="utf-8")
     with pytest.raises(ConfigError, match=f"{re.escape(str(file))}: {key}"):
         load_card("mine")

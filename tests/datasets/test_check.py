@@ -85,18 +85,15 @@ def test_a_panel(tmp_path):
     assert found["parts"]["train"]["windows"] == sum(140 - i - 29 for i in range(8))
     assert found["columns"]["shop"] == {"role": "static"}
     assert "series      8, of 193 to 200 rows" in text(found)
-    assert "--lookback, --split series, or" in advice(report(own, 30, 20, BORDERS))
+    assert advice(found) == ""
+    found = report(own, 30, 20, BORDERS)
+    assert [each["windows"] for each in found["parts"].values()][1:] == [0, 8 * 11]
+    assert "no window of 20 + 30 steps fits into validation; use a" in advice(found)
+    assert "--lookback, --split series, or" in advice(found)
     found = report(own, 10, 20, Borders(140, 160, 200, EACH))
     assert found["split"] == "series"
     assert found["parts"]["test"] == {"last": None, "windows": 8 * 31 + 28, "series": 8}
     assert "validation  by length: 88 windows of 8 series" in text(found)
-
-
-def test_a_part_without_a_window_is_told(tmp_path):
-    found = report(wide(tmp_path), 30, 20, BORDERS)
-    assert [each["windows"] for each in found["parts"].values()] == [91, 0, 11]
-    assert "sales.csv: no window of 20 + 30 steps fits into validation; use a" in advice(found)
-    assert advice(report(wide(tmp_path), 10, 20, BORDERS)) == ""
 
 
 @pytest.mark.parametrize("each", [(), EACH])

@@ -15,17 +15,14 @@ COUNTS = Series(
 )
 
 
-@pytest.mark.parametrize(
-    ("last", "low", "high", "counts", "found"),
-    [
+def test_limits_are_said_or_those_of_counts_before_the_last_step():
+    for last, low, high, counts, found in (
         (4, None, None, True, ((0.0, None), (None, None))),
         (1, None, None, True, ((0.0, None), (0.0, None))),
         (4, None, None, False, ()),
         (4, -1.5, 7.0, True, ((-1.5, 7.0), (-1.5, 7.0))),
-    ],
-)
-def test_limits_are_said_or_those_of_counts_before_the_last_step(last, low, high, counts, found):
-    assert find_limits(COUNTS, ("a", "b"), last, low, high, counts=counts) == found
+    ):
+        assert find_limits(COUNTS, ("a", "b"), last, low, high, counts=counts) == found
 
 
 def test_a_value_beyond_what_is_said_is_an_error():

@@ -145,18 +145,15 @@ def test_a_file_of_values_alone_takes_names_and_stamps_from_its_card(tmp_path):
     assert bare_series(tmp_path, "b,a", *swapped, header=True).digest == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_a_file_of_values_alone_that_does_not_fit(tmp_path):
+    for text, message in (
         ("", "the file is empty"),
         ("0,0.5\n1\n2,2.5\n", "row 2: expected 2 fields as in the card, got 1: '1'"),
         ("0,0.5\nx,1.5\n", "row 2 (2020-01-01 01:00:00), column 'a': expected a number, got 'x'"),
         ("a,b\n1,1.5\n", "column 'date' not found"),
-    ],
-)
-def test_a_file_of_values_alone_that_does_not_fit(tmp_path, text, message):
-    with pytest.raises(DataError, match=rf"bare\.txt\.gz.*{re.escape(message)}"):
-        bare_series(tmp_path, text)
+    ):
+        with pytest.raises(DataError, match=rf"bare\.txt\.gz.*{re.escape(message)}"):
+            bare_series(tmp_path, text)
 
 
 def test_numbers_are_read_to_the_last_bit(tmp_path):

@@ -95,7 +95,7 @@ def test_a_forecast_leaves_closed_steps_out():
     assert model.plot()
 
 
-def test_rows_that_are_missing_in_open_hours_are_still_an_error():
+def test_a_gap_in_open_hours_is_an_error():
     for table, words in ((shop().drop(index=100), ": 1 "), (shop(20), "")):
         with pytest.raises(DataError, match=f"missing steps of 30min{words}"):
             read_frame(table, Y)
