@@ -66,3 +66,8 @@ def test_a_grid_of_jittered_stamps_begins_at_the_usual_place():
     assert abs(grid(times + jitter, "h").times - times).max() < pd.Timedelta("1min")
     on_the_hour = pd.date_range("2020-01-01", periods=50, freq="h")
     assert grid(on_the_hour + jitter, "h").times.equals(on_the_hour.as_unit("us"))
+
+
+def test_a_grid_of_far_more_steps_than_rows_is_refused():
+    with pytest.raises(DataError, match=r"steps of s lie between .* for 3 rows"):
+        grid(["2020-01-01 00:00:00", "2020-01-01 00:00:01", "2090-01-01"], "s")

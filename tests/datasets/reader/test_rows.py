@@ -172,6 +172,14 @@ class TestFiles:
             read(str(tmp_path))
         assert len(read(str(tmp_path), Reading(policy="sort")).series.times) == ROWS
 
+    def test_files_with_an_id_are_one_table(self, tmp_path):
+        expected = read(put(tmp_path, long(), "whole.parquet"), Reading(id=("unique_id",)))
+        folder = tmp_path / "parts"
+        folder.mkdir()
+        put(folder, long().iloc[:33], "1.csv")
+        put(folder, long().iloc[33:], "2.csv")
+        same(read(str(folder)), expected)
+
 
 class TestPolicy:
     def test_an_error_counts_everything_and_sort_repairs_it(self, tmp_path):
@@ -395,3 +403,12 @@ def test_resampling_is_that_of_pandas(
         np.testing.assert_allclose(own.series.values[begin:end, 0], expected, rtol=1e-9)
         times = own.series.times[items.places[item] :][: end - begin]
         assert list(times) == list(expected.index)
+
+
+class TestZones:
+    @pytest.mark.parametrize("name", ["sales.csv", "sales.parquet"])
+    def test_stamps_with_an_offset_are_utc(self, tmp_path, name):
+        times = pd.date_range("2024-03-30", periods=72, freq="h", tz="Europe/Berlin")
+        own = read(put(tmp_path, wide(72).assign(when=times), name))
+        assert (own.timezone, own.freq, own.counts["gaps"]) == ("UTC", "h", 0)
+        assert own.series.times[0] == pd.Timestamp("2024-03-29 23:00")
