@@ -153,7 +153,7 @@ class TestTools:
             assert f"step {command}" in text
         assert 'others=("${alone[@]}" "${beside[@]}")' in text
         for part in (
-            '"${more[@]}" "${first[@]}" "${marked[@]}"',
+            '"${together[@]}" "${first[@]}" "${marked[@]}"',
             '"${together[@]}" "${beside[@]}"',
             '"${alone[@]}"',
         ):
