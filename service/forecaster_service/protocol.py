@@ -231,7 +231,7 @@ class Protocol(AsyncioProtocol):
     def _refuse(self, status: int, detail: str) -> None:
         """Close, and answer where the client expects an answer and none has begun."""
         self.shared.closed.labels(str(status)).inc()
-        done = self.part == "body" and not self.pending + self.heads  # before its body was here
+        done = self.part == "body" and not self.pending + self.heads  # answered early
         if not (done or self.works or self.answers):
             self._answer(HttpError(status, detail))
         self.transport.close()

@@ -17,11 +17,6 @@ from forecaster.attention.base import About, SelfAttention
 from forecaster.base.machine import memory_rise
 from forecaster.study.bench.cores import CORES
 
-SELF_ONLY = {name for name, kind in ATTENTIONS.items() if issubclass(kind, SelfAttention)}
-
-
-every_self_only = pytest.mark.parametrize("name", sorted(SELF_ONLY))
-
 BATCH, HEADS, WIDTH, QUERIES, KEYS = 3, 2, 12, 7, 11
 
 # Options that keep a mechanism from being full attention at these lengths.
@@ -64,7 +59,9 @@ def real(*counts: int, length: int = QUERIES) -> Tensor:
     return torch.arange(length) < torch.tensor(counts)[:, None]
 
 
-@every_self_only
+@pytest.mark.parametrize(
+    "name", [n for n in ATTENTIONS if issubclass(ATTENTIONS[n], SelfAttention)]
+)
 def test_refuses_what_it_has_no_cross_form_for(name: str) -> None:
     with pytest.raises(ValueError, match="relates a series to itself"):
         build(name, keys=KEYS, role="cross")

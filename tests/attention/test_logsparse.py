@@ -14,8 +14,6 @@ from forecaster.attention.logsparse import (
 
 from .agreement import defined
 
-both_directions = pytest.mark.parametrize("causal", [True, False])
-
 
 @pytest.mark.parametrize("length", [1, 2, 3, 16, 17, 257])
 def test_offsets_follow_the_formula_and_keep_their_bound(length: int) -> None:
@@ -46,7 +44,7 @@ def test_queries_and_keys_are_convolutions_over_time(causal: bool, kernel_size: 
     torch.testing.assert_close(attention(x, causal=causal), want, atol=1e-5, rtol=1e-4)
 
 
-@both_directions
+@pytest.mark.parametrize("causal", [True, False])
 def test_plan_costs_less_than_a_dense_matrix(causal: bool) -> None:
     L = 8192
     pattern = log_sparse_pattern(L, causal=causal)
