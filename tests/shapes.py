@@ -7,9 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float64]
 
 
 def monthly(seed=0):
