@@ -39,28 +39,6 @@ def judged(model, rows=300, scale=1.0, naive=(0.5, 2.0), **blend):
     return evaluate(model, floors, test, ("OT", "load"), scaler, np.array(naive), **blend)
 
 
-def test_figures_are_plain_means():
-    got = judged(better)
-    report = got.record.to_dict()
-    squared, absolute = got.model.squared, got.model.absolute
-    assert report["windows"] == 300 - BORDER - HORIZON + 1
-    assert report["mse"] == pytest.approx(got.model.by_window.mean())
-    for i, (name, std, naive) in enumerate((("OT", 10.0, 0.5), ("load", 3.0, 2.0))):
-        column = report["columns"][name]
-        assert column["mse"] == pytest.approx(squared[:, i].mean())
-        assert column["mae"] == pytest.approx(absolute[:, i].mean())
-        assert column["mase"] == pytest.approx(absolute[:, i].mean() / naive)
-        assert column["mae_units"] == pytest.approx(absolute[:, i].mean() * std)
-        assert column["rmse_units"] == pytest.approx(squared[:, i].mean() ** 0.5 * std)
-    mases = [column["mase"] for column in report["columns"].values()]
-    assert report["mase"] == pytest.approx(sum(mases) / 2)
-    assert report["by_step"]["mse"] == pytest.approx(list(squared.mean(axis=1)))
-    assert report["by_step"]["mae"] == pytest.approx(list(absolute.mean(axis=1)))
-    assert report["floors"]["zero"]["skill"] == pytest.approx(0.75)
-    assert report["floors"]["zero"]["mse"] == pytest.approx(4 * report["mse"])
-    assert report["best_floor"] == "zero"
-
-
 @pytest.mark.parametrize(
     ("model", "opening", "ending", "lost_to"),
     [
