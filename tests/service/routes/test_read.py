@@ -36,6 +36,9 @@ def test_the_forecast_is_that_of_the_library(kind, serve):
     assert answer["item_id"] == (schema.items or ("example",))[0]
     table, text = forecaster.predict(frame), frame.to_csv(index=False)
     found = posted(client, text)
+    missing = [note for note in found["notes"] if note.startswith("Missing values")]
+    holes = [int(count) for count in re.findall(r"' (\d+)", " ".join(missing))]
+    assert 0 < sum(holes) <= 3 * max(len(schema.items), 1), "rows ahead miss nothing"
     assert sorted(found["items"]) == sorted(schema.items)
     assert found["rows"] == len(frame) / max(len(schema.items) * bool(schema.id), 1) - (
         HORIZON if schema.known.columns else 0
