@@ -59,16 +59,6 @@ def real(*counts: int, length: int = QUERIES) -> Tensor:
     return torch.arange(length) < torch.tensor(counts)[:, None]
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in ATTENTIONS if issubclass(ATTENTIONS[n], SelfAttention)]
-)
-def test_refuses_what_it_has_no_cross_form_for(name: str) -> None:
-    with pytest.raises(ValueError, match="relates a series to itself"):
-        build(name, keys=KEYS, role="cross")
-    with pytest.raises(ValueError, match=r"a context of shape \(3, 11, 12\)"):
-        build(name)(series(), series(length=KEYS))
-
-
 @pytest.mark.parametrize("name", [n for n in ATTENTIONS if n != "prob"])
 @both
 def test_masked_keys_take_part_in_nothing(name: str, causal: bool) -> None:

@@ -108,11 +108,3 @@ def test_the_picture_shows_the_borders_and_a_sample(tmp_path, each):
         ends = pd.to_datetime([line.get_xdata()[0] for line in borders])
         assert list(ends) == [TIMES[end - item * bool(each)] for end in (140, 160)]
     picture.savefig(tmp_path / "picture.png")
-
-
-def test_series_cut_by_their_own_lengths_have_their_own_borders(tmp_path):
-    each = tuple((140 - i, 160 - i, 200) for i in range(8))
-    found = report(panel(tmp_path), 10, 20, Borders(140, 160, 200, each))
-    assert found["split"] == "series"
-    assert found["parts"]["test"] == {"last": None, "windows": 8 * 31 + 28, "series": 8}
-    assert "validation  by length: 88 windows of 8 series" in text(found)

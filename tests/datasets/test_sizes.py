@@ -41,11 +41,6 @@ def test_hopeless_lengths_get_a_plain_no():
         sizes(400, 10**12, (24,), None, "x.csv")  # at once
 
 
-def test_a_horizon_beyond_all_bounds_is_refused_at_once():
-    with pytest.raises(DataError, match="longest horizon that fits is 123"):
-        sizes(400, 10**12, (24,), None, "x.csv")
-
-
 def panel(lengths, places):
     names = [str(number) for number in range(len(lengths))]
     return Items(names, np.r_[0, np.cumsum(lengths)], np.array(places))

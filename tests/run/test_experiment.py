@@ -94,14 +94,6 @@ class TestRun:
         assert intervals["calibration_windows"] == 26
         assert 0.5 < intervals["80"]["coverage"] <= 1
         assert (intervals["95"], intervals["online"]) == (None, None), "26 windows are too few"
-
-    def test_half_of_validation_stops_and_half_calibrates(self, result):
-        found = result.record.to_dict()
-        assert (found["validation_windows"], found["stopping_windows"]) == (56, 26)
-        intervals = found["test"]["intervals"]
-        assert intervals["calibration_windows"] == 26
-        assert 0.5 < intervals["80"]["coverage"] <= 1
-        assert (intervals["95"], intervals["online"]) == (None, None), "26 windows are too few"
         assert intervals["verdict"].startswith("The 80 % intervals cover ")
 
     def test_the_bundle_holds_the_run(self, result, home):

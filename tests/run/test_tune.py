@@ -130,19 +130,6 @@ def test_a_trial_that_fails_is_told_and_stops_no_other(monkeypatch, judged):
         search(storage="sqlite:////nowhere/x.db")
 
 
-def test_a_search_without_a_success_is_an_error(monkeypatch):
-    def apart(dataset, config, seconds):
-        raise FailedError("took longer than 3 s")
-
-    monkeypatch.setattr(tune, "_apart", apart)
-    with pytest.raises(ForecasterError, match=r"the first: took longer than 3 s"):
-        search(trials=2)
-    with pytest.raises(ForecasterError, match="the time was over"):
-        search(name="other", limit=0.0)
-    with pytest.raises(UnavailableError, match=r"sqlite:////nowhere/x\.db"):
-        search(storage="sqlite:////nowhere/x.db")
-
-
 @pytest.mark.slow
 def test_a_real_search_is_judged_on_validation_within_its_time(tmp_path):
     found = search(trials=2)

@@ -83,22 +83,6 @@ def test_names_and_values_are_made_to_fit(client):
     assert (len(last), empty, end) == (8, "", "…"), "it ends with a whole line"
 
 
-def test_what_utf_8_cannot_hold_is_replaced(client):
-    odd = "data \udcff.csv"  # the name of a file in another encoding
-    with start(RunConfig(), odd, {"data": odd}) as run:
-        run.params({"data.name": odd})
-        run.dataset(odd, "12", odd)
-        run.text("config.yaml", odd)
-        run.describe(odd)
-    found = client.get_run(run.id)
-    assert found.info.status == "FINISHED"
-    assert found.data.params["data.name"] == found.data.tags["data"] == "data ?.csv"
-    (used,) = found.inputs.dataset_inputs
-    assert used.dataset.name == found.info.run_name == "data ?.csv"
-    assert used.dataset.source_type == "local"
-    assert json.loads(used.dataset.source)["uri"] == "data ?.csv"
-
-
 def test_what_was_written_by_hand_stays_though_the_store_fails(client, monkeypatch):
     log, failed = MlflowClient.log_batch, []
 

@@ -95,13 +95,6 @@ def test_a_forecast_leaves_closed_steps_out():
     assert model.plot()
 
 
-def test_a_shop_that_is_closed_on_sundays():
-    days = pd.date_range("2026-01-01", periods=100)
-    table = pd.DataFrame({"time": days, "y": np.arange(100.0)})[days.day_of_week < 6]
-    found = read_frame(table, Y)
-    assert any("Mon to Sat; the other" in text for text in found.said)
-
-
 def test_a_gap_in_open_hours_is_an_error():
     for table, words in ((shop().drop(index=100), ": 1 "), (shop(20), "")):
         with pytest.raises(DataError, match=f"missing steps of 30min{words}"):

@@ -227,8 +227,10 @@ class TestPolicy:
 
     def test_days_that_begin_at_two_times_in_utc_are_refused(self, tmp_path):
         hours = pd.date_range("2024-03-30", periods=72, freq="h", tz="Europe/Berlin")
-        own = read(put(tmp_path, wide(72).assign(when=hours)))
-        assert (own.timezone, own.freq, own.counts["gaps"]) == ("UTC", "h", 0)
+        for name in ("hours.csv", "hours.parquet"):
+            own = read(put(tmp_path, wide(72).assign(when=hours), name))
+            assert (own.timezone, own.freq, own.counts["gaps"]) == ("UTC", "h", 0)
+            assert own.series.times[0] == pd.Timestamp("2024-03-29 23:00")
         frame = wide(72).assign(when=pd.date_range("2024-02-01", periods=72, tz="Europe/Berlin"))
         fixed = frame.assign(when=pd.date_range("2024-02-01", periods=72, tz="Asia/Kolkata"))
         assert read_frame(frame, where="it").timezone == "naive", "days of a clock that changes"
@@ -403,12 +405,3 @@ def test_resampling_is_that_of_pandas(
         np.testing.assert_allclose(own.series.values[begin:end, 0], expected, rtol=1e-9)
         times = own.series.times[items.places[item] :][: end - begin]
         assert list(times) == list(expected.index)
-
-
-class TestZones:
-    @pytest.mark.parametrize("name", ["sales.csv", "sales.parquet"])
-    def test_stamps_with_an_offset_are_utc(self, tmp_path, name):
-        times = pd.date_range("2024-03-30", periods=72, freq="h", tz="Europe/Berlin")
-        own = read(put(tmp_path, wide(72).assign(when=times), name))
-        assert (own.timezone, own.freq, own.counts["gaps"]) == ("UTC", "h", 0)
-        assert own.series.times[0] == pd.Timestamp("2024-03-29 23:00")
