@@ -43,6 +43,7 @@ def cause_lines():
         def __del__(self):
             raise ValueError("in the end")
 
+    gc.collect()  # what other tests left
     with owning_stderr():
         logging.getLogger("uvicorn.error").warning("of %s", "others")
         warnings.warn("old", DeprecationWarning, stacklevel=1)

@@ -172,14 +172,6 @@ class TestFiles:
             read(str(tmp_path))
         assert len(read(str(tmp_path), Reading(policy="sort")).series.times) == ROWS
 
-    def test_files_with_an_id_are_one_table(self, tmp_path):
-        expected = read(put(tmp_path, long(), "whole.parquet"), Reading(id=("unique_id",)))
-        folder = tmp_path / "parts"
-        folder.mkdir()
-        put(folder, long().iloc[:33], "1.csv")
-        put(folder, long().iloc[33:], "2.csv")
-        same(read(str(folder)), expected)
-
 
 class TestPolicy:
     def test_an_error_counts_everything_and_sort_repairs_it(self, tmp_path):
