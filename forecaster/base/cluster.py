@@ -24,6 +24,8 @@ LOCAL = "local"
 """The address for a temporary cluster on this machine."""
 SECONDS = 5.0
 """The time in which a cluster must answer."""
+HEEDED = 0.5
+"""Seconds after which a signal is looked for."""
 
 
 def each(
@@ -46,15 +48,20 @@ def each(
         task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=1)(work)
         waiting = {task.remote(known, item): item for item in items}
         while waiting:
-            (ready,), _ = ray.wait(list(waiting), num_returns=1)
-            item = waiting.pop(ready)
-            try:
-                yield item, ray.get(ready)
-            except ray.exceptions.RayTaskError as error:
-                cause = error.cause
-                yield item, FailedError(f"raised {type(cause).__name__}: {cause}")
-            except ray.exceptions.RayError as error:
-                yield item, FailedError(f"was lost: {str(error).splitlines()[0]}")
+            with signals.orderly():  # what a signal raises in Ray's native code is a SystemError
+                ready, _ = ray.wait(list(waiting), num_returns=1, timeout=HEEDED)
+                ended = [(waiting.pop(each), _answer(ray, each)) for each in ready]
+            yield from ended
+            signals.check()
+
+
+def _answer(ray: Any, task: Any) -> Any:
+    try:
+        return ray.get(task)
+    except ray.exceptions.RayTaskError as error:
+        return FailedError(f"raised {type(error.cause).__name__}: {error.cause}")
+    except ray.exceptions.RayError as error:
+        return FailedError(f"was lost: {str(error).splitlines()[0]}")
 
 
 @contextmanager

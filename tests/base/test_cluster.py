@@ -1,15 +1,17 @@
 """Work on a Ray cluster on this machine: the same answers, and failures that cost no other task."""
 
 import os
+import signal
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
-from forecaster.base import cluster
-from forecaster.base.errors import UnavailableError
+from forecaster.base import cluster, signals
+from forecaster.base.errors import Stopped, UnavailableError
 from forecaster.base.workers import FailedError
 
 
@@ -53,3 +55,18 @@ def test_without_ray(monkeypatch):
         UnavailableError, match=r"--ray needs ray: .* 'attention-forecaster\[ray\]'"
     ):
         list(cluster.each(work, None, ["a"], cluster.LOCAL, 1))
+
+
+def test_a_signal_waits_until_native_code_has_returned(monkeypatch):
+    ray, returned = Mock(), []
+
+    def wait(waiting, **how):
+        signal.raise_signal(signal.SIGTERM)
+        returned.append(True)
+        return waiting, []
+
+    ray.wait = wait
+    monkeypatch.setattr(cluster, "joined", lambda *where: nullcontext(ray))
+    with pytest.raises(Stopped), signals.heeding():
+        list(cluster.each(work, None, ["a"], "somewhere", 1))
+    assert returned == [True]
