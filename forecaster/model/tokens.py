@@ -119,6 +119,8 @@ class TokenInformer(ForecastModel):
     ) -> None:
         super().__init__(task)
         at_least_one(encoder_layers=encoder_layers)
+        if decoder_layers < 0:
+            raise ValueError(f"decoder_layers must be at least 0, got {decoder_layers=}")
         averages = output in ("average", "both")
         cut = Cut(task, tokens, patch, parts, channels, average=averages)
         self.cut, self.changes = cut, bool(changes)

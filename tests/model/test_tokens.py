@@ -305,6 +305,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("parts=0", {"parts": 0}),
     ("window.past=5, season=6", {"task": replace(TASK, past=5)}),
     ("encoder_layers=0", {"encoder_layers": 0}),
+    ("decoder_layers=-1", {"decoder_layers": -1}),
     ("feed_forward=0", {"feed_forward": 0}),
     ("width=6, heads=4", {"heads": 4}),
     ("patch=0", {"tokens": "patch", "patch": 0}),
