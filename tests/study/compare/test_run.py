@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from filelock import FileLock
 
@@ -253,9 +254,10 @@ def test_after_a_signal_only_what_is_missing_is_run(home, apart, number):
     while not list(cells.glob("[!.]*")):
         assert process.poll() is None
         time.sleep(0.05)
+    workers = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
     process.wait()
-    time.sleep(5)  # its worker finishes its cell, and then ends
+    psutil.wait_procs(workers, timeout=60)  # a worker finishes its cell, and then ends
     before = {cell.folder.name: cell.facts.seconds for cell in compare.finished(cells.parent)}
     assert 1 <= len(before) < FEW
     outcome, said = run(few_of(small_grid()))
