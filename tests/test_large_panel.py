@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,19 @@ peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 atexit.register(lambda: print("peak", peak(), file=sys.stderr))
 cli.main()
 """
+
+
+def start(folder, *arguments):
+    root = Path(__file__).parents[1]
+    own = {
+        "XDG_CACHE_HOME": str(folder / "cache"), "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": f"{root}:{root / 'service'}",
+    }  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *arguments],
+        cwd=folder, env={**os.environ, **own}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -46,21 +60,13 @@ def panel(tmp_path_factory):
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_it_trains_in_little_memory(panel, tmp_path):
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c", COMMAND, "train", "--data", str(panel), "--horizon", "24"),
-            *("--epochs", "1", "--set", "train.windows=2048", "--no-register"),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "100,000 series, 100,000,000 rows" in done.stderr
-    assert "every 179th of them" in done.stdout
-    (peak,) = re.findall(r"^peak (\d+)$", done.stderr, re.MULTILINE)
+    done = start(tmp_path, "train", "--data", str(panel), "--horizon", "24", "--epochs", "1",
+                 "--set", "train.windows=2048", "--no-register")  # fmt: skip
+    out, err = done.communicate()
+    assert done.returncode == 0, err
+    assert "100,000 series, 100,000,000 rows" in err
+    assert "every 179th of them" in out
+    (peak,) = re.findall(r"^peak (\d+)$", err, re.MULTILINE)
     assert int(peak) < 3 * 1024
     left = [file for file in (tmp_path / "cache" / "forecaster").rglob("*") if file.is_file()]
     assert left == []

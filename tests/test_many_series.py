@@ -7,10 +7,7 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from forecaster.base.machine import cores, processor
-from tests.test_large_panel import COMMAND
+from tests.test_large_panel import start
 
 SERIES = int(os.environ.get("FORECASTER_SERIES", "1200"))
 PARTS, HORIZON = 20, 6
@@ -52,19 +49,6 @@ def home(tmp_path_factory):
     assert done.returncode == 0, err
     (bundle,) = re.findall(r"^bundle +(\S+)", out, re.MULTILINE)
     return folder, bundle
-
-
-def start(folder, *arguments):
-    root = Path(__file__).parents[1]
-    own = {
-        "XDG_CACHE_HOME": str(folder / "cache"), "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": f"{root}:{root / 'service'}",
-    }  # fmt: skip
-    return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *arguments],
-        cwd=folder, env={**os.environ, **own}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
 
 
 def predict(folder, bundle, files, *arguments):

@@ -1,5 +1,6 @@
 """Users' files in every form, from the file to the forecast."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,12 @@ from forecaster.config.run_config import load
 from forecaster.evaluate import judge
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast import bundle
-from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.predictor import Predictor
 from forecaster.parts import Blend, Network
-from forecaster.record import Record
 from forecaster.run import experiment
 from forecaster.train.run import fit
 from tests import shapes, small
+from tests.bundles import of_problem
 
 SMALL = (
     "model.width=4", "model.feed_forward=4", "train.epochs=1", "train.batch=32", "train.stride=4",
@@ -67,13 +67,8 @@ def trained(name, *sets, **flags):
         model, problem.training("cpu"), problem.stopping("cpu"), problem.config.train,
         device="cpu", seed=0,
     )  # fmt: skip
-    intervals, words = judge.find_intervals(problem, Blend.alone(Network(model)), "cpu")
-    about = {
-        "name": problem.name, "intervals": words, "refit": False, "data_digest": problem.digest,
-    }  # fmt: skip
-    made = Bundle(
-        problem.config, problem.schema, dict(model.state_dict()), Record(), about, intervals
-    )
+    intervals, _ = judge.find_intervals(problem, Blend.alone(Network(model)), "cpu")
+    made = replace(of_problem(problem, None, intervals), weights=dict(model.state_dict()))
     return problem, Predictor(made.save(Path("bundle")), "cpu")
 
 

@@ -59,6 +59,13 @@ def real(*counts: int, length: int = QUERIES) -> Tensor:
     return torch.arange(length) < torch.tensor(counts)[:, None]
 
 
+@pytest.mark.parametrize("name", ["full", "prob"])
+def test_dropout_acts_in_training_only(name: str) -> None:
+    module, x = build(name, options={**OPTIONS.get(name, {}), "dropout": 0.5}), series()
+    assert torch.equal(module(x), build(name)(x))
+    assert not torch.equal(module.train()(x), build(name).train()(x))
+
+
 @pytest.mark.parametrize("name", [n for n in ATTENTIONS if n != "prob"])
 @both
 def test_masked_keys_take_part_in_nothing(name: str, causal: bool) -> None:

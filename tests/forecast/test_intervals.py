@@ -43,13 +43,6 @@ class TestOffsets:
             wanted = [*lower[0], np.median(errors[:, step, column]), *upper[0]]
             np.testing.assert_array_equal(got[step, column], wanted)
 
-    def test_each_level_of_a_head_has_errors_of_its_own(self):
-        errors = np.random.default_rng(0).normal(size=(60, 2, 1, 3))
-        together = conformal_offsets(errors, (0.1, 0.5, 0.9))
-        for q, level in enumerate((0.1, 0.5, 0.9)):
-            alone = conformal_offsets(errors[..., [q]], (level,))
-            np.testing.assert_array_equal(together[..., [q]], alone)
-
     def test_exactly_enough_errors_back_a_level(self):
         """9 of 10 places lie below the last of nine errors; 0.7 * 10 counts as 7."""
         errors = np.arange(1.0, 10.0)[:, None]

@@ -19,13 +19,11 @@ from forecaster.datasets.calendar import phase_weights
 from forecaster.datasets.card import load_card
 from forecaster.datasets.fetch import locate
 from forecaster.evaluate.problem import find_data, make_problem
-from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Conditions, Intervals
 from forecaster.forecast.notices import NoticeCode
 from forecaster.forecast.predictor import Predictor, load_bundle
 from forecaster.forecast.questions import Question
-from forecaster.record import Record
-from tests.bundles import COLUMNS, SEASON, blended, scaled, unsaved, warning
+from tests.bundles import COLUMNS, SEASON, blended, of_problem, scaled, unsaved, warning
 from tests.service.toy import KINDS, make_bundle
 
 CYCLE = np.array([[10.0, -3.5, 400.0], [20.0, 0.25, 300.0], [15.0, 7.0, 100.0], [5.0, 1.0, 250.0]])
@@ -244,18 +242,6 @@ class TestQuantiles:
 
 
 class TestForecast:
-    @pytest.mark.parametrize("model", ["cycle", "informer"])
-    def test_batch_mates_change_nothing(self, model):
-        forecaster, random = Predictor(unsaved(model), "cpu"), np.random.default_rng(0)
-        mean, std = (np.array(getattr(forecaster.schema.scaler, name)) for name in ("mean", "std"))
-        histories = mean + std * random.normal(size=(33, 12, 3))
-        starts = pd.date_range("2026-01-01", periods=33, freq="7h")
-        together, *alone = (
-            forecaster.forecast_quantiles(Question(histories[places], starts[places]))[0]
-            for places in (np.arange(33), *([i] for i in range(33)))
-        )
-        np.testing.assert_allclose((together - np.concatenate(alone)) / std, 0, atol=1e-5)
-
     def test_the_time_of_each_history_counts(self):
         forecaster = Predictor(unsaved("informer"), "cpu")
         histories = np.repeat(history(rows=12)[list(COLUMNS)].to_numpy()[None], 2, axis=0)
@@ -310,10 +296,7 @@ class TestCards:
         problem = make_problem(
             *find_data(load(None, sets, {"data": name, "horizon": 5}, {}), lambda text: None)
         )
-        weights = dict(problem.build_model().state_dict())
-        about = {"name": problem.name, "refit": False, "intervals": "none"}
-        bundle = Bundle(problem.config, problem.schema, weights, Record(), about)
-        return Predictor(bundle.save(folder / "bundle"), "cpu")
+        return Predictor(of_problem(problem).save(folder / "bundle"), "cpu")
 
     def check(self, name, file, forecaster, folder, header=True):
         ahead = forecaster.predict(file)

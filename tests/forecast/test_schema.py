@@ -1,18 +1,10 @@
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
 from forecaster.forecast.schema import Schema
 from tests.bundles import unsaved
-
-
-def test_what_reads_and_writes_forecasts_loads_no_torch():
-    program = "import sys, forecaster.forecast.predictor, forecaster.datasets.reader\n"
-    program += "assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize("limits", [[["0", None]], [[0, None]] * 2, [[0]]])

@@ -25,9 +25,3 @@ def test_a_gap_follows_the_value_before_it(values, season, found):
     given = torch.tensor(values)
     got = filled(given.nan_to_num(), ~given.isnan(), season)
     torch.testing.assert_close(got, torch.tensor(found, dtype=given.dtype))
-
-
-def test_what_has_no_gap_stays():
-    values = torch.randn(2, 3, 7)
-    assert torch.equal(filled(values, torch.ones_like(values, dtype=torch.bool), 3), values)
-    assert filled(values, None, 3) is values
