@@ -30,15 +30,16 @@ def test_a_check_ends_with_the_command_that_trains(done):
     table[" Grid load"] = 50 + 9 * np.sin(hours * np.pi / 12) + hours % 5
     table = table.assign(**{"my wind": hours % 7, "note": "x"})
     table.to_csv("the load.csv", index=False)
-    asked = ("--target", "Grid load", "--past-covariates", "my wind", "--set", "train.epochs=1")
+    asked = ("--target", "Grid load", "--past-covariates", "my wind", "--set", "train.epochs=1",
+             "--freq", "60min", "--set", "seed=1")  # fmt: skip
     out, err = done("data", "check", "the load.csv", "--horizon", "6", *asked)
     assert "The time is column 'Date'." in err
     label, command = out.splitlines()[-1].split("    ", 1)
     assert label == "to train"
     assert command == (
         "forecaster train --horizon 6 --data 'the load.csv' --target 'Grid load' "
-        "--past-covariates 'my wind' --time Date --freq h --season 24 --lookback 48 "
-        "--set train.epochs=1"
+        "--past-covariates 'my wind' --time Date --freq 60min --season 24 --lookback 48 "
+        "--set train.epochs=1 --set seed=1"
     )
     _, *options = shlex.split(command)[1:]
     options.remove("--data")

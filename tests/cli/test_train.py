@@ -74,38 +74,61 @@ def test_a_run_goes_on_as_it_was_begun_by_its_name_alone(
 
 def test_a_run_is_trained_again_and_compared(small_run, run, done, monkeypatch):
     monkeypatch.setattr(installation, "commit", lambda: "c")
-    done("train", *small_run, "--epochs", "1")
+    train = ("train", *small_run, "--epochs", "1", "--json")
+    first = json.loads(done(*train)[0])
     (folder,) = Path("runs").iterdir()
+    kept = bundle.load(folder)
+    assert first["test"] == kept.record.to_dict()["test"]
+    assert first["config"] == kept.config.to_dict()
+    out, err = done(*train)
+    again = json.loads(out)
+    assert again == {**first, "ui": again["ui"]}, "it was trained again"
+    assert again["ui"].startswith("mlflow ui --backend-store-uri sqlite:///mlflow.db\n")
+    assert f"{folder} has the same configuration, data and code, and is shown" in err
+
     out, err = done("reproduce", folder)
     assert err.splitlines()[-1] == "reproduced, bit for bit"
     assert [line.split(": ")[0] for line in out.splitlines()] == [
         "model.safetensors", "parts.safetensors", "intervals.safetensors"
     ]  # fmt: skip
-    kept = bundle.load(folder)
     weights = {name: weight * 2 for name, weight in kept.weights.items()}
     replace(kept, weights=weights).save(folder)
     status, out, err = run("reproduce", folder, "--json")
     assert (status, json.loads(out)["equal"]) == (65, False)
     assert "not reproduced bit for bit: no known condition has changed" in err
-    out, err = done("train", *small_run, "--epochs", "1")
-    assert f"{folder} has the same configuration, data and code, and is shown" in err
-    assert f"bundle   {folder}" in out
 
 
 def test_a_run_is_judged_at_cut_offs_and_again_from_its_bundle(small_run, done, refused):
     err = refused(2, "train", *small_run, "--cutoffs", "17")
     assert "17 cut-offs are too many: each takes 4 of the 80 steps" in err
     assert not Path("runs").exists()
-    out, _ = done("train", *small_run, "--cutoffs", "4")
+    out, err = done("train", *small_run, "--attn", "mean", "--cutoffs", "4")
+    assert "attention mean at these lengths: " in err
+    assert "--epochs 4" in err, "two epochs are few"
     (folder,) = Path("runs").iterdir()
-    kept = bundle.load(folder).record.to_dict()["cutoffs"]
+    record, run_id = bundle.load(folder).record, bundle.load(folder).about["run_id"]
+    for words in ("Typical error of ", "test split, 76 windows (all of them)", "seasonal naive, 12",
+                  "The 80 % intervals cover ", f"bundle   {folder}", f"forecaster report {folder}",
+                  f"forecaster predict --model {folder}",
+                  f"forecaster serve --model {folder}"):  # fmt: skip
+        assert words in out
+    ui, address = out.splitlines()[-2:]
+    assert "mlflow ui --backend-store-uri sqlite:///" in ui
+    assert "/runs?workflowType=machine_learning" in address
+    kept = record.to_dict()["cutoffs"]
     assert kept["verdict"] in out
     assert "4 cut-offs of the test split, one model, calibrated anew at each" in out
     (found,) = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db").search_runs(["1"])
     logged = found.data.metrics["cutoffs/mse_mean"]
     assert logged == pytest.approx(kept["mse"]["mean"], rel=1e-5)
 
+    shown = done("evaluate", "--model", run_id, "--json")
+    assert (json.loads(shown[0]), shown[1]) == (record.to_dict()["test"], "")
     evaluate = ("evaluate", "--model", folder)
+    out, err = done(*evaluate)
+    assert record.test.verdict in out
+    assert "MASE" in out
+    assert err == ""
     again = json.loads(done(*evaluate, "--cutoffs", "4", "--json")[0])
     assert [each["mse"] for each in again["each"]] == [each["mse"] for each in kept["each"]]
     assert again["coverage"] == kept["coverage"]

@@ -13,7 +13,6 @@ import pytest
 import torch
 import yaml
 
-from forecaster import cli
 from forecaster.base import installation
 from forecaster.base.errors import DataError, DivergedError, UsageError
 from forecaster.config.run_config import Loaded, load, load_dict
@@ -181,29 +180,14 @@ class TestResume:
         assert again.folder.exists()
 
 
-class TestTheSameAgain:
-    """Without `force`, as the command line has it; test_reuse.py tests which run counts."""
-
-    @pytest.fixture(autouse=True)
-    def _committed(self, monkeypatch):
-        monkeypatch.setattr(installation, "commit", lambda: "c")
-
-    def test_what_has_ended_is_shown_and_not_trained(self, monkeypatch):
-        first, _ = run(UNREGISTERED, "train.lr=0.004")
-        monkeypatch.setattr(experiment, "prepare", lambda *arguments: 1 / 0)
-        found, said = run(UNREGISTERED, "train.lr=0.004", call={"force": False})
-        assert (found.folder, found.run_id, found.name) == (first.folder, first.run_id, first.name)
-        assert found.to_dict() == {**first.to_dict(), "ui": found.ui_command}
-        assert found.ui_command.startswith("mlflow ui --backend-store-uri sqlite:///mlflow.db\n")
-        assert said[-1].startswith(f"{first.folder} has the same configuration, ")
-
-    def test_an_unfinished_one_is_offered(self, monkeypatch):
-        sets = ("train.lr=0.008", "train.epochs=1")
-        folder = end_early(monkeypatch, "judge", *sets)
-        found, said = run(UNREGISTERED, *sets, call={"force": False})
-        assert any(f"{folder} " in line and "--resume auto" in line for line in said)
-        assert found.folder != folder.with_suffix("")
-        shutil.rmtree(folder)
+def test_an_unfinished_run_is_offered(monkeypatch):
+    monkeypatch.setattr(installation, "commit", lambda: "c")
+    sets = ("train.lr=0.008", "train.epochs=1")
+    folder = end_early(monkeypatch, "judge", *sets)
+    found, said = run(UNREGISTERED, *sets, call={"force": False})
+    assert any(f"{folder} " in line and "--resume auto" in line for line in said)
+    assert found.folder != folder.with_suffix("")
+    shutil.rmtree(folder)
 
 
 class TestTracking:
@@ -354,45 +338,6 @@ def test_a_refit_changes_all_but_figures_choices_and_widths(refitted, result):
     np.testing.assert_allclose(*units, rtol=1e-12)
     with pytest.raises(UsageError, match="refitted"):
         rejudge(new, "cpu")
-
-
-class TestCommand:
-    @pytest.fixture
-    def call(self, monkeypatch, capfd):
-        def call(*arguments):
-            monkeypatch.setattr(sys, "argv", ["forecaster", *arguments])
-            with pytest.raises(SystemExit) as caught:
-                cli.main()
-            assert caught.value.code == 0
-            return capfd.readouterr()
-
-        return call
-
-    def test_train_ends_with_the_commands_to_go_on(self, call):
-        out, err = call("train", "--config", "small.yaml", "--attn", "mean")
-        assert "attention mean at these lengths: " in err
-        assert "--epochs 4" in err, "two epochs are few"
-        folder = next(Path("runs").glob("small-5-mean-s0-*"))
-        for words in ("Typical error of ", f"test split, {WINDOWS} windows (all of them)",
-                      "seasonal naive, 12", f"forecaster report {folder}",
-                      "The 80 % intervals cover ", f"forecaster predict --model {folder}",
-                      f"forecaster serve --model {folder}"):  # fmt: skip
-            assert words in out
-        ui, address = out.splitlines()[-2:]
-        assert "mlflow ui --backend-store-uri sqlite:///" in ui
-        assert "/runs?workflowType=machine_learning" in address
-
-    def test_one_document_of_json_or_a_text_for_people(self, call, result):
-        train = ("train", "--config", "small.yaml", "--no-register", "--json")
-        document = json.loads(call(*train, "--force").out)
-        assert document["test"] == result.record.to_dict()["test"]
-        assert document["config"]["attn"]["name"] == "prob"
-        found = call("evaluate", "--model", document["run_id"], "--json")
-        assert (json.loads(found.out), found.err) == (document["test"], "")
-        shown = call("evaluate", "--model", str(result.folder))
-        assert result.record.test.verdict in shown.out
-        assert "MASE" in shown.out
-        assert shown.err == ""
 
 
 @pytest.mark.slow

@@ -4,9 +4,7 @@ from copy import deepcopy
 
 import numpy as np
 import pandas as pd
-import pytest
 
-from forecaster.forecast.questions import Question
 from tests.service.toy import HORIZON, PAST
 
 
@@ -18,24 +16,6 @@ def ask(client, *inputs):
 
 def means(client, *inputs):
     return [np.array(each["mean"]) for each in ask(client, *inputs)["predictions"]]
-
-
-@pytest.mark.parametrize("model", ["informer", "tokens"])
-def test_missing_values_are_masked_and_counted(serve, model):
-    client, forecaster, series = serve("plain", model)
-    complete = np.array(series["target"])
-    for row, column in ((0, 1), (20, 0), (20, 2)):
-        series["target"][row][column] = None
-    answer = ask(client, series)
-    assert answer["warnings"] == ["inputs[0]: 3 missing values of 72 were masked"]
-    told = [(each["code"], each["input"]) for each in answer["notices"]]
-    assert told == [("missing_masked", 0)]
-    history = np.array(series["target"], dtype=float)[None]
-    starts = pd.DatetimeIndex([series["start"]])
-    expected = forecaster.forecast_quantiles(Question(history, starts))[0][0]
-    np.testing.assert_array_equal(answer["predictions"][0]["mean"], expected)
-    other, _ = forecaster.forecast_quantiles(Question(complete[None], starts))
-    assert not np.allclose(expected, other[0])
 
 
 def test_past_covariates_apart_or_among_the_columns_are_the_same(serve):
@@ -90,37 +70,20 @@ class TestKnownAhead:
         np.testing.assert_array_equal(means(client, longer)[0], means(client, series)[0])
 
 
-class TestPanels:
-    @pytest.mark.parametrize("kind", ["panel", "wide"])
-    def test_each_series_has_its_own_scale(self, serve, kind):
-        client, forecaster, series = serve(kind)
-        target = np.array(series["target"])
-        items = list(forecaster.schema.items)
-        bodies = [
-            {**series, "item_id": item, "target": (target + 100 * place).tolist()}
-            for place, item in enumerate(items)
-        ]
-        answer = ask(client, *bodies)
-        assert answer["warnings"] == []
-        assert [each["item_id"] for each in answer["predictions"]] == items
-        first = np.array(answer["predictions"][0]["mean"])
-        for place, each in enumerate(answer["predictions"]):
-            np.testing.assert_allclose(each["mean"], first + 100 * place, rtol=1e-5)
-
-    def test_one_that_is_not_known_is_scaled_by_its_history(self, serve):
-        client, _, series = serve("panel")
-        other = {**series, "item_id": "Zürich 2"}
-        unnamed = {**series, "item_id": None}
-        answer = ask(client, series, other, unnamed)
-        words = "it is scaled by its own history: no series in training had its name"
-        assert answer["notices"] == [
-            {"code": "own_scale", "input": place, "text": words} for place in (1, 2)
-        ]
-        known, new, nameless = (np.array(each["mean"]) for each in answer["predictions"])
-        np.testing.assert_allclose(new, nameless, rtol=1e-5)
-        assert not np.allclose(known, new)
-        grown = {**other, "target": (np.array(series["target"]) * 1000).tolist()}
-        np.testing.assert_allclose(means(client, grown)[0], new * 1000, rtol=1e-5)
+def test_a_series_that_is_not_known_is_scaled_by_its_history(serve):
+    client, _, series = serve("panel")
+    other = {**series, "item_id": "Zürich 2"}
+    unnamed = {**series, "item_id": None}
+    answer = ask(client, series, other, unnamed)
+    words = "it is scaled by its own history: no series in training had its name"
+    assert answer["notices"] == [
+        {"code": "own_scale", "input": place, "text": words} for place in (1, 2)
+    ]
+    known, new, nameless = (np.array(each["mean"]) for each in answer["predictions"])
+    np.testing.assert_allclose(new, nameless, rtol=1e-5)
+    assert not np.allclose(known, new)
+    grown = {**other, "target": (np.array(series["target"]) * 1000).tolist()}
+    np.testing.assert_allclose(means(client, grown)[0], new * 1000, rtol=1e-5)
 
 
 def test_words_may_be_columns_of_0_and_1(serve):

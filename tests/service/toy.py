@@ -34,7 +34,6 @@ PAST, HORIZON = 24, 6
 COLUMNS = ("load", "wind", "Zürich °C")
 MODELS = {
     "informer": {"name": "informer", "width": 16, "heads": 2, "feed_forward": 16},
-    "large": {"name": "informer", "width": 16, "heads": 2, "feed_forward": 2**13},
     "tokens": {"name": "tokens", "parts": 2, "width": 4, "feed_forward": 4},
 }
 AHEAD = KnownInputs(("holiday", "target"), Scaler((0.0, 20.0), (1.0, 5.0)))

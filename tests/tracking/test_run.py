@@ -205,12 +205,6 @@ def test_what_an_earlier_process_left_outlives_a_store_that_refuses(tmp_path, mo
     again.release()
 
 
-def test_a_run_that_the_store_does_not_know_is_a_new_one(client):
-    with start(RunConfig(), "x", {}, again="2" * 32) as run:
-        assert run.id != "2" * 32
-        assert client.get_run(run.id).data.tags["forecaster.run"] == "2" * 32
-
-
 def test_runs_of_processes_that_are_gone_are_closed(client):
     with start(RunConfig(), "x", {}) as run:
         experiment = client.get_run(run.id).info.experiment_id

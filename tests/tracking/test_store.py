@@ -13,7 +13,7 @@ import pytest
 from forecaster.base.errors import UnavailableError
 from forecaster.config.run_config import RunConfig, load_dict
 from forecaster.tracking import store
-from forecaster.tracking.registry import champions, download
+from forecaster.tracking.registry import champions
 from forecaster.tracking.run import start
 from forecaster.tracking.store import client_of, experiment
 from tests.tracking.toy import command
@@ -109,24 +109,6 @@ def test_a_database_whose_making_was_killed_is_made_anew(tmp_path):
     assert (tmp_path / "mlflow.db").stat().st_size == 0
     assert client_of(uri).get_experiment("0").name == "Default"
     assert not list(tmp_path.glob(".mlflow*"))
-
-
-def test_a_database_belongs_to_the_working_directory(tmp_path, monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        monkeypatch.chdir(tmp_path / name)
-        with start(RunConfig(), name, {}):
-            pass
-        assert Path("mlflow.db").is_file(), f"{name} went to another place"
-
-
-def test_reading_makes_no_database(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    with pytest.raises(UnavailableError, match=rf"no MLflow database {tmp_path}/mlflow\.db: train"):
-        download("forecaster-x", tmp_path / "bundle")
-    assert not any(tmp_path.iterdir())
 
 
 def test_an_experiment_that_was_deleted_is_named(client):

@@ -15,25 +15,10 @@ PATH = "/invocations"
 
 
 @pytest.fixture(scope="module")
-def forecaster(folder):
-    return Predictor.load(folder, "cpu")
-
-
-@pytest.fixture
-def split(forecaster):
+def split(folder):
     """A history as pandas writes it."""
-    return json.loads(forecaster.example.to_json(orient="split", index=False, date_format="iso"))
-
-
-def test_the_table_is_that_of_the_library(client, forecaster, split):
-    params = {"horizon": 2, "quantile_levels": [0.9, 0.1]}
-    body = {"dataframe_split": split, "params": params}
-    answer = client.post("/invocations", json=body).json()
-    assert (list(answer), answer["notices"]) == (["predictions", "notices"], [])
-    expected = forecaster.predict(forecaster.example, 2, (0.1, 0.9))
-    got = pd.DataFrame(answer["predictions"])
-    assert list(got["time"]) == [stamp.isoformat() for stamp in expected["time"]]
-    pd.testing.assert_frame_equal(got.drop(columns="time"), expected.drop(columns="time"))
+    example = Predictor.load(folder, "cpu").example
+    return json.loads(example.to_json(orient="split", index=False, date_format="iso"))
 
 
 def test_a_notice_names_the_place_of_its_series(tmp_path):

@@ -45,6 +45,7 @@ def test_one_number_per_step_and_a_median(tmp_path):
     assert answer["warnings"] == ours["warnings"]
     assert [each["code"] for each in answer["notices"]] == ["own_scale", "median"]
     assert answer["notices"] == ours["notices"]
+    assert "median, not mean" in answer["warnings"][1]
 
 
 @pytest.mark.parametrize(

@@ -35,15 +35,6 @@ def test_same_request_same_bits_in_both_forms_and_at_both_paths(client, full, fl
     assert others == [first] * 3
 
 
-def test_columns_by_name_in_any_order(client, flat):
-    order = [2, 0, 1]
-    target = np.array(flat["target"])[:, order].tolist()
-    shuffled = {**flat, "columns": [COLUMNS[i] for i in order], "target": target}
-    np.testing.assert_array_equal(mean(client, shuffled), mean(client, flat))
-    unnamed = {key: value for key, value in flat.items() if key != "columns"}
-    np.testing.assert_array_equal(mean(client, unnamed), mean(client, flat))
-
-
 class TestShortHistories:
     @staticmethod
     def cut(full, *rows, **parameters):
@@ -189,21 +180,6 @@ def test_a_model_without_quantiles_says_why(flat, tmp_path):
         card = client.get("/models").json()["models"][0]
     assert "no quantiles: none: nobody calibrated it" in problem["detail"]
     assert (card["quantile_levels"], card["intervals"]) == ([], "none: nobody calibrated it")
-
-
-def test_a_model_of_quantiles_answers_the_median_and_says_so(tmp_path):
-    make_bundle(tmp_path, ("load",), loss="pinball")
-    body = {"target": [float(i % 7) for i in range(PAST)], "start": "2026-01-01"}
-    with start(model=str(tmp_path)) as client:
-        answer = client.post("/predict", json={**body, "quantile_levels": [0.1, 0.5]}).json()
-        card = client.get("/models").json()["models"][0]
-    (prediction,) = answer["predictions"]
-    assert "mean" not in prediction
-    assert prediction["quantiles"]["0.5"] == prediction["median"]
-    assert np.all(np.array(prediction["quantiles"]["0.1"]) < prediction["median"])
-    assert "median, not mean" in answer["warnings"][0]
-    assert answer["notices"][0]["code"] == "median"
-    assert (card["forecast"], card["quantile_levels"]) == ("median", [0.1, 0.5, 0.9])
 
 
 class TestCsv:
