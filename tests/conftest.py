@@ -1,6 +1,7 @@
 """For all tests: enforce shape annotations (jaxtyping and beartype), and obey markers."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,22 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
     with small.at_home(tmp_path_factory.mktemp("home")) as folder:
         yield folder
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run the command in this process; returns its exit status, stdout and stderr."""
+    from forecaster import cli
+
+    monkeypatch.setattr(cli, "leave", sys.exit)  # those of this command, not of the tests
+
+    def call(*arguments: object) -> tuple[Any, str, str]:
+        monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        return caught.value.code, *capsys.readouterr()
+
+    return call
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,7 @@
 import os
-import sys
 
 import pytest
 
-from forecaster import cli
 from tests.bundles import unsaved
 from tests.forecast.test_predictor import history
 
@@ -20,21 +18,6 @@ def _alone(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "pooch.retrieve", lambda *arguments: pytest.fail("a test reached for the network")
     )
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command in this process; returns its exit status, stdout and stderr."""
-
-    monkeypatch.setattr(cli, "leave", sys.exit)  # those of this command, not of the tests
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        return caught.value.code, *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture

@@ -16,10 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from forecaster import cli
 from forecaster.base import signals
 from forecaster.base.errors import Stopped
-from forecaster.config.run_config import load_dict
 from forecaster.forecast.predictor import Predictor
 from forecaster.tracking import notes, store
 from forecaster.tracking import run as tracked
@@ -30,7 +28,7 @@ from forecaster.tracking.store import MlflowClient
 from tests import small
 from tests.service.processes import free_port
 from tests.service.toy import HORIZON, make_bundle
-from tests.tracking.toy import Server, contents, points
+from tests.tracking.toy import Server, contents, points, tracked_at
 
 CHILD = """
 import sys, time
@@ -144,10 +142,6 @@ def waits(monkeypatch):
     return waits
 
 
-def at(address):
-    return load_dict({"track": {"uri": address, "wait_seconds": 0}}, "the test")
-
-
 def report(run, epochs, pause=0.1):
     """Report some epochs, each within a second."""
     for epoch in epochs:
@@ -186,7 +180,7 @@ def only_run(client, name):
 def test_a_fault_on_the_way(fault, between, client, waits):
     """The fault begins during the run, and ends before the run does."""
     name = f"on-the-way-{fault}"
-    with start(at(between.address), name, {}) as run:
+    with start(tracked_at(between.address, wait_seconds=0), name, {}) as run:
         report(run, [1, 2, 3])
         between.way = fault
         run.params({"a": "1"})
@@ -208,7 +202,7 @@ def left_over(between, name, waits, tmp_path):
     forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
     ahead = forecaster.predict(forecaster.example)
     between.way = "close"
-    with start(at(between.address), name, {}) as run:
+    with start(tracked_at(between.address, wait_seconds=0), name, {}) as run:
         report(run, range(1, 6), pause=0)
         run.dataset("toy", "12", "/data/toy.csv")
         run.text("note.txt", "a note")
@@ -280,7 +274,7 @@ def test_a_killed_process_and_the_next_start(between, client, waits):
     known = only_run(client, "killed").info
     assert known.status == "RUNNING"
     said = []
-    with start(at(between.address), "next", {}, say=said.append) as other:
+    with start(tracked_at(between.address, wait_seconds=0), "next", {}, say=said.append) as other:
         assert client.get_run(known.run_id).info.status == "KILLED"
         assert client.get_run(other.id).info.status == "RUNNING"
     assert said == ["an earlier run is not all in MLflow: forecaster sync"]
@@ -304,7 +298,7 @@ def test_a_server_that_is_not_there_yet(server, client, waits, tmp_path):
         if "waiting up to 240 s" in sentence:
             threading.Thread(target=server.start).start()
 
-    with start(at(server.address), "early", {}, say=say) as run:
+    with start(tracked_at(server.address, wait_seconds=0), "early", {}, say=say) as run:
         report(run, [1, 2, 3])
         ahead = forecaster.predict(forecaster.example)
         run.log_model(tmp_path / "bundle", forecaster.example, ahead, HORIZON)
@@ -321,8 +315,7 @@ def test_a_signal_while_the_end_waits_for_a_server(waits, monkeypatch):
     """Also where it comes as the wait is announced; the run stays FINISHED, for `sync`."""
     waits(1.0, 20.0)
     monkeypatch.setattr(signals, "GRACE", 60.0)
-    track = {"uri": f"http://127.0.0.1:{free_port()}", "wait_seconds": 20}
-    config = load_dict({"track": track}, "the test")
+    config = tracked_at(f"http://127.0.0.1:{free_port()}", wait_seconds=20)
     said, before = [], time.monotonic()
 
     def say(sentence):
@@ -340,22 +333,14 @@ def test_a_signal_while_the_end_waits_for_a_server(waits, monkeypatch):
 
 
 @pytest.mark.timeout(600)
-def test_the_command_with_a_server_that_hangs(
-    between, client, monkeypatch, tmp_path, capsys, waits
-):
+def test_the_command_with_a_server_that_hangs(between, client, monkeypatch, tmp_path, run, waits):
     """A complete bundle, exit status 0 and a sentence; then `forecaster sync` uploads the rest."""
     config = small.install(tmp_path, monkeypatch)
     waits(2.0, 3.0)
 
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
-
     between.way = "hang"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", between.address)
-    status, out, err = call("train", "--config", config)
+    status, out, err = run("train", "--config", config)
     assert status == 0, err
     assert "upload it with `forecaster sync`" in err
     assert "model    forecaster-small-M-all-5 will be registered when MLflow has the run" in out
@@ -364,9 +349,9 @@ def test_the_command_with_a_server_that_hangs(
 
     between.way = "fail"
     taken(*notes.find([])).release()
-    assert call("sync")[0] == 69
+    assert run("sync")[0] == 69
     between.way = "hand on"
-    status, out, err = call("sync", folder)
+    status, out, err = run("sync", folder)
     assert status == 0, err
     assert "forecaster-small-M-all-5 version 1 is the champion: there was none" in out
     found = only_run(client, folder.name)

@@ -8,17 +8,16 @@ import pandas as pd
 import pytest
 import requests
 
-from forecaster.config.run_config import load_dict
 from forecaster.forecast.predictor import Predictor
 from forecaster.tracking import run as tracked
 from tests.service.processes import free_port, running, wait_for
 from tests.service.toy import HORIZON, KINDS, make_bundle, start
+from tests.tracking.toy import tracked_at
 
 
 def log(ready, folder, home):
     """The folder of the logged model of a forecaster."""
-    config = load_dict({"track": {"uri": f"sqlite:///{home}/mlflow.db"}}, "the test")
-    with tracked.start(config, "toy", {}) as run:
+    with tracked.start(tracked_at(f"sqlite:///{home}/mlflow.db"), "toy", {}) as run:
         forecast = ready.predict(ready.example)
         run.log_model(folder, ready.example, forecast, HORIZON)
     (description,) = home.rglob("MLmodel")

@@ -15,8 +15,8 @@ TASK = {"data.digest": "sha256:1", "borders": "[1, 2, 3]"}
 WATCHED = load_dict({"track": {"system_metrics": True}}, "the test")
 
 
-def tracked_at(uri):
-    return load_dict({"track": {"uri": uri}}, "the test")
+def tracked_at(uri, **more):
+    return load_dict({"track": {"uri": uri, **more}}, "the test")
 
 
 def points(client, run, key):
