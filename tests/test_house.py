@@ -121,9 +121,9 @@ class TestSizes:
     """What may only grow in a commit that says what for."""
 
     def test_of_product_and_tests(self):
-        assert sum(map(size.lines, size.product(ROOT))) <= 41_611
+        assert sum(map(size.lines, size.product(ROOT))) <= 41_630
         rooms = size.rooms(ROOT)
-        assert rooms["tests"] <= 31_519
+        assert rooms["tests"] <= 31_534
         assert sum(name not in size.OTHERS and name[0] != "_" for name in rooms) <= 18
 
     def test_a_name_is_that_of_one_class(self):

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from asyncio import sleep
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from multiprocessing import parent_process
 from pathlib import Path
@@ -25,7 +25,7 @@ from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry, multiprocess
+from prometheus_client import CollectorRegistry, Metric, multiprocess
 from prometheus_client.registry import Collector
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
@@ -129,8 +129,27 @@ class ServiceWorker(Process):
             multiprocess.mark_process_dead(int(each))  # type: ignore[no-untyped-call]
         return len(dead)
 
-    def figures(self, own: CollectorRegistry) -> Collector | CollectorRegistry:
-        return multiprocess.MultiProcessCollector(None)  # type: ignore[no-untyped-call]
+    def figures(self, own: CollectorRegistry) -> Collector:
+        return Figures(self.place / "metrics")
+
+
+class Figures(Collector):
+    """The metrics of all processes. A file is empty until the process that made it gives it a size,
+    and stays so if that is killed before; prometheus_client cannot read one (its issue 1199)."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def collect(self) -> Iterable[Metric]:
+        files = [str(file) for file in self.place.glob("*.db") if _begun(file)]
+        return multiprocess.MultiProcessCollector.merge(files)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _begun(file: Path) -> bool:
+    try:
+        return file.stat().st_size > 0
+    except FileNotFoundError:  # of a process that has died
+        return False
 
 
 def _lives(pid: str) -> bool:

@@ -5,11 +5,15 @@ import re
 import signal
 import sys
 import time
+from contextlib import closing
 from itertools import pairwise
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
 from forecaster.forecast.bundle import digest_of
+from forecaster_service.workers import ServiceWorker
 from tests.service.processes import (
     CLIENTS,
     SECONDS,
@@ -69,6 +73,17 @@ def test_where_none_can_start_it_ends(tmp_path):
     with running([sys.executable, "-c", code], environment, tmp_path, log) as process:
         assert process.wait(SECONDS) == 1
     assert "cannot start" in log.read_text()
+
+
+def test_a_file_that_is_still_empty_hides_no_figure(tmp_path):
+    for name in ("metrics", "processes"):
+        (tmp_path / name).mkdir()
+    key = mmap_key("asked", "asked_total", [], [], "how often")
+    with closing(MmapedDict(str(tmp_path / "metrics" / "counter_1.db"))) as own:
+        own.write_value(key, 3.0, 0.0)
+    (tmp_path / "metrics" / "counter_2.db").touch()
+    figures = ServiceWorker(2, tmp_path).figures(CollectorRegistry())
+    assert b"asked_total 3.0" in generate_latest(figures)
 
 
 @pytest.mark.slow
