@@ -15,6 +15,6 @@ async def metrics(request: Request) -> Response:
     """Counts and times of requests and batches, for Prometheus."""
     store = store_of(request)
     request.state.gauges.update()
-    figures = await run_in_threadpool(store.process.figures, store.metrics.registry)
-    text = generate_latest(figures)
+    figures = store.process.figures(store.metrics.registry)
+    text = await run_in_threadpool(generate_latest, figures)  # reads files of several processes
     return Response(text, media_type=CONTENT_TYPE_LATEST)
