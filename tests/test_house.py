@@ -121,7 +121,8 @@ class TestSizes:
     """What may only grow in a commit that says what for."""
 
     def test_of_product_and_tests(self):
-        assert sum(map(size.lines, size.product(ROOT))) <= 41_630
+        # 350 of these so that a GPU trains and serves
+        assert sum(map(size.lines, size.product(ROOT))) <= 41_980
         rooms = size.rooms(ROOT)
         assert rooms["tests"] <= 31_534
         assert sum(name not in size.OTHERS and name[0] != "_" for name in rooms) <= 18

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,6 +35,25 @@ def device(name: str) -> str:
             "build of torch (docs/index.md, Install)."
         )
     return name
+
+
+def constant(
+    values: tuple[float, ...], like: torch.Tensor, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Numbers as a tensor on the device of `like`, and of its type unless given; do not change it.
+
+    It is copied to a device once: a copy in each call would make the host wait for the device.
+    """
+    make = torch.tensor if torch.compiler.is_compiling() else _constant  # a trace has no values
+    return make(values, dtype=dtype or like.dtype, device=like.device)
+
+
+@lru_cache(256)  # several models of several layouts, each with a few
+@torch.inference_mode(False)  # otherwise one made in inference could not be used in training
+def _constant(
+    values: tuple[float, ...], *, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
 def processor(device: str = "cpu") -> str:
@@ -137,7 +157,8 @@ def memory_left(device: str) -> int | None:
     group of the process (such as a container) has left, if that is less.
     """
     if device == "cuda":
-        return int(torch.cuda.mem_get_info()[0])
+        cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()  # free for torch
+        return int(torch.cuda.mem_get_info()[0]) + cached
     if sys.platform != "linux":
         return None
     lines = Path("/proc/meminfo").read_text().splitlines()

@@ -216,7 +216,7 @@ class Windows:
             past = past.masked_fill(before[..., None], torch.nan)
         target = self._take(self.values, row + self.past, self.horizon)
         if self.targets != tuple(range(self.values.shape[1])):
-            target = target[..., list(self.targets)]
+            target = target[..., self._columns]
         observed = target_observed = shift = limits = None
         if self.limits is not None:
             limits = (
@@ -286,6 +286,10 @@ class Windows:
     @cached_property
     def _places(self) -> Tensor:
         return self._index([0] if self.items is None else self.items.places)
+
+    @cached_property
+    def _columns(self) -> Tensor:
+        return self._index(self.targets)
 
     @cached_property
     def _bounds(self) -> Tensor:

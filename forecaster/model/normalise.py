@@ -148,5 +148,6 @@ def phase_of(
     season: int,
 ) -> Int[Tensor, "*rows"]:
     """The place of each step in its season, floor(sum_f weights_f (feature_f + 1/2)) modulo it."""
-    steps = (calendar + 0.5) @ weights.to(calendar.dtype)
+    # autocast would compute a product of matrices in bf16, which has 8 bits for a step's number
+    steps = ((calendar + 0.5) * weights.to(calendar.dtype)).sum(-1)
     return torch.floor(steps + 1e-2).long() % season

@@ -91,11 +91,11 @@ def fit_and_weigh(fold: Fold, network: Network) -> tuple[list[Part], Weights]:
 
 def _rehearsed(fold: Fold) -> tuple[list[Part], list[Part], Fold | None]:
     """The parts, the same parts as fitted to the rehearsal of a fold, and the rehearsal."""
-    rehearsal = fold.rehearsal
+    rehearsal, device = fold.rehearsal, fold.choose.values.device
     fitted: list[Part] = []
     for kind in kinds().values():
         signals.check()
-        fitted += [part.eval() for part in kind.fit(rehearsal or fold)]
+        fitted += [part.to(device).eval() for part in kind.fit(rehearsal or fold)]
     if rehearsal is None:
         return fitted, fitted, None
-    return [part.refit(fold).eval() for part in fitted], fitted, rehearsal
+    return [part.refit(fold).to(device).eval() for part in fitted], fitted, rehearsal

@@ -152,8 +152,9 @@ class Boosted(Part):
         rows = seen.flatten(0, 2)
         if torch.compiler.is_exporting():
             found = self._grown(rows)
-        else:  # so few rows that they stay in a processor's cache
-            found = torch.cat([self._grown(each) for each in rows.split(4096)])
+        else:  # on a processor so few rows that they stay in its cache; on a GPU 400 MB of indices
+            at_once = 4096 if rows.device.type == "cpu" else 2**19
+            found = torch.cat([self._grown(each) for each in rows.split(at_once)])
         ahead = (base + found.view_as(base)) * size + centre
         return ahead.transpose(1, 2)
 

@@ -17,8 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from forecaster.base.machine import constant
 from forecaster.datasets.windows import Batch, Windows
 from forecaster.model import Task
+from forecaster.model.normalise import phase_of
 from forecaster.parts.base import Fold, filled
 from forecaster.parts.errors import chosen
 
@@ -91,8 +93,8 @@ class Layout:
         """1 and the waves (..., waves) of steps from their calendar features (..., F)."""
         parts = [torch.ones_like(calendar[..., :1])]
         for season, weights in zip(self.seasons, self.phases, strict=True):
-            each = torch.tensor(weights, dtype=calendar.dtype, device=calendar.device)
-            step = torch.floor((calendar[..., : len(weights)] + 0.5) @ each + 1e-2) % season
+            known = calendar[..., : len(weights)]
+            step = phase_of(known, constant(weights, known), season).to(known.dtype)
             waves = torch.arange(1, min(HARMONICS, season // 2) + 1, device=calendar.device)
             angle = step[..., None] * waves * (2 * torch.pi / season)
             parts += [angle.cos(), angle.sin()]
@@ -115,8 +117,9 @@ class Layout:
             ahead = future_known[..., count:upto]
             parts.append(torch.cat([before, ahead], dim=1).transpose(1, 2).flatten(1))
         if self.others:
-            own = past[..., list(self.others)].transpose(1, 2)
-            seen = None if observed is None else observed[..., list(self.others)].transpose(1, 2)
+            which = constant(self.others, past, torch.long)
+            own = past[..., which].transpose(1, 2)
+            seen = None if observed is None else observed[..., which].transpose(1, 2)
             parts.append(filled(own, seen, task.season)[..., -self.before :].flatten(1))
         parts.append(self.place(future_known[:, 0, :count]))
         return torch.cat(parts, dim=1).to(past.dtype)

@@ -127,7 +127,7 @@ def fit(
     steps = round((most if epochs is None else epochs) * len(order))
     last_epoch = math.ceil(steps / len(order))
     between = steps_between_checks(config, len(order))
-    model.prepare(train.rows())
+    model.to(train.values.device).prepare(train.rows())
     rise = max(1.0, (config.few_steps or 0) / len(order))
     module = ForecastModule(model.train(), config, most, rise, team, seed)
     keep = KeepEarliest(config.tolerance)

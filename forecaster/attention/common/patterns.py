@@ -114,6 +114,7 @@ def _kernel(device: str) -> Callable[..., Any]:
 
 
 @lru_cache(KEPT)
+@torch.inference_mode(False)  # as above: a mask is saved for the backward pass
 def _block_mask(pattern: Pattern, length: int, device: torch.device) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 

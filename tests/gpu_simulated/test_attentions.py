@@ -1,0 +1,97 @@
+"""Each attention on a simulated GPU: a processor's numbers, few waits, few launches."""
+
+import copy
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster.attention import ATTENTIONS, Attention, AttentionChoice, Place
+from forecaster.attention.base import SelfAttention
+from forecaster.attention.common import patterns
+from forecaster.attention.strided import StridedPattern
+from tests.gpu_simulated.device import Simulated
+
+WAITS = {  # of a forward and a backward pass in training; they may only become fewer
+    "prob": Counter({"copy from the host": 1}),  # its sample is drawn on the host
+    "lsh": Counter({"copy from the host": 1}),  # so are its rotations
+    "topk": Counter({"_local_scalar_dense": 1, "bincount": 1}),  # ties; the gradient's order
+    "aft-full": Counter({"nonzero": 1}),  # queries whose sums underflow
+    "aft-local": Counter({"_local_scalar_dense": 1}),  # whether biases are too far apart
+    "aft-conv": Counter({"_local_scalar_dense": 1}),
+}
+LAUNCHES = {  # of the same, 64 wide, in 32 bits; they may only become fewer
+    "full": 35, "prob": 65, "logsparse": 65, "lsh": 140, "strided": 45, "fixed": 50, "topk": 85,
+    "single": 60, "fastformer": 100, "gau": 135, "flash": 150, "diff": 95, "aft-full": 95,
+    "aft-local": 105, "aft-simple": 65, "aft-conv": 120, "static": 45, "mean": 35, "none": 10,
+}  # fmt: skip
+BF16 = {"prob": 0.1, "lsh": 0.1, "topk": 0.15, "diff": 0.05}
+"""The relative error in bf16 of those that choose by comparison, or subtract; of others, SMOOTH."""
+SMOOTH = 0.04
+L, S = 97, 53
+CASES = [
+    (name, kind)
+    for name, attention in ATTENTIONS.items()
+    for kind in ("self", "causal", "masked", "cross")
+    if kind != "cross" or not issubclass(attention, SelfAttention)
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_it_gives_the_numbers_of_a_processor(name: str, kind: str) -> None:
+    here, given = made(name, kind)
+    there = copy.deepcopy(here)
+    wanted = results(here, *given, kind)
+    with Simulated() as gpu:
+        moved = there.to("cuda"), *(None if x is None else x.to("cuda") for x in given)
+        gpu.clear()
+        computed = results(*moved, kind)
+        waits, launches = Counter(what for what, _ in gpu.waits), gpu.launches
+        computed = [x.cpu() for x in computed]
+    torch.testing.assert_close(computed, wanted, atol=1e-4, rtol=1e-4)
+    assert waits <= WAITS.get(name, Counter()), gpu.waits
+    if kind == "self":
+        assert launches <= LAUNCHES[name]
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_in_bf16_it_is_near_them(name: str, kind: str) -> None:
+    here, given = made(name, kind)
+    there = copy.deepcopy(here)
+    wanted = results(here, *given, kind)
+    with Simulated():
+        moved = there.to("cuda"), *(None if x is None else x.to("cuda") for x in given)
+        with torch.autocast("cuda", torch.bfloat16):
+            computed = results(*moved, kind)
+        computed = [x.float().cpu() for x in computed]
+    off = [(a - b).norm() / b.norm().clamp(min=1e-9) for a, b in zip(computed, wanted, strict=True)]
+    assert max(off) <= BF16.get(name, SMOOTH), off
+
+
+def made(name: str, kind: str) -> tuple[Attention, list[Tensor | None]]:
+    """An attention, and its query, context and mask."""
+    torch.manual_seed(0)
+    keys = S if kind == "cross" else L
+    place = Place(64, 4, L, keys, role="cross" if kind == "cross" else "encoder")
+    attention = AttentionChoice(name).build(place)
+    mask = torch.arange(keys) < torch.tensor([keys, 40])[:, None] if kind == "masked" else None
+    context = torch.randn(2, keys, 64) if kind == "cross" else None
+    return attention, [torch.randn(2, L, 64), context, mask]
+
+
+def results(
+    attention: Attention, query: Tensor, context: Tensor | None, mask: Tensor | None, kind: str
+) -> list[Tensor]:
+    """The output and the gradient of the query."""
+    query = query.clone().requires_grad_()
+    output = attention(query, context, causal=kind == "causal", key_mask=mask)
+    (output.square() + 0 * query).sum().backward()
+    assert query.grad is not None
+    return [output.detach(), query.grad]
+
+
+def test_a_block_mask_made_in_inference_serves_training_too() -> None:
+    with torch.inference_mode():
+        mask = patterns._block_mask(StridedPattern(20), 400, torch.device("cpu"))
+    assert not mask.kv_indices.is_inference()
