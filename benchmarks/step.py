@@ -49,6 +49,7 @@ from forecaster.datasets.windows import Batch
 from forecaster.model import Task
 from forecaster.study.bench import Setup, about
 from forecaster.train.module import ForecastModule
+from forecaster.train.run import takes_bf16
 
 RESULTS = Path(__file__).parent / "results"
 COLUMNS, CALENDAR, SEASON = 7, 4, 24  # of ETTh1
@@ -58,15 +59,16 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True)
 class Network:
-    """A configuration and its lengths."""
+    """A configuration and its lengths; `sets` are other options, as `--set` takes them."""
 
     config: str
     past: int
     start: int
     horizon: int
+    sets: tuple[str, ...] = ()
 
     def load(self) -> RunConfig:
-        return load(self.config, environment={}).config
+        return load(self.config, self.sets, environment={}).config
 
     @property
     def task(self) -> Task:
@@ -189,16 +191,19 @@ def peak(name: str, who: str, threads: int) -> int | None:
         return memory_rise(twice, "cpu")[1]
 
 
-def ours(network: Network) -> Step:
-    """A step as `fit` makes it, without Lightning's loop."""
-    config, drawn = network.load(), batch(network)
+def ours(network: Network, device: str = "cpu") -> Step:
+    """A step as `fit` makes it, without Lightning's loop; it does not wait for a GPU."""
+    config, drawn = network.load(), batch(network).map(lambda tensor: tensor.to(device))
     torch.manual_seed(0)
-    module = ForecastModule(config.build_model(network.task).train(), config.train)
+    module = ForecastModule(config.build_model(network.task).train(), config.train).to(device)
     (optimiser,), _ = module.configure_optimizers()
+    bf16 = takes_bf16(config.train, module.model, device)
 
     def step() -> None:
         optimiser.zero_grad()
-        module.loss(drawn).backward()
+        with torch.autocast(device, torch.bfloat16, enabled=bf16):
+            loss = module.loss(drawn)
+        loss.backward()
         if config.train.clip:
             torch.nn.utils.clip_grad_norm_(module.parameters(), config.train.clip)
         optimiser.step()
