@@ -223,7 +223,8 @@ class TestDocuments:
         """Without what is generated: references, and the tables of benchmarks/render.py."""
         made = r"<!-- begin (\w+) -->.*?<!-- end \1 -->"
         texts = [re.sub(made, "", path.read_text(), flags=re.DOTALL) for path in DOCUMENTS]
-        assert sum(len(text.split()) for text in texts) <= 29_472
+        # 280 of these say what is computed, and what is promised, of a GPU
+        assert sum(len(text.split()) for text in texts) <= 29_752
 
 
 def test_every_module_of_the_library_has_its_tests():

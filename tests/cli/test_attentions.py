@@ -1,5 +1,6 @@
 import importlib.metadata
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -10,12 +11,16 @@ from forecaster.attention import ATTENTIONS, CATALOGUE
 
 class TestAttentions:
     def test_the_table(self, done):
-        head, *rows = done("attentions")[0].splitlines()
+        table, _, gpu = done("attentions")[0].partition("\n\n")
+        head, *rows = table.splitlines()
         assert [row.split()[0] for row in rows] == list(ATTENTIONS)
         facts = rows[list(ATTENTIONS).index("prob")]
         for words in ("2021", "(L + S)·log(L)·D", "selection sees all", "yes", "sampled keys"):
             assert facts.index(words) in {head.index(word) for word in head.split()}
         assert done("attentions", "--names")[0].split() == list(ATTENTIONS)
+        assert [name for name in ATTENTIONS if not re.search(f"[:,] {name}\\b", gpu)] == ["none"]
+        page = (Path(__file__).parents[2] / "docs" / "attentions.md").read_text()
+        assert gpu in page.replace("\n    ", "\n")
 
     @pytest.mark.parametrize("name", ATTENTIONS)
     def test_a_card_and_its_example(self, name, done):
@@ -23,6 +28,7 @@ class TestAttentions:
         assert err == ""
         about = ATTENTIONS[name].about
         assert f"cost          {about.cost}\n" in out
+        assert ("(beside torch's fused full attention; computed" in out) == (name != "none")
         assert (f"paper         {about.paper}, {about.year}\n" in out) == (about.year is not None)
         example = out.splitlines()[-1].partition("Example: forecaster train ")[2].split()
         resolved = json.loads(done("config", *example, "--json")[0])
