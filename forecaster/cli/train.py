@@ -195,7 +195,8 @@ def reproduce(
 ) -> None:
     """Train a run again from its bundle, and compare bit for bit.
 
-    Nothing is kept or tracked. The exit status is 65 if a tensor differs.
+    Nothing is kept or tracked. The exit status is 65 if a tensor differs; on CUDA expect
+    that, because its gradients are not deterministic.
 
     Example: forecaster reproduce forecaster-ETTh1-M-all-336
     """

@@ -34,7 +34,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The outcome; `others` are sentences about what has changed since the first training."""
+    """The outcome; `others` are sentences about what may make it differ from the first."""
 
     files: tuple[Comparison, ...]
     others: tuple[str, ...]
@@ -99,11 +99,13 @@ def _compare(file: str, before: dict[str, Tensor], after: dict[str, Tensor]) -> 
 
 
 def _others(bundle: Bundle, device: str) -> list[str]:
-    """Sentences about what has changed since the bundle was made."""
+    """Sentences about what has changed since the bundle was made, and about a GPU."""
     now: dict[str, Any] = {**versions(), "commit": installation.commit(), "processes": 1}
     now["hardware"] = machine.hardware(device)
     then = {**bundle.about["versions"], **bundle.about}
     others = ["the intervals were calibrated anew since"] * ("calibration" in bundle.about)
+    if device == "cuda":
+        others.append("on CUDA differences are expected, its gradients are not deterministic")
     return others + [
         f"{name} was {then[name]} and is {now[name]}"
         for name in now

@@ -33,7 +33,7 @@ def test_it_is_the_same_to_the_bit(kept):
     assert list(Path("runs").iterdir()) == runs, "nothing is kept"
 
 
-def test_what_differs_is_named_with_what_may_be_why(kept):
+def test_what_differs_is_named_with_what_may_be_why(kept, monkeypatch):
     name, weight = next(iter(kept.weights.items()))
     other = {**kept.weights, name: weight + 1, "another": torch.zeros(2)}
     about = {**kept.about, "commit": "older", "versions": {"torch": "1.0"}, "threads": 0}
@@ -45,6 +45,8 @@ def test_what_differs_is_named_with_what_may_be_why(kept):
     assert found.files[1].differing == ()
     assert f"torch was 1.0 and is {torch.__version__.partition('+')[0]}" in " ".join(found.others)
     assert any(line.startswith("commit was older and is ") for line in found.others)
+    monkeypatch.setattr(reproduce.machine, "hardware", lambda device: "a GPU")
+    assert "CUDA differences are expected" in reproduce._others(kept, "cuda")[0]
     assert found.to_dict()["files"]["model.safetensors"]["differing"] == [name, "another"]
 
 
