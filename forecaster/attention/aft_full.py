@@ -35,7 +35,7 @@ from forecaster.attention.common.aft import (
     position_factors,
 )
 from forecaster.attention.common.definitions import biased_mean
-from forecaster.attention.common.kernels import accumulator, outside_graphs
+from forecaster.attention.common.kernels import accumulator, at_once, outside_graphs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.prefix import STEEP, softmax_weights
 from forecaster.base.shapes import Bool, Float
@@ -166,7 +166,8 @@ def _biases(bias: Sequence[Tensor], queries: slice | Tensor, keys: slice = slice
 
 def _tiles(k: Tensor, queries: int, causal: bool) -> Iterator[tuple[slice, slice]]:
     """Yield (queries, the keys that they see), a few queries at a time."""
-    size = max(1, _BIASES // (k.shape[0] * k.shape[1] * (2 if causal else 1)))
+    most = at_once(k, _BIASES, numbers=3)
+    size = max(1, most // (k.shape[0] * k.shape[1] * (2 if causal else 1)))
     for start in range(0, queries, size):
         stop = min(start + size, queries)
         yield slice(start, stop), slice(0, stop if causal else k.shape[1])

@@ -43,6 +43,7 @@ from forecaster.attention.common.draws import DrawingAttention
 from forecaster.attention.common.kernels import (
     accumulator,
     at_least_one,
+    at_once,
     check_inputs,
     empty_heads_last,
     outside_graphs,
@@ -50,6 +51,7 @@ from forecaster.attention.common.kernels import (
 )
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.tiles import HIDDEN, softmax_part, softmax_part_backward
+from forecaster.base.machine import sent
 from forecaster.base.shapes import Bool, Float, Int
 
 Buckets = int | tuple[int, int]
@@ -176,7 +178,7 @@ def lsh_buckets(
     kind = accumulator(qk.dtype)
     with torch.no_grad(), torch.autocast(qk.device.type, enabled=False):
         # One product for each series and head, so that sums do not depend on the rest of the batch.
-        matrix = rotations.to(qk.device, kind).expand(H, E, n_hashes, R).flatten(2)
+        matrix = sent(rotations, qk.device).to(kind).expand(H, E, n_hashes, R).flatten(2)
         rotated = (qk.to(kind) @ matrix).view(B, H, L, n_hashes, R)
         buckets = torch.zeros(1, dtype=torch.long, device=qk.device)
         factor = 1
@@ -261,7 +263,7 @@ class LSHAttention(SelfAttention, DrawingAttention):
             split_heads(self.value_projection(context), self.place.heads),
             bucket_size=self.bucket_size,
             n_hashes=n_hashes,
-            rotations=self._rotations(L, n_hashes),
+            rotations=self._rotations(L, n_hashes, query.device),
             n_buckets=bucket_counts(L, self.bucket_size, self.n_buckets),
             scale=self.scale,
             deduplicate=self.deduplicate,
@@ -284,13 +286,13 @@ class LSHAttention(SelfAttention, DrawingAttention):
             f"{min(2 * self.bucket_size, L)} of {L} in each"
         )
 
-    def _rotations(self, L: int, n_hashes: int) -> Tensor | None:
+    def _rotations(self, L: int, n_hashes: int, device: torch.device) -> Tensor | None:
         if self.bucket_size >= L:
             return None
         if not self.training and self.place.query_length == L:
             return self.rotations
         sizes, what = self._sizes(L, n_hashes)
-        return self.draw(draw_rotations, *sizes, what=what)
+        return self.draw(draw_rotations, *sizes, what=what, device=device)
 
     def _sizes(self, L: int, n_hashes: int) -> tuple[tuple[int, int, int, int], tuple[object, ...]]:
         """The shape of the rotations, and what distinguishes their draw from others."""
@@ -374,8 +376,7 @@ def _put(out: Tensor, x: Tensor, y: Tensor, alone: Tensor | None) -> None:
 
 def _parts(x: Tensor, scores: int) -> Iterator[tuple[slice, slice]]:
     """Slices of series and heads to compute at a time when one head has `scores` scores."""
-    at_once = _SCORES if x.device.type == "cpu" else 64 * _SCORES
-    return slices(x.shape[0], x.shape[1], scores, at_once)
+    return slices(x.shape[0], x.shape[1], scores, at_once(x, _SCORES, numbers=4))
 
 
 def _chunk_of(order: Tensor, bucket_size: int) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from forecaster.attention.base import About, Attention, Core, Place, Seen
-from forecaster.attention.common.kernels import check_inputs, visible_count, visible_sum
+from forecaster.attention.common.kernels import check_inputs, visible_mean
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.base.shapes import Bool, Float
 
@@ -36,7 +36,7 @@ def mean_attention(
     shapes do not fit, or for causal with L != S.
     """
     check_inputs(q, k, v, causal, key_mask)
-    mean = visible_sum(v, causal, key_mask) / visible_count(v, causal, key_mask)
+    mean = visible_mean(v, causal, key_mask)
     return mean.to(v.dtype).expand(-1, -1, q.shape[2], -1)
 
 

@@ -34,16 +34,18 @@ from forecaster.attention.common.draws import DrawingAttention
 from forecaster.attention.common.kernels import (
     accumulator,
     at_least_one,
+    at_once,
     check_inputs,
     check_one_of,
     check_probability,
     slices,
     softmax_attention,
-    visible_count,
+    visible_mean,
     visible_sum,
 )
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.full import full_attention
+from forecaster.base.machine import sent
 from forecaster.base.shapes import Bool, Float, Int
 
 Variant = Literal["paper", "informer2020"]
@@ -124,7 +126,7 @@ def prob_sparse_attention(
     if sample_index is None:
         sample_index = draw_sample(L, S, U, seed)
     with torch.no_grad():
-        measure = _measure(q, k, sample_index.to(q.device), variant, key_mask)
+        measure = _measure(q, k, sent(sample_index, q.device), variant, key_mask)
         # A stable sort, because topk returns ties in no defined order. ONNX has only one sort,
         # which is stable and takes no such argument.
         stable = {} if torch.compiler.is_exporting() else {"stable": True}
@@ -145,9 +147,8 @@ def prob_sparse_attention(
         scale=scale,
         dropout_p=dropout_p,
     )
-    lazy = visible_sum(v, causal, key_mask)
-    if not (causal and variant == "informer2020"):
-        lazy = lazy / visible_count(v, causal, key_mask)
+    sums = causal and variant == "informer2020"
+    lazy = (visible_sum if sums else visible_mean)(v, causal, key_mask)
     lazy = lazy.expand(-1, -1, L, -1)
     index = active.expand(-1, -1, -1, v.shape[3])
     return lazy.scatter(2, index, rows.to(lazy.dtype)).to(v.dtype)
@@ -194,7 +195,7 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
             k,
             v,
             factor=self.factor,
-            sample_index=self._sample(q.shape[2], k.shape[2]),
+            sample_index=self._sample(q.shape[2], k.shape[2], q.device),
             variant=self.variant,
             **seen,
             dropout_p=self.dropout if self.training else 0.0,
@@ -207,7 +208,7 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
             return Effective(f"full: u >= L (u = {u}, L = {L})", full=True)
         return Effective(f"prob: {u} of {L} queries active, {U} of {S} keys sampled")
 
-    def _sample(self, L: int, S: int) -> Tensor | None:
+    def _sample(self, L: int, S: int, device: torch.device) -> Tensor | None:
         """The sample of this forward pass; None when it would not matter."""
         u, U = prob_counts(L, S, self.factor)
         if u >= L:
@@ -215,7 +216,7 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
         at_place = (self.place.query_length, self.place.key_length) == (L, S)
         if at_place and not self.training:
             return self.sample
-        return self.draw(draw_sample, L, S, U, what=(L, S, self.factor))
+        return self.draw(draw_sample, L, S, U, what=(L, S, self.factor), device=device)
 
 
 def draw_sample(L: int, S: int, U: int, seed: int) -> Tensor:
@@ -250,14 +251,13 @@ def _measure(
     """
     B, H, L, _ = q.shape
     kind = accumulator(q.dtype)
-    at_once = _SCORES if q.device.type == "cpu" else 4 * _SCORES
     measure = torch.empty(B, H, L, dtype=kind, device=q.device)
     sampled_scores = _SampledScores(sample, k.shape[2], kind)
     exporting = torch.compiler.is_exporting()  # then one part holds all
-    for part in slices(B, H, sample.numel(), at_once):
+    for part in slices(B, H, sample.numel(), at_once(q, _SCORES, numbers=q.shape[3])):
         scores = sampled_scores(q[part].to(kind), k[part].to(kind))
         if key_mask is None:
-            mean = scores.sum(3) / (sample.shape[1] if variant == "paper" else k.shape[2])
+            mean = scores.mean(3) if variant == "paper" else scores.sum(3) / k.shape[2]
         else:
             seen = key_mask[part[0]][:, None, sample]
             real = seen if variant == "paper" else key_mask[part[0], None, None]

@@ -32,6 +32,7 @@ from forecaster.attention.common.definitions import attend
 from forecaster.attention.common.kernels import (
     accumulator,
     at_least_one,
+    at_once,
     check_inputs,
     outside_graphs,
     slices,
@@ -41,7 +42,7 @@ from forecaster.attention.full import full_attention
 from forecaster.base.shapes import Bool, Float
 
 _SCORES = 1 << 19  # scores computed at a time, so that they stay in a CPU's cache
-_ROWS = 128  # queries of one head at a time, so that a causal block wastes few scores
+_ROWS = 128  # queries of one head at a time on a CPU, so that a causal block wastes few scores
 _SHORT = 256  # below this many keys, marking the largest up to _ROUNDS times is faster than `topk`
 _ROUNDS = 12
 _GROUP = 8  # keys per group in the two-level selection
@@ -152,7 +153,7 @@ class _TopK(torch.autograd.Function):
         best = q.new_empty(B, L, H, topk).transpose(1, 2)
         index = torch.empty_like(best, dtype=torch.int32)
         ties = []
-        for part in _blocks(B, H, L, S, scores_of.causal, q.device.type):
+        for part in _blocks(q, S, scores_of.causal):
             scores = scores_of(q[part], k[part[:2]], part)
             best[part], index[part], tied = _select(scores, topk)
             if tied:
@@ -180,7 +181,7 @@ class _TopK(torch.autograd.Function):
         q, k, v, g = (_table(x) for x in (*qkv, grad))
         B, H = grad.shape[:2]
         grad_weights = torch.empty_like(weights)
-        rows = max(1, _SCORES // (index.shape[1] * v.shape[1]))
+        rows = max(1, at_once(v, _SCORES) // (index.shape[1] * v.shape[1]))
         for i in range(0, len(index), rows):
             part = slice(i, i + rows)
             kept = v.index_select(0, index[part].flatten()).view(-1, index.shape[1], v.shape[1])
@@ -188,10 +189,9 @@ class _TopK(torch.autograd.Function):
         grad_weights -= (grad_weights * weights).sum(1, keepdim=True)
         grad_scores = grad_weights.mul_(weights).mul_(ctx.scores_of.scale)
         # The transpose of the selection: each key gathers from the queries that kept it.
-        order = index.flatten().sort(stable=True).indices
+        keys, order = index.flatten().sort(stable=True)
         queries = order // index.shape[1]
-        count = torch.bincount(index.flatten(), minlength=len(k))
-        start = count.cumsum(0) - count
+        start = torch.searchsorted(keys, torch.arange(len(k), dtype=keys.dtype, device=k.device))
         grad_scores_by_key, weights_by_key = (
             x.flatten().index_select(0, order) for x in (grad_scores, weights)
         )
@@ -210,11 +210,11 @@ class _TopK(torch.autograd.Function):
         return *gradients, None
 
 
-def _blocks(B: int, H: int, L: int, S: int, causal: bool, device: str) -> Iterator[Block]:
+def _blocks(q: Tensor, S: int, causal: bool) -> Iterator[Block]:
     """Blocks small enough to compute all their scores at a time."""
-    at_once = _SCORES if device == "cpu" else 32 * _SCORES
-    rows = min(L, max(1, at_once // S), _ROWS if causal else L)
-    for part, i in product(slices(B, H, rows * S, at_once), range(0, L, rows)):
+    (B, H, L, _), most = q.shape, at_once(q, _SCORES, numbers=2)
+    rows = min(L, max(1, most // S), _ROWS if causal and q.device.type == "cpu" else L)
+    for part, i in product(slices(B, H, rows * S, most), range(0, L, rows)):
         yield *part, slice(i, i + rows)
 
 

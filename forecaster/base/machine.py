@@ -37,6 +37,14 @@ def device(name: str) -> str:
     return name
 
 
+def sent(x: torch.Tensor, device: torch.device | str) -> torch.Tensor:
+    """`x` on `device`; the host does not wait until it is there."""
+    there = torch.device(device)
+    if there.type == "cpu" or x.device.type != "cpu":
+        return x.to(there)
+    return x.pin_memory().to(there, non_blocking=True)
+
+
 def constant(
     values: tuple[float, ...], like: torch.Tensor, dtype: torch.dtype | None = None
 ) -> torch.Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from forecaster.base.errors import DataError
+from forecaster.base.machine import sent
 from forecaster.datasets.items import End, Items
 
 CHUNK = 2**22
@@ -193,7 +194,8 @@ class Windows:
         return replace(self, past=past, padding=self.padding + past - self.past)
 
     def locate(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The item, first row and first step of the grid of the windows at `index` (B,)."""
+        """The item, first row and first step of the grid of the windows at `index` (B,), on the
+        host, where they are known without waiting for the device."""
         number = index * self.every
         item = torch.searchsorted(self._ends, number, right=True)
         low, count = self._starts
@@ -202,19 +204,22 @@ class Windows:
 
     def origin(self, number: int) -> tuple[int, int, int]:
         """The item, and the row and step of the grid at which the target of a window begins."""
-        item, row, step = self.locate(torch.tensor([number], device=self.values.device))
+        item, row, step = self.locate(torch.tensor([number]))
         return int(item), int(row) + self.past, int(step) + self.past
 
     def batch(self, index: Tensor) -> Batch:
         """The windows at `index` (B,), copied at once."""
         device = self.values.device
-        item, row, step = self.locate(index.to(device, non_blocking=True))
+        item, row, step = self.locate(index.cpu())
+        places = [item, row, step, row + self.past, step + self.past, self._bounds[item]]
+        placed = sent(torch.stack(places), device)  # one copy for all
+        item, row, step, row_ahead, step_ahead, bound = placed.unbind()
         past = self._take(self.values, row, self.past)
         if self._leads:
             ago = torch.arange(self.past, device=device)
-            before = row[:, None] + ago < self._bounds[item][:, None]
+            before = row[:, None] + ago < bound[:, None]
             past = past.masked_fill(before[..., None], torch.nan)
-        target = self._take(self.values, row + self.past, self.horizon)
+        target = self._take(self.values, row_ahead, self.horizon)
         if self.targets != tuple(range(self.values.shape[1])):
             target = target[..., self._columns]
         observed = target_observed = shift = limits = None
@@ -226,14 +231,14 @@ class Windows:
             )
             limits = limits[:, None]
         if self.shift is not None:
-            shift = self._take(self.shift, row + self.past, self.horizon)
+            shift = self._take(self.shift, row_ahead, self.horizon)
         if not self.complete:
             observed, target_observed = ~past.isnan(), ~target.isnan()
             past, target = past.nan_to_num(), target.nan_to_num()
         return Batch(
             past=past,
             past_known=self._known(item, row, step, self.past),
-            future_known=self._known(item, row + self.past, step + self.past, self.horizon),
+            future_known=self._known(item, row_ahead, step_ahead, self.horizon),
             target=target,
             observed=observed,
             target_observed=target_observed,
@@ -244,12 +249,14 @@ class Windows:
 
     def rows(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all rows before step `last` in pieces: values (n, C) and their calendar (n, F)."""
-        last = self._index(self.last)
+        last, bounds, places = (
+            x.to(self.values.device) for x in (self._index(self.last), self._bounds, self._places)
+        )
         size = max(1, CHUNK // self.values.shape[1])
         for begin, values in enumerate(self.values.split(size)):
             step = begin * size + torch.arange(len(values), device=values.device)
-            item = torch.searchsorted(self._bounds, step, right=True) - 1
-            step = step - self._bounds[item] + self._places[item]
+            item = torch.searchsorted(bounds, step, right=True) - 1
+            step = step - bounds[item] + places[item]
             before = step < (last[item] if last.ndim else last)
             yield values[before], self.calendar[step[before]]
 
@@ -289,7 +296,7 @@ class Windows:
 
     @cached_property
     def _columns(self) -> Tensor:
-        return self._index(self.targets)
+        return self._index(self.targets).to(self.values.device)
 
     @cached_property
     def _bounds(self) -> Tensor:
@@ -318,4 +325,4 @@ class Windows:
         return int(self._ends[-1])
 
     def _index(self, numbers: object) -> Tensor:
-        return torch.as_tensor(numbers, dtype=torch.long, device=self.values.device)
+        return torch.as_tensor(numbers, dtype=torch.long)

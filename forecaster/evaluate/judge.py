@@ -237,7 +237,7 @@ def draw_window(
     from forecaster.evaluate import display
 
     test = problem.test(device)
-    batch = test.batch(torch.tensor([number], device=device))
+    batch = test.batch(torch.tensor([number]))
     forecast, band = in_band(problem, model, intervals, batch)
     targets, main = problem.schema.targets, problem.dataset.main_target
     order = sorted(range(len(targets)), key=lambda place: targets[place] != main)

@@ -109,8 +109,7 @@ def scores(
                 each.add(forecast(data), data, own)
     steps = None
     if windows.items is not None or windows.every > 1:
-        begin = windows.locate(torch.arange(count, device=windows.values.device))[2]
-        steps = (begin + windows.past).cpu().numpy()
+        steps = (windows.locate(torch.arange(count))[2] + windows.past).numpy()
     return [each.score(windows, steps) for each in sums]
 
 

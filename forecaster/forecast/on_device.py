@@ -41,7 +41,7 @@ class Runner:
         try:
             with torch.inference_mode(), self._set_up():
                 own, ahead, mask, series = (
-                    None if each is None else torch.from_numpy(each).to(self.device)
+                    None if each is None else machine.sent(torch.from_numpy(each), self.device)
                     for each in (past, known, observed, item)
                 )
                 assert own is not None

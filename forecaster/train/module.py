@@ -31,8 +31,8 @@ SCHEDULES: dict[str, Callable[[int, int], float]] = {
 class ForecastModule(pl.LightningModule):
     """Trains a ForecastModel on batches of windows.
 
-    The step of a loss that is not finite is recorded on the device, without waiting for it, and
-    ends the run at the next validation or end of epoch (`raise_if_diverged`). Losses are computed
+    The losses of all steps after step `before` stay on the device, without waiting for it; one that
+    is not finite ends the run at the next validation or end of epoch. Losses are computed
     in 32 bits, whatever precision the model trains in. The quantity that stops training,
     `validation_stop`, is the MSE, or the pinball loss if the model has a quantile head. Schedules
     run over `epochs`, by default those of `config`; `rise` multiplies the rates of `lr_of`.
@@ -41,8 +41,6 @@ class ForecastModule(pl.LightningModule):
     the batch. `windows` is the number of windows of the last batch on all ranks.
     """
 
-    first_bad_step: Tensor
-    loss_sum: Tensor
     sums: Tensor
     model: ForecastModel
 
@@ -61,8 +59,7 @@ class ForecastModule(pl.LightningModule):
         self.epochs = epochs or config.epochs
         self.team, self.seed, self.windows = team, seed, 0
         self.lr_of = {name: rate * rise for name, rate in config.lr_of.items()}
-        self.register_buffer("first_bad_step", torch.tensor(math.inf), persistent=False)
-        self.register_buffer("loss_sum", torch.zeros(2, dtype=torch.float64), persistent=False)
+        self.forget_losses(0)
         self.register_buffer("sums", torch.zeros(3, dtype=torch.float64), persistent=False)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
@@ -70,20 +67,18 @@ class ForecastModule(pl.LightningModule):
         self.zero_grad()
         self.windows = len(batch.target)
         own = self._begin_together(batch) if self.team.count > 1 else 1.0
-        *before, (share, last) = parts_of(batch, self.config.accumulate)
-        total = torch.zeros_like(self.loss_sum[0])
-        for weight, part in before:
+        *earlier, (share, last) = parts_of(batch, self.config.accumulate)
+        losses = []
+        for weight, part in earlier:
             loss = own * weight * self.loss(part)
-            total += loss.detach()
+            losses.append(loss.detach())
             with torch.autocast(self.device.type, enabled=False):
                 loss.backward()
-        loss = own * share * self.loss(last)
-        total += loss.detach()
-        step = torch.full_like(self.first_bad_step, self.global_step + 1)
-        bad = torch.where(torch.isfinite(total), math.inf, step)
-        self.first_bad_step = torch.minimum(self.first_bad_step, bad)
-        self.loss_sum[0] += total
-        self.loss_sum[1] += 1
+        loss = self.loss(last)
+        if earlier or own != 1:
+            loss = own * share * loss
+        losses.append(loss.detach())
+        self.losses.append(torch.stack(losses).sum() if earlier else losses[0])
         return loss
 
     def optimizer_zero_grad(self, *arguments: Any) -> None:
@@ -111,13 +106,23 @@ class ForecastModule(pl.LightningModule):
         loss, forecast = LOSSES[self.config.loss], self.model(*batch.inputs)
         return over_observed(loss, forecast, batch.target, batch.target_observed)
 
+    def forget_losses(self, before: int) -> None:
+        self.losses: list[Tensor] = []
+        self.before = before
+
     def mean_loss(self) -> float:
-        total, steps = self.team.total(self.loss_sum.clone()).tolist()
-        return float(total / max(steps, 1))
+        losses = torch.stack(self.losses).double().cpu()
+        own = torch.tensor([losses.sum(), len(losses)], dtype=torch.float64)
+        total, steps = self.team.total(own).tolist()
+        return float(total / steps)
 
     def raise_if_diverged(self) -> None:
         """Raises DivergedError naming the first step, counted from 1, whose loss is not finite."""
-        step = float(self.team.least(self.first_bad_step))
+        if not self.losses:
+            return
+        bad = (~torch.stack(self.losses).cpu().isfinite()).nonzero().flatten()
+        first = self.before + 1 + bad[0] if len(bad) else torch.tensor(math.inf)
+        step = float(self.team.least(first))
         if step != math.inf:
             raise self.diverged(f"the training loss is not finite at step {int(step)}")
 

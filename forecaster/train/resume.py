@@ -70,8 +70,8 @@ class Checkpointing(Callback):
         if self.state is None:
             return
         own = self.state.facts
-        module.first_bad_step.copy_(own["first_bad_step"])
-        module.loss_sum.copy_(own["loss_sum"])
+        module.forget_losses(own["before"])
+        module.losses += own["losses"].to(module.device).unbind()
         moments = {int(place): each for place, each in own["optimiser"].pop("state").items()}
         trainer.optimizers[0].load_state_dict({**own["optimiser"], "state": moments})
         trainer.lr_scheduler_configs[0].scheduler.load_state_dict(own["schedule"])
@@ -120,8 +120,8 @@ class Checkpointing(Callback):
             "optimiser": trainer.optimizers[0].state_dict(),
             "schedule": trainer.lr_scheduler_configs[0].scheduler.state_dict(),
             "callbacks": {each.state_key: each.state_dict() for each in _callbacks(trainer)},
-            "first_bad_step": module.first_bad_step,
-            "loss_sum": module.loss_sum,
+            "losses": torch.stack(module.losses) if module.losses else torch.zeros(0),
+            "before": module.before,
             "random": _random(),
         }
         self.checkpoints.write(State(trainer.global_step, facts))

@@ -337,7 +337,7 @@ class EpochReport(Callback):
         assert isinstance(module, ForecastModule)
         if trainer.global_step > self.reported:
             return
-        module.loss_sum.zero_()
+        module.forget_losses(trainer.global_step)
         self.begun, self.before, self.checking = time.monotonic(), self.windows, 0.0
         self.rate = trainer.optimizers[0].param_groups[0]["lr"]
 

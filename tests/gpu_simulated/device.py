@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -91,6 +92,8 @@ class Tensor(torch.Tensor):
             return format(args[0].item(), *args[1:])
         if name == "backward":
             return _backward(*args, **kwargs)
+        if name == "dropout" and not kwargs["inplace"]:  # on CUDA it is one kernel
+            return torch.native_dropout(args[0], kwargs["p"], kwargs["training"])[0]
         if torch.is_autocast_enabled("cuda") and name in LOWERED | RAISED:
             low = torch.get_autocast_dtype("cuda")
             old, new = (torch.float32, low) if name in LOWERED else (low, torch.float32)
@@ -166,8 +169,8 @@ class Simulated(TorchDispatchMode):
         alike = _is_number if copies else lambda x: x.ndim == 0
         host = [x for x in tensors if not isinstance(x, Tensor) and not alike(x)]
         if copies:
-            slow = not (kwargs.get("non_blocking") or (name == "copy_" and args[2:3] == (True,)))
-            if host and slow:
+            blocks = not (kwargs.get("non_blocking") or (name == "copy_" and args[2:3] == (True,)))
+            if host and (blocks or not all(getattr(x, "pinned", False) for x in host)):
                 self.wait("copy from the host")
         elif host and name in INDEXING:
             self.wait("index on the host")
@@ -294,6 +297,12 @@ def _backward(
     )
 
 
+def _pinned(x: torch.Tensor) -> torch.Tensor:
+    copy = x.clone()
+    copy.pinned = True  # type: ignore[attr-defined]
+    return copy
+
+
 @contextmanager
 def _lifting() -> Iterator[None]:
     """Inside the block, `torch.tensor` makes its tensor on the processor first, as for CUDA."""
@@ -318,6 +327,7 @@ def _patches(gpu: Simulated) -> Any:
         "is_available": True, "is_initialized": True, "_lazy_init": None, "synchronize": None,
         "device_count": 1, "current_device": 0, "set_device": None, "get_device_name": "simulated",
         "get_device_capability": (9, 0), "is_bf16_supported": True, "empty_cache": None,
+        "get_device_properties": SimpleNamespace(total_memory=2**37, name="simulated"),
         "memory_allocated": 0, "memory_reserved": 0, "max_memory_allocated": 0,
         "reset_peak_memory_stats": None, "mem_get_info": (2**37, 2**37),
         "set_rng_state": None, "set_rng_state_all": None, "get_rng_state_all": [],
@@ -326,6 +336,7 @@ def _patches(gpu: Simulated) -> Any:
         yield mock.patch(f"torch.cuda.{name}", lambda *_, answer=answer, **__: answer)
     for name in ("manual_seed", "manual_seed_all"):
         yield mock.patch(f"torch.cuda.{name}", gpu.seed)
+    yield mock.patch("torch.Tensor.pin_memory", _pinned)
     yield mock.patch("torch.cuda.get_rng_state", side_effect=lambda *_: gpu.state.clone())
     for name in ("as_tensor", "tensor"):
 

@@ -7,11 +7,21 @@ import pandas as pd
 import pytest
 import torch
 
+from forecaster.config.run_config import load
 from forecaster.datasets.calendar import calendar_features, phase_weights
-from forecaster.model import TokenInformer
+from forecaster.datasets.windows import Windows
+from forecaster.model import Task, TokenInformer
 from forecaster.model.normalise import phase_of
+from forecaster.train.run import fit
 from tests.gpu_simulated.device import Simulated
 from tests.train.small import FULL, TASK, TRAIN, VALIDATION, cycle, train
+
+STEPS = {  # launches of a step of the default recipe; they may only become fewer
+    "full": 127, "prob": 148, "logsparse": 138, "lsh": 225, "strided": 126, "fixed": 126,
+    "topk": 190, "single": 148, "fastformer": 189, "gau": 206, "flash": 220, "diff": 181,
+    "aft-full": 180, "aft-local": 192, "aft-simple": 154, "aft-conv": 201, "static": 135,
+    "mean": 121, "none": 105,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("precision", ["32", "bf16"])
@@ -50,3 +60,21 @@ def test_the_mean_cycle_is_computed_where_the_rows_are() -> None:
         table = there.prior.table.cpu()
     assert table.any()
     torch.testing.assert_close(table, here.prior.table)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_of_the_default_recipe_takes_no_more_launches_than_it_did(name: str) -> None:
+    config = load("default", [f"attn={name}"], environment={}).config
+    task = Task(7, tuple(range(7)), past=504, start=252, horizon=336, calendar=4, season=24)
+    rows = torch.randn(1000, 7, generator=torch.Generator().manual_seed(0))
+    launches = []
+    for steps in (2, 4):
+        with Simulated() as gpu:
+            values, calendar = rows.to("cuda"), torch.zeros(1000, 4).to("cuda")
+            windows = Windows(values, calendar, 504, 336, 0, 1000, task.targets)
+            batches = {"batch": 8, "stride": 1, "windows": 8 * steps, "validation_stride": 1}
+            model, of_step = config.build_model(task), config.train.model_copy(update=batches)
+            gpu.clear()
+            fit(model, windows, None, of_step, device="cuda", seed=0, epochs=1)
+            launches.append(gpu.launches)
+    assert (launches[1] - launches[0]) / 2 <= STEPS[name]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from forecaster.attention.base import Attention, Place
 from forecaster.attention.common.kernels import outside_graphs
+from forecaster.base import machine
 
 
 class DrawingAttention(Attention):
@@ -33,20 +34,31 @@ class DrawingAttention(Attention):
         return int.from_bytes(digest[:8], "big")
 
     def draw(
-        self, function: Callable[..., Tensor], *sizes: int, what: tuple[object, ...]
+        self,
+        function: Callable[..., Tensor],
+        *sizes: int,
+        what: tuple[object, ...],
+        device: torch.device,
     ) -> Tensor:
-        """`function(*sizes, seed)`: in training with a new seed, otherwise with that of draw 0."""
+        """`function(*sizes, seed)`: in training with a new seed, otherwise with that of draw 0.
+
+        It is drawn on the host, so that every device has the same.
+        """
         # not traceable: it hashes and counts (a decorator would add a second to the import)
-        drawn: Tensor = outside_graphs(self._draw)(function, sizes, what)
+        drawn: Tensor = outside_graphs(self._draw)(function, sizes, what, device)
         return drawn
 
     def _draw(
-        self, function: Callable[..., Tensor], sizes: tuple[int, ...], what: tuple[object, ...]
+        self,
+        function: Callable[..., Tensor],
+        sizes: tuple[int, ...],
+        what: tuple[object, ...],
+        device: torch.device,
     ) -> Tensor:
         if self.training:
             self.draws += 1
-            return function(*sizes, self.draw_seed(self.draws, *what))
-        return _cached(function, *sizes, self.draw_seed(0, *what))
+            return machine.sent(function(*sizes, self.draw_seed(self.draws, *what)), device)
+        return _cached(function, device, *sizes, self.draw_seed(0, *what))
 
     def get_extra_state(self) -> Tensor:
         """The number of draws, as a tensor, because safetensors stores only tensors."""
@@ -57,5 +69,5 @@ class DrawingAttention(Attention):
 
 
 @lru_cache(maxsize=8)
-def _cached(function: Callable[..., Tensor], *arguments: int) -> Tensor:
-    return function(*arguments)
+def _cached(function: Callable[..., Tensor], device: torch.device, *arguments: int) -> Tensor:
+    return machine.sent(function(*arguments), device)

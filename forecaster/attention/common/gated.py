@@ -15,7 +15,7 @@ layer. In the paper a second unit replaces the feed-forward; here it does so onl
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal, Unpack
 
 import torch
@@ -23,7 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forecaster.attention.base import Place, Seen, SelfAttention
-from forecaster.attention.common.kernels import accumulator, at_least_one, check_one_of
+from forecaster.attention.common.kernels import accumulator, at_least_one, at_once, check_one_of
+from forecaster.base.machine import sent
 from forecaster.base.shapes import Float
 
 GammaInit = Literal["one", "paper"]
@@ -81,7 +82,7 @@ class GatedUnit(SelfAttention):
         z = F.silu(self.shared_projection(query))
         copies = z[:, None] * self.gamma[:, None] + self.beta[:, None]
         if self.rotary:
-            copies = rotate(copies, torch.arange(copies.shape[2], device=copies.device))
+            copies = rotate(copies)
         out = self.attend(copies.to(v.dtype), v[:, None], **seen)
         return saturate(self.out_projection(saturate(gate * out[:, 0])))
 
@@ -125,23 +126,34 @@ class RelativeBias(nn.Module):
         if self.weight.ndim == 1:
             return self.weight
         a, b = self.weight
-        distances = torch.arange(1 - self.length, self.length, device=b.device)
-        bias: Tensor = (rotate(b.expand(len(distances), -1), distances) * a).sum(1)
+        distances = b.expand(2 * self.length - 1, -1)
+        bias: Tensor = (rotate(distances, 1 - self.length) * a).sum(1)
         return bias
 
 
-def rotate(x: Float[Tensor, "*B L s"], positions: Tensor) -> Float[Tensor, "*B L s"]:
+def rotate(x: Float[Tensor, "*B L s"], begin: int = 0) -> Float[Tensor, "*B L s"]:
     """Rotary encoding: x_k and x_(k + s/2) turn by position · 10000^(-k / (s/2)).
 
-    Products of two encoded vectors depend only on their distance. Su et al., "RoFormer", 2021.
+    Positions count from `begin`. Products of two encoded vectors depend only on their distance. Su
+    et al., "RoFormer", 2021.
     """
     half = x.shape[-1] // 2
-    exponents = torch.arange(half, device=x.device, dtype=torch.float64) / -half
-    angles = positions[:, None] * 10000.0**exponents
-    kind = accumulator(x.dtype)
-    cos, sin = angles.cos().to(kind), angles.sin().to(kind)
+    turns = _turns.__wrapped__ if torch.compiler.is_compiling() else _turns
+    cos, sin = turns(begin, x.shape[-2], half, accumulator(x.dtype), x.device)
     first, second = x[..., :half], x[..., half:]
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
+
+
+@lru_cache(8)  # models of several lengths share few
+def _turns(
+    begin: int, length: int, half: int, kind: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """The cosines and sines (length, half); computed on the host, as GPUs are slow in float64."""
+    with torch.inference_mode(False):  # otherwise training could not use those of an inference
+        exponents = torch.arange(half, dtype=torch.float64, device="cpu") / -half
+        positions = torch.arange(begin, begin + length, device="cpu")
+        angles = positions[:, None] * 10000.0**exponents
+        return sent(angles.cos().to(kind), device), sent(angles.sin().to(kind), device)
 
 
 def saturate(x: Tensor) -> Tensor:
@@ -154,7 +166,7 @@ def saturate(x: Tensor) -> Tensor:
 
 def scores_at_once(x: Tensor) -> int:
     """How many scores to hold at a time: on a CPU, as many as fit the caches of its threads."""
-    return (1 << 18) * torch.get_num_threads() if x.device.type == "cpu" else 1 << 24
+    return at_once(x, (1 << 18) * torch.get_num_threads(), numbers=3)
 
 
 def stacks(scores: int, *tensors: Tensor) -> Iterator[tuple[slice, list[Tensor]]]:

@@ -209,14 +209,35 @@ def visible_sum(v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
 
 def visible_count(v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
     """How many values each entry of `visible_sum` adds, 1 instead of 0; broadcasts to it."""
-    if key_mask is None:
-        key_mask = torch.ones(1, v.shape[2], dtype=torch.bool, device=v.device)
+    kind = accumulator(v.dtype)
+    if key_mask is None:  # by one kernel
+        first = 1 if causal else v.shape[2]
+        return torch.arange(first, v.shape[2] + 1, dtype=kind, device=v.device)[:, None]
     count = key_mask.cumsum(1) if causal else key_mask.sum(1, keepdim=True)
-    return count.clamp(min=1).to(accumulator(v.dtype))[:, None, :, None]
+    return count.clamp(min=1).to(kind)[:, None, :, None]
 
 
-def slices(series: int, heads: int, each: int, at_once: int) -> Iterator[tuple[slice, slice]]:
-    """Yield slices of the series and of their heads that together hold about `at_once` numbers.
+def visible_mean(v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
+    """The mean of the visible values, as `visible_sum`; 0 if there are none."""
+    if not causal and key_mask is None:  # by one kernel
+        return v.mean(dim=2, keepdim=True, dtype=accumulator(v.dtype))
+    return visible_sum(v, causal, key_mask) / visible_count(v, causal, key_mask)
+
+
+def at_once(x: Tensor, on_cpu: int, numbers: int = 1) -> int:
+    """How many scores to compute at a time, if each takes so many numbers in 32 bits.
+
+    On a CPU `on_cpu`, which stay in its cache; on a GPU as many as a 32nd of its memory holds,
+    because each tile waits for its launches.
+    """
+    if x.device.type == "cpu":
+        return on_cpu
+    memory: int = torch.cuda.get_device_properties(x.device).total_memory
+    return max(on_cpu, memory // (32 * 4 * numbers))
+
+
+def slices(series: int, heads: int, each: int, most: int) -> Iterator[tuple[slice, slice]]:
+    """Yield slices of the series and of their heads that together hold about `most` numbers.
 
     One head of one series holds `each` numbers. A slice has several series only if it has all
     heads, and never less than one head of one series. In an export, which must work for any number
@@ -225,7 +246,7 @@ def slices(series: int, heads: int, each: int, at_once: int) -> Iterator[tuple[s
     if torch.compiler.is_exporting():
         yield slice(None), slice(None)
         return
-    pairs = max(1, at_once // each)
+    pairs = max(1, most // each)
     some_series, some_heads = max(1, pairs // heads), min(heads, pairs)
     for b in range(0, series, some_series):
         for h in range(0, heads, some_heads):

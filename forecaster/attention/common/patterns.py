@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from forecaster.attention.common.kernels import (
     accumulator,
+    at_once,
     outside_graphs,
     softmax_attention,
     visible_keys,
@@ -250,7 +251,7 @@ class SelfTiles(KeyTiles):
 
 def held_at_once(x: Tensor) -> int:
     """How many numbers a part holds: on a CPU, as many as stay in its cache."""
-    return _AT_ONCE if x.device.type == "cpu" else 32 * _AT_ONCE
+    return at_once(x, _AT_ONCE)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def test_a_position_turns_the_first_half_with_the_second() -> None:
     angles = steps[:, None] / 10000.0 ** (torch.arange(3) / 3)
     pairs = torch.complex(x[:3], x[3:]) * torch.exp(1j * angles)
     want = torch.cat([pairs.real, pairs.imag], 1).double()
-    torch.testing.assert_close(rotate(x.expand(9, -1), steps), want)
+    torch.testing.assert_close(rotate(x.expand(9, -1)), want)
 
 
 @pytest.mark.parametrize(("length", "shape"), [(512, (1023,)), (513, (2, 128))])
@@ -30,7 +30,7 @@ def test_long_biases_come_from_two_vectors(length: int, shape: tuple[int, ...]) 
     assert 0.01 < w.std() < 0.04
     if len(shape) == 2:
         steps = torch.arange(length)
-        a, b = (rotate(x.expand(length, -1), steps) for x in bias.weight.detach())
+        a, b = (rotate(x.expand(length, -1)) for x in bias.weight.detach())
         wanted = w[steps - steps[:, None] + length - 1]
         torch.testing.assert_close(wanted, a @ b.T, atol=1e-5, rtol=0)
 
@@ -47,7 +47,7 @@ def test_the_unit_is_its_formula(name: str, rotary: bool) -> None:
     u, v, z = (F.silu(layer(x)) for layer in layers)
     steps = torch.arange(23)
     copies = [gamma * z + beta for gamma, beta in zip(unit.gamma, unit.beta, strict=True)]
-    copies = [(rotate(each, steps) if rotary else each)[:, None] for each in copies]
+    copies = [(rotate(each) if rotary else each)[:, None] for each in copies]
     bias = unit.relative_bias()
     if name == "gau":
         out = defined(gau.definition)(*copies, v[:, None], relative_bias=bias, causal=True)
