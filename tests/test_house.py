@@ -124,7 +124,7 @@ class TestSizes:
         # 350 of these so that a GPU trains and serves
         assert sum(map(size.lines, size.product(ROOT))) <= 41_980
         rooms = size.rooms(ROOT)
-        assert rooms["tests"] <= 31_534
+        assert rooms["tests"] <= 31_652
         assert sum(name not in size.OTHERS and name[0] != "_" for name in rooms) <= 18
 
     def test_a_name_is_that_of_one_class(self):
@@ -223,8 +223,8 @@ class TestDocuments:
         """Without what is generated: references, and the tables of benchmarks/render.py."""
         made = r"<!-- begin (\w+) -->.*?<!-- end \1 -->"
         texts = [re.sub(made, "", path.read_text(), flags=re.DOTALL) for path in DOCUMENTS]
-        # 280 of these say what is computed, and what is promised, of a GPU
-        assert sum(len(text.split()) for text in texts) <= 29_752
+        # 341 of these say what is computed, and what is promised, of a GPU, and what it wants
+        assert sum(len(text.split()) for text in texts) <= 29_813
 
 
 def test_every_module_of_the_library_has_its_tests():

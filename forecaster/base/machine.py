@@ -5,11 +5,14 @@ import math
 import os
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
+from mmap import PROT_EXEC, PROT_READ, mmap
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 import torch
@@ -20,21 +23,100 @@ Result = TypeVar("Result")
 
 
 def device(name: str) -> str:
-    """ "cpu" or "cuda"; "auto" takes CUDA where there is one.
+    """ "cpu" or "cuda"; "auto" takes CUDA where torch can compute on it.
 
-    Raises UnavailableError when CUDA is asked for and this torch sees none, UsageError for
-    another name.
+    Raises UnavailableError, with the cause, when CUDA is asked for and cannot be used, UsageError
+    for another name.
     """
     if name not in ("auto", "cpu", "cuda"):
         raise UsageError(f"unknown device '{name}'. Known: auto, cpu, cuda.")
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UnavailableError(
-            "device=cuda: this torch sees no CUDA device. Use device=cpu, or install the CUDA "
-            "build of torch (docs/index.md, Install)."
+    missing = "" if name == "cpu" else without_cuda()
+    if missing and name == "cuda":
+        raise UnavailableError(f"device=cuda: {missing}. Or use device=cpu.")
+    return "cpu" if missing or name == "cpu" else "cuda"
+
+
+def without_cuda() -> str:
+    """Why torch cannot compute on CUDA here, and what helps; empty if it can."""
+    build, place, fault = torch.version.cuda, "(docs/index.md, Install)", "no CUDA device is seen"
+    try:
+        if torch.cuda.is_available():
+            card, codes = torch.cuda.get_device_capability(), torch.cuda.get_arch_list()
+            if build is None or _has_code(card, codes):  # None on ROCm, whose codes are others
+                return ""
+            name = f"{processor('cuda')}, sm_{card[0]}{card[1]}"
+            return f"this torch has no code for {name}: install the build that has it {place}"
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:  # the second without CUDA in torch
+        fault = str(error).splitlines()[0].rstrip(".")
+    if build is None:
+        return f"this torch is built without CUDA: install its CUDA build {place}"
+    major, minor = _driver()
+    if not major:
+        return "no NVIDIA driver is seen: install it, or give the container the GPU"
+    if major < int(build.partition(".")[0]):
+        return (
+            f"the NVIDIA driver, for CUDA {major}.{minor}, is too old for this torch, built for "
+            f"{build}: update it, or install torch's build for CUDA {major} {place}"
         )
-    return name
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+    return f"{fault}: check `nvidia-smi` and CUDA_VISIBLE_DEVICES, which is {shown or 'empty'}"
+
+
+def _has_code(card: tuple[int, int], codes: list[str]) -> bool:
+    """Whether a code suits a card: sm_ one of its generation, compute_ any that is not older."""
+    pairs = re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(codes))
+    return not pairs or any(  # a torch that tells nothing is tried
+        (int(major), int(minor)) <= card and (kind == "compute" or int(major) == card[0])
+        for kind, major, minor in pairs
+    )
+
+
+def _driver() -> tuple[int, int]:
+    """The CUDA version that the NVIDIA driver is for; zeros without a driver."""
+    version = ctypes.c_int()
+    with suppress(OSError):
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    return version.value // 1000, version.value % 1000 // 10
+
+
+def cuda() -> tuple[dict[str, str], list[str]]:
+    """What CUDA is made of here, or why there is none; and what is wrong with it."""
+    if missing := without_cuda():
+        return {"cuda": missing}, []
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    folders = (
+        os.environ.get("TORCHINDUCTOR_CACHE_DIR") or default_cache_dir(),
+        os.environ.get("TRITON_CACHE_DIR") or os.path.expanduser("~/.triton/cache"),
+    )
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    report = {
+        "cuda": str(torch.version.cuda),
+        "driver": "for CUDA {}.{}".format(*_driver()),
+        "capability": "sm_{}{}".format(*torch.cuda.get_device_capability()),
+        "compiler": compiler or "none",
+        "kernels": " and ".join(folders),
+    }
+    use = "strided, fixed and logsparse on long series need"
+    problems = [] if compiler else [f"{use} a C compiler: install gcc"]
+    for folder in folders:
+        try:
+            os.makedirs(folder, exist_ok=True)
+            with TemporaryFile(dir=folder, buffering=0) as file:
+                file.write(b" ")
+                mmap(file.fileno(), 1, prot=PROT_READ | PROT_EXEC).close()  # as dlopen does
+        except OSError as error:
+            fault = f"{use} to write code to {folder} and run it: {error.strerror}"
+            problems.append(f"{fault}; set TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR")
+    numbers = torch.arange(64.0).reshape(8, 8)  # their products are exact in TF32, too
+    try:
+        on_card = numbers.to("cuda")
+        if not torch.equal((on_card @ on_card).cpu(), numbers @ numbers):
+            problems.append("the device multiplies wrongly: do not use it")
+    except RuntimeError as error:
+        problems.append(f"the device cannot multiply: {str(error).splitlines()[0]}")
+    return report, problems
 
 
 def sent(x: torch.Tensor, device: torch.device | str) -> torch.Tensor:

@@ -124,15 +124,17 @@ def doctor(as_json: AsJson = False) -> None:
             extra = extras.BRINGS.get(name.partition("-")[0])
             report[name] = f"not installed; {extras.ours(extra)} brings it" if extra else "missing"
     device = machine.device("auto")
+    cuda, problems = machine.cuda()
     report |= {
         "python": sys.version.split()[0],
         "device": machine.processor(device) if device == "cuda" else "cpu",
+        **cuda,
         "threads": torch.get_num_threads(),
         "cache": str(installation.cache()),
         "data": os.environ.get("FORECASTER_DATA", "FORECASTER_DATA is not set"),
         "tracking": installation.without_password(installation.tracking_uri()),
     }
-    problems = [f"{name} is not installed" for name in names if report[name] == "missing"]
+    problems += [f"{name} is not installed" for name in names if report[name] == "missing"]
     lightning = report["lightning"]
     if lightning[0].isdigit() and Version(lightning) < Version("2.6.6"):
         problems.append("lightning below 2.6.6 is vulnerable or malicious: upgrade it")

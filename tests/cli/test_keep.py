@@ -1,15 +1,20 @@
 import importlib.metadata
 import json
+import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import torch
 
+from forecaster.base import machine
 from forecaster.forecast.export import graph, runtime
 from forecaster.forecast.predictor import load_bundle
 from forecaster.tracking import publish, registry
 from forecaster.tracking.publish import Synced
 from tests.bundles import unsaved
 from tests.forecast.export import eager
+from tests.gpu_simulated.device import Simulated
 from tests.service.toy import make_bundle
 
 DONE = Synced("toy-1", "forecaster-toy version 1 is the champion", "")
@@ -85,8 +90,43 @@ def test_predict_with_it(folder, csv, export, done, refused, tmp_path, monkeypat
     assert "holds no exported model: model.json is missing" in err
 
 
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("", None),
+        ("no compiler", "need a C compiler: install gcc"),
+        ("noexec", "write code to {}/triton and run it: Operation not permitted; set TORCH"),
+        ("wrong", "the device multiplies wrongly"),
+        ("broken", "the device cannot multiply: no kernel image"),
+    ],
+)
+def test_the_doctor_examines_a_gpu(fault, problem, done, monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", f"{tmp_path}/torch")
+    monkeypatch.setenv("TRITON_CACHE_DIR", f"{tmp_path}/triton")
+    monkeypatch.setenv("CC", "" if fault == "no compiler" else "cc")
+    monkeypatch.setattr(machine.shutil, "which", lambda name: None)
+    denied = Mock(side_effect=[Mock(), PermissionError(1, os.strerror(1))])
+    broken = Mock(side_effect=RuntimeError("no kernel image\nCUDA kernel errors might be"))
+    with Simulated():
+        if fault == "noexec":
+            monkeypatch.setattr(machine, "mmap", denied)
+        if fault in ("wrong", "broken"):
+            monkeypatch.setattr(
+                torch, "equal", Mock(return_value=False) if fault == "wrong" else broken
+            )
+        report = json.loads(done("doctor", "--json")[0])
+    assert (report["device"], report["capability"]) == ("simulated", "sm_90")
+    assert report["kernels"] == f"{tmp_path}/torch and {tmp_path}/triton"
+    assert report["compiler"] == ("none" if fault == "no compiler" else "cc")
+    found = " ".join(report["problems"])
+    assert problem.format(tmp_path) in found if problem else found == ""
+
+
 def test_the_doctor_says_what_is_bad_or_missing(done, monkeypatch):
-    assert done("doctor")[0].splitlines()[-1] == "no problem found"
+    monkeypatch.setattr(machine, "without_cuda", lambda: "no card: buy one")
+    out = done("doctor")[0]
+    assert out.splitlines()[-1] == "no problem found"
+    assert "\ncuda          no card: buy one\nthreads " in out
     report = json.loads(done("doctor", "--json")[0])
     assert (report["torch"], report["problems"]) == (importlib.metadata.version("torch"), [])
     real, other = importlib.metadata.version, {}
