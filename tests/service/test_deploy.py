@@ -56,7 +56,8 @@ class TestCompose:
                     assert source in everything["volumes"] or (ROOT / source).exists()
 
     def test_every_setting_of_theirs_is_explained(self):
-        used = set(re.findall(r"\$\{(\w+)", "".join((ROOT / f).read_text() for f in (BASE, TLS))))
+        texts = [(ROOT / file).read_text() for file in (BASE, GPU, TLS)]
+        used = set(re.findall(r"\$\{(\w+)", "".join(texts)))
         told = re.findall(r"^#?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
         assert used == set(told)
         check_settings(SERVICES["forecaster"]["environment"])
@@ -74,6 +75,20 @@ class TestCompose:
                     assert re.fullmatch(r"\$\{\w+:\?set .*\}", value)
                 elif "KEY" in name:
                     assert value == f"${{{name}:-}}"
+
+    @pytest.mark.parametrize("name", ["train", "forecaster"])
+    def test_a_gpu_has_what_is_promised(self, name):
+        service = merged(loaded(BASE), loaded(GPU))["services"][name]
+        (said,) = re.findall(r"(?ms)^- \*\*A GPU\*\*.*?^- ", (ROOT / "docs/operate.md").read_text())
+        assert re.sub(r"\$\{\w+_MEMORY:-(\d+)g\}", r"\1 GiB each", service["mem_limit"]) in said
+        assert f"{service['pids_limit']} processes" in said
+        assert service["build"]["args"]["TORCH_INDEX"] == "${TORCH_CUDA_INDEX:-}"
+        assert service["build"]["target"] == "train"
+        (volume,) = [each for each in service["volumes"] if not each.endswith(":ro")]
+        folder = volume.split(":")[1]
+        assert f"install -d -o 10001 -g 10001 {folder}\n" in DOCKERFILE
+        for cache in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+            assert service["environment"][cache].startswith(f"{folder}/")
 
     def test_who_can_talk_to_whom(self):
         def company(of):
