@@ -90,6 +90,8 @@ def test_each_part_runs_to_its_end(
 ) -> None:
     monkeypatch.setattr(on_gpu, "subprocess", Mock(run=Mock(return_value=Mock(returncode=0))))
     monkeypatch.setattr(on_gpu, "find_spec", lambda name: name != "matplotlib" or None)
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):  # which are made and tried
+        monkeypatch.setenv(name, str(tmp_path / name))
     file = tmp_path / "on-gpu.json"
     assert parts.run(on_gpu.parts(SIZES), 1000, {"kind": "on_gpu"}, file) == 0
     document = json.loads(file.read_text())
