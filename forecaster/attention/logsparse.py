@@ -45,7 +45,7 @@ from forecaster.attention.common.patterns import (
 from forecaster.attention.common.tiles import HIDDEN
 from forecaster.base.shapes import Bool, Float
 
-_DENSE = {"cpu": 384, "gpu": 2048}  # steps up to which one masked call is at least as fast
+_SHORT = 384  # up to this length one masked call is at least as fast as tiles (measured)
 _BLOCK, _TALLEST = 32, 512  # queries of the smallest and the largest tile
 _SLICE = 12  # a distance computed alone costs as much as this many more keys of a tile
 
@@ -152,9 +152,8 @@ def log_sparse_attention(
             found.append(_Prefix(strip, start, pattern))
         return strip, found
 
-    short = _DENSE["cpu" if q.device.type == "cpu" else "gpu"]
     return pattern_attention(
-        q, k, v, (pattern,), tiles, short=short, key_mask=key_mask, scale=scale
+        q, k, v, (pattern,), tiles, short=_SHORT, key_mask=key_mask, scale=scale
     )
 
 

@@ -9,10 +9,10 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from mmap import PROT_EXEC, PROT_READ, mmap
 from pathlib import Path
 from tempfile import TemporaryFile
+from threading import Lock
 from typing import Any, TypeVar
 
 import torch
@@ -127,23 +127,31 @@ def sent(x: torch.Tensor, device: torch.device | str) -> torch.Tensor:
     return x.pin_memory().to(there, non_blocking=True)
 
 
-def constant(
-    values: tuple[float, ...], like: torch.Tensor, dtype: torch.dtype | None = None
-) -> torch.Tensor:
-    """Numbers as a tensor on the device of `like`, and of its type unless given; do not change it.
+_EXACT = Lock()
+_open: list[list[str]] = []  # the blocks of `exact` in all threads: the settings before each
 
-    It is copied to a device once: a copy in each call would make the host wait for the device.
+
+@contextmanager
+def exact() -> Iterator[None]:
+    """Inside the block, a GPU computes in 32 bits whatever is in 32 bits, as a CPU does.
+
+    In TF32, cuDNN's default, convolutions are off by 1e-3, and by another amount in another batch:
+    the network that is judged would not be the one that is served.
     """
-    make = torch.tensor if torch.compiler.is_compiling() else _constant  # a trace has no values
-    return make(values, dtype=dtype or like.dtype, device=like.device)
-
-
-@lru_cache(256)  # several models of several layouts, each with a few
-@torch.inference_mode(False)  # otherwise one made in inference could not be used in training
-def _constant(
-    values: tuple[float, ...], *, dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
-    return torch.tensor(values, dtype=dtype, device=device)
+    cudnn: Any = torch.backends.cudnn
+    kinds = (cudnn.conv, cudnn.rnn, torch.backends.cuda.matmul)
+    with _EXACT:
+        _open.append([kind.fp32_precision for kind in kinds])
+        for kind in kinds:
+            kind.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        with _EXACT:
+            first = _open[0]
+            _open.pop()
+            for kind, precision in zip(kinds, first if not _open else (), strict=False):
+                kind.fp32_precision = precision
 
 
 def processor(device: str = "cpu") -> str:

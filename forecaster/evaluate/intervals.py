@@ -9,7 +9,7 @@ from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 from torch import Tensor
 
 from forecaster import record
-from forecaster.base import signals
+from forecaster.base import machine, signals
 from forecaster.base.errors import UsageError
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.windows import Batch, Windows
@@ -71,6 +71,7 @@ class Calibration:
         self.parts = np.empty((count, horizon), dtype=int)
         self.item = np.zeros(count, dtype=int)
 
+    @machine.exact()
     def complete(self) -> None:
         """Forecast and add every chosen window."""
         with torch.inference_mode():

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from forecaster.base import machine
 from forecaster.datasets.windows import Batch, Windows
 from forecaster.evaluate import (
     SHARES,
@@ -273,7 +274,7 @@ def in_band(
 
     Both are in units. The band is that of the first share, or the widest that there is.
     """
-    with torch.inference_mode():
+    with torch.inference_mode(), machine.exact():
         found = model.quantiles(*batch.asked)
         if batch.shift is not None:
             found = found + batch.shift[..., None]

@@ -11,7 +11,7 @@ import torch
 from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 from torch import Tensor
 
-from forecaster.base import signals
+from forecaster.base import machine, signals
 from forecaster.base.errors import DataError, DivergedError
 from forecaster.datasets.items import Items
 from forecaster.datasets.windows import Batch, Windows
@@ -90,6 +90,7 @@ def score(forecast: Forecast, windows: Windows, batch: int | None = None) -> Sco
     return scores([forecast], windows, batch)[0]
 
 
+@machine.exact()
 def scores(
     forecasts: Sequence[Forecast], windows: Windows, batch: int | None = None
 ) -> list[Score]:

@@ -1,17 +1,11 @@
 """A model on its device: arrays in, arrays out."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Lock
-
 import numpy as np
 import torch
 
 from forecaster.base import machine
 from forecaster.base.errors import DeviceLostError
 from forecaster.parts import Blend
-
-_TURN = Lock()  # for all runners: the settings of cuDNN are shared
 
 
 class Runner:
@@ -38,8 +32,9 @@ class Runner:
         device no longer works.
         """
         steps = self.model.task.past
+        set_up = machine.threads(self.threads) if self.device == "cpu" else machine.exact()
         try:
-            with torch.inference_mode(), self._set_up():
+            with torch.inference_mode(), set_up:
                 own, ahead, mask, series = (
                     None if each is None else machine.sent(torch.from_numpy(each), self.device)
                     for each in (past, known, observed, item)
@@ -54,20 +49,6 @@ class Runner:
             if works(self.device):
                 raise
             raise DeviceLostError(f"the GPU is lost: {_first_line(error)}") from error
-
-    @contextmanager
-    def _set_up(self) -> Iterator[None]:
-        """Set the threads of a CPU; on a GPU, make convolutions as exact as the evaluation's.
-
-        In TF32, cuDNN's default, their error is 1e-3 and varies with the batch.
-        """
-        if self.device == "cpu":
-            with machine.threads(self.threads):
-                yield
-            return
-        exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
-        with _TURN, exact:
-            yield
 
 
 def works(device: str) -> bool:

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 import torch
 
 from forecaster.attention.plugins import allowed
-from forecaster.base import signals
+from forecaster.base import machine, signals
 from forecaster.base.errors import BundleError
 from forecaster.parts.base import Fold, Part
 from forecaster.parts.blend import Blend, Network, Once, Weights, weigh
@@ -65,11 +65,13 @@ def _offered() -> dict[str, EntryPoint]:
     return {each.name: each for each in entry_points(group=GROUP) if each.name not in KINDS}
 
 
+@machine.exact()
 def fit_parts(fold: Fold) -> Sequence[Part]:
     """Every part for a fold; if few windows choose, the choices come from its rehearsal."""
     return _rehearsed(fold)[0]
 
 
+@machine.exact()
 def fit_and_weigh(fold: Fold, network: Network) -> tuple[list[Part], Weights]:
     """Every part for a fold and the network, and their weights.
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from forecaster.base.machine import constant
+from forecaster.base.machine import sent
 from forecaster.datasets.windows import Batch, Windows
 from forecaster.model import Task
 from forecaster.model.normalise import phase_of
@@ -94,7 +94,8 @@ class Layout:
         parts = [torch.ones_like(calendar[..., :1])]
         for season, weights in zip(self.seasons, self.phases, strict=True):
             known = calendar[..., : len(weights)]
-            step = phase_of(known, constant(weights, known), season).to(known.dtype)
+            there = sent(torch.tensor(weights, dtype=known.dtype), known.device)
+            step = phase_of(known, there, season).to(known.dtype)
             waves = torch.arange(1, min(HARMONICS, season // 2) + 1, device=calendar.device)
             angle = step[..., None] * waves * (2 * torch.pi / season)
             parts += [angle.cos(), angle.sin()]
@@ -117,7 +118,7 @@ class Layout:
             ahead = future_known[..., count:upto]
             parts.append(torch.cat([before, ahead], dim=1).transpose(1, 2).flatten(1))
         if self.others:
-            which = constant(self.others, past, torch.long)
+            which = sent(torch.tensor(self.others), past.device)
             own = past[..., which].transpose(1, 2)
             seen = None if observed is None else observed[..., which].transpose(1, 2)
             parts.append(filled(own, seen, task.season)[..., -self.before :].flatten(1))

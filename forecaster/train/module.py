@@ -11,10 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from forecaster.base import machine
 from forecaster.base.errors import ConfigError, DataError, DivergedError
 from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Batch
 from forecaster.model import ForecastModel, pinball_loss
+from forecaster.train.graphs import GraphedStep
 from forecaster.train.ranks import ALONE, Team
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -43,6 +45,7 @@ class ForecastModule(pl.LightningModule):
 
     sums: Tensor
     model: ForecastModel
+    graphed: GraphedStep | None = None
 
     def __init__(
         self,
@@ -64,8 +67,11 @@ class ForecastModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         """The loss of the last part of a step, after the gradients of the parts before it."""
-        self.zero_grad()
         self.windows = len(batch.target)
+        if self.graphed is not None:
+            self.losses.append(self.graphed(batch))
+            return self.losses[-1]
+        self.zero_grad()
         own = self._begin_together(batch) if self.team.count > 1 else 1.0
         *earlier, (share, last) = parts_of(batch, self.config.accumulate)
         losses = []
@@ -83,6 +89,31 @@ class ForecastModule(pl.LightningModule):
 
     def optimizer_zero_grad(self, *arguments: Any) -> None:
         """Keep the gradients of the parts before the last one."""
+
+    def whole_step(self, optimiser: torch.optim.Optimizer, batch: Batch) -> Tensor:
+        """A step with all that Lightning calls otherwise; returns the loss."""
+        self.zero_grad()
+        kind = self.device.type
+        half = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
+        with torch.autocast(kind, *half, cache_enabled=False):  # a cache outlives a graph
+            loss = self.loss(batch)
+        with torch.autocast(kind, enabled=False):
+            loss.backward()
+            self.configure_gradient_clipping(optimiser, self.config.clip)
+            optimiser.step()
+        return loss.detach()
+
+    def backward(self, loss: Tensor, *arguments: Any) -> None:
+        if self.graphed is None:
+            loss.backward()
+
+    def optimizer_step(
+        self, epoch: int, index: int, optimizer: Any, closure: Callable[[], Any] | None = None
+    ) -> None:
+        if self.graphed is None:
+            super().optimizer_step(epoch, index, optimizer, closure)
+        elif closure is not None:
+            closure()  # it calls training_step, which has done the rest
 
     def _begin_together(self, batch: Batch) -> float:
         """Begin a step of several ranks; return the factor of the loss of this rank's share.
@@ -138,7 +169,7 @@ class ForecastModule(pl.LightningModule):
         self.sums.zero_()
 
     def validation_step(self, batch: Batch, index: int) -> None:
-        with torch.autocast(self.device.type, enabled=False):
+        with torch.autocast(self.device.type, enabled=False), machine.exact():
             ahead = self.model.quantiles(*batch.inputs)
             seen = batch.target_observed
             count = batch.target.numel() if seen is None else seen.sum()
@@ -170,7 +201,13 @@ class ForecastModule(pl.LightningModule):
         config = self.config
         kind = torch.optim.AdamW if config.optimiser == "adamw" else torch.optim.Adam
         groups = parameter_groups(self.model, self.lr_of, config.lr, config.weight_decay)
-        optimiser = kind(groups, fused=True)  # one pass over the weights, on a CPU and on CUDA
+        graphs = self.config.graphs and self.device.type == "cuda"
+        if graphs:  # a graph would repeat a number
+            groups = [
+                {**group, "lr": torch.tensor(group["lr"]).to(self.device)} for group in groups
+            ]
+        # one pass over the weights, on a CPU and on CUDA
+        optimiser = kind(groups, fused=True, capturable=graphs)
         schedule = SCHEDULES[config.schedule]
         factor = torch.optim.lr_scheduler.LambdaLR(
             optimiser, lambda epoch: schedule(epoch, self.epochs)

@@ -18,12 +18,13 @@ from torch import Tensor
 
 from forecaster.attention import Attention
 from forecaster.base import machine
-from forecaster.base.progress import Bar, time_left
+from forecaster.base.progress import Bar, Say, time_left
 from forecaster.base.spelling import spelled
 from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel
 from forecaster.train.checkpoint import Checkpoints, State, packed, unpacked
+from forecaster.train.graphs import GraphedStep
 from forecaster.train.loaders import EpochOrder, InOrder, loader
 from forecaster.train.memory import checkpointed
 from forecaster.train.module import ForecastModule
@@ -183,6 +184,8 @@ def fit(
             stop.best_score = torch.tensor(keep.best)  # a model may be best before training
             report({"validation_mse": keep.near[0].mse}, 0)
         checkpointing.set_back(trainer)
+        if config.graphs and device == "cuda":
+            graphed(module, trainer, bar.line)
         if steps:
             with bar, checkpointed(model) if config.checkpointing else nullcontext():
                 trainer.fit(module, loader(train, order, seed), checks)
@@ -208,6 +211,17 @@ def fit(
     if checkpoints is not None:
         finished(checkpoints, trainer.global_step, model.state_dict(), asdict(fitted))
     return fitted
+
+
+def graphed(module: ForecastModule, trainer: pl.Trainer, say: Say) -> None:
+    """Make a training replay its steps as graphs, unless a step has several parts or ranks."""
+    config, model = module.config, module.model
+    if config.accumulate > 1 or config.checkpointing or module.team.count > 1 or model.spread:
+        say("train.graphs: a step in parts, with checkpointing or with quantiles cannot be a graph")
+    else:
+        module.graphed = GraphedStep(
+            lambda batch: module.whole_step(trainer.optimizers[0], batch), model, say
+        )
 
 
 def _newest(checkpoints: Checkpoints | None, team: Team) -> State | None:

@@ -148,7 +148,7 @@ class Case:
 PUBLIC: dict[str, Any] = {"_FORWARD": None}
 BAND: Way = {banded: {"_TILE": 4, "_DENSE": 4}}
 LOG_TILES: Way = {
-    "": {"_DENSE": {"cpu": 0}, "_BLOCK": 4, "_TALLEST": 8, "_SLICE": 1},
+    "": {"_SHORT": 0, "_BLOCK": 4, "_TALLEST": 8, "_SLICE": 1},
     patterns: {"_AT_ONCE": 180},
 }
 STRIDED_TILES: Way = {"": {"_SHORT": 0, "_BLOCK": 4}, patterns: {"_AT_ONCE": 1}}

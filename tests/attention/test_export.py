@@ -100,8 +100,7 @@ import torch
 from forecaster.attention import ATTENTIONS, AttentionChoice, Place, fixed, logsparse, lsh, strided
 
 if sys.argv[1]:
-    strided._SHORT = fixed._SHORT = lsh._DENSE = 0
-    logsparse._DENSE = {"cpu": 0}
+    strided._SHORT = fixed._SHORT = logsparse._SHORT = lsh._DENSE = 0
 torch.set_num_threads(1)
 for name in ATTENTIONS:
     torch.manual_seed(0)

@@ -40,7 +40,8 @@ def test_training_runs_on_a_gpu(name: str) -> None:
     before = torch.cuda.get_rng_state()
     with torch.autocast("cuda", dtype=torch.bfloat16):
         out = module(x, causal=True)
-    out.sum().backward()
+    if out.requires_grad:  # none has neither weights nor a dependence on its input
+        out.sum().backward()
     assert out.isfinite().all()
     assert x.grad is None or x.grad.isfinite().all()  # none does not depend on its input
     assert torch.equal(torch.cuda.get_rng_state(), before)

@@ -151,3 +151,13 @@ def test_memory_is_kept_only_within() -> None:
         free_blocks()
         kept = machine._resident("VmRSS")
     assert kept - machine._resident("VmRSS") > 50 * 2**20
+
+
+def test_what_is_exact_ends_with_the_last_of_several_blocks() -> None:
+    precision = torch.backends.cudnn.conv.fp32_precision
+    assert precision == "tf32", "torch's default"
+    with machine.exact():
+        with machine.exact():
+            assert torch.backends.cudnn.conv.fp32_precision == "ieee"
+        assert torch.backends.cudnn.conv.fp32_precision == "ieee"
+    assert torch.backends.cudnn.conv.fp32_precision == precision

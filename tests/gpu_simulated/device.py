@@ -5,6 +5,7 @@
     gpu.waits      # [(what, "forecaster/attention/topk.py:292"), ...]
     gpu.launches   # kernels, about: one for each operation that is no view
     gpu.bytes      # that they read and write, if nothing is fused
+    gpu.rough      # lines that convolve in TF32 outside of a training step
     gpu.doubles    # lines that compute in float64, which many cards do 64 times as slowly
 
 Every branch for a GPU runs with real values. An operation on two devices raises, except for what
@@ -16,7 +17,7 @@ compiled code; FlexAttention is replaced by its definition.
 import ctypes
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -115,7 +116,10 @@ class Simulated(TorchDispatchMode):
     def __enter__(self) -> "Simulated":
         self.waits: list[tuple[str, str]] = []
         self.doubles: list[str] = []
+        self.rough: list[str] = []
         self.launches = self.bytes = 0
+        self.strict = "default"
+        self.graph: Graph | None = None  # that is being captured
         self.seed(1)
         self.stack = ExitStack()
         for patch in _patches(self):
@@ -137,12 +141,15 @@ class Simulated(TorchDispatchMode):
         """Count from here on."""
         self.waits.clear()
         self.doubles.clear()
+        self.rough.clear()
         self.launches = self.bytes = 0
 
     def seed(self, number: int) -> None:
         self.state = torch.Generator().manual_seed(number).get_state()
 
     def wait(self, what: str) -> None:
+        if self.strict == "error" or self.graph is not None:
+            raise RuntimeError(f"called a synchronizing CUDA operation: {what} at {_line()}")
         self.waits.append((what, _line()))
 
     def run(self, function: Any, args: Any, kwargs: Any) -> Any:
@@ -189,24 +196,74 @@ class Simulated(TorchDispatchMode):
         generator = named.get("generator")
         if generator is not None and generator.device.type == "cpu":
             raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
-        seeded = torch.Tag.nondeterministic_seeded in function.tags
-        before = torch.get_rng_state() if seeded else None
-        if before is not None:
-            torch.set_rng_state(self.state)
-        made = function(*inside, **named)
-        if before is not None:
-            self.state = torch.get_rng_state()
-            torch.set_rng_state(before)
+        if self.graph is not None and host:
+            raise RuntimeError(f"a graph reads memory of the host: {name} at {_line()}")
+        if self.graph is not None:
+            self.graph.spare(function, inside, named)
+        made = self.compute(function, inside, named)
         if name not in NO_LAUNCH:
+            if self.graph is not None:
+                self.graph.calls.append((function, inside, named, made))
             touched = [x for x in tree_flatten((inside, made))[0] if isinstance(x, torch.Tensor)]
             self.launches += 1
             self.bytes += sum(x.numel() * x.element_size() for x in touched)
+            exact = torch.backends.cudnn.conv.fp32_precision == "ieee"
+            if name == "convolution" and not (exact or torch.is_grad_enabled()):
+                self.rough.append(_line())
             if any(x.dtype == torch.float64 and x.numel() > FEW for x in touched):
                 self.doubles.append(_line())
         if name == "_to_copy" and made is inside[0]:
             made = made.clone()
         made = tree_map(lambda x: Tensor(x) if isinstance(x, torch.Tensor) else x, made)
         return _written(function, args, kwargs, made)
+
+    def compute(self, function: Any, inside: Any, named: Any) -> Any:
+        """The result on the processor, with the random state of the device."""
+        if torch.Tag.nondeterministic_seeded not in function.tags:
+            return function(*inside, **named)
+        before = torch.get_rng_state()
+        torch.set_rng_state(self.state)
+        made = function(*inside, **named)
+        self.state = torch.get_rng_state()
+        torch.set_rng_state(before)
+        return made
+
+
+class Graph:
+    """A CUDA graph: what was launched during its capture, on the same memory each time."""
+
+    def __init__(self, gpu: Simulated) -> None:
+        self.gpu = gpu
+
+    @contextmanager
+    def capture(self) -> Iterator[None]:
+        self.calls: list[tuple[Any, ...]] = []
+        self.spared: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.gpu.graph, state = self, self.gpu.state
+        try:
+            yield
+        finally:  # a capture computes nothing
+            self.gpu.graph, self.gpu.state = None, state
+            for tensor, before in self.spared.values():
+                tensor.copy_(before)
+
+    def spare(self, function: Any, inside: Any, named: Any) -> None:
+        """Remember what an operation is about to overwrite."""
+        for place, argument in enumerate(function._schema.arguments):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            given = inside[place] if place < len(inside) else named.get(argument.name)
+            for x in tree_flatten(given)[0]:
+                if isinstance(x, torch.Tensor) and x.data_ptr() not in self.spared:
+                    self.spared[x.data_ptr()] = x, x.clone()
+
+    def replay(self) -> None:
+        self.gpu.launches += 1
+        for function, inside, named, made in self.calls:
+            again = self.gpu.compute(function, inside, named)
+            for old, new in zip(tree_flatten(made)[0], tree_flatten(again)[0], strict=True):
+                if isinstance(old, torch.Tensor) and old is not new:
+                    old.copy_(new)
 
 
 def _written(function: Any, args: Any, kwargs: Any, made: Any) -> Any:
@@ -277,7 +334,7 @@ def _moved(name: str, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tenso
         device = target if isinstance(target, str | torch.device) else device
         dtype = target if isinstance(target, torch.dtype) else dtype
     device = torch.device(name if name != "to" else device or x.device)
-    if sys._getframe(2).f_code.co_filename.endswith("clip_grad.py"):
+    if sys._getframe(2).f_code.co_filename.endswith(("clip_grad.py", "adam.py")):
         device = x.device  # C++ groups the gradients by a device that it sees as the processor's
     with torch._C.DisableTorchFunctionSubclass():
         if isinstance(x, Tensor) and device.type == "cpu":
@@ -337,6 +394,12 @@ def _patches(gpu: Simulated) -> Any:
     for name in ("manual_seed", "manual_seed_all"):
         yield mock.patch(f"torch.cuda.{name}", gpu.seed)
     yield mock.patch("torch.Tensor.pin_memory", _pinned)
+    yield mock.patch("torch.cuda.CUDAGraph", partial(Graph, gpu))
+    yield mock.patch("torch.cuda.graph", lambda graph: graph.capture())
+    yield mock.patch("torch.cuda.Stream", mock.Mock)
+    yield mock.patch("torch.cuda.current_stream", mock.Mock)
+    yield mock.patch("torch.cuda.stream", nullcontext)
+    yield mock.patch("torch.cuda.set_sync_debug_mode", lambda mode: setattr(gpu, "strict", mode))
     yield mock.patch("torch.cuda.get_rng_state", side_effect=lambda *_: gpu.state.clone())
     for name in ("as_tensor", "tensor"):
 

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from forecaster.attention import ATTENTIONS, Attention, AttentionChoice, Place
 from forecaster.attention.base import SelfAttention
-from forecaster.attention.common import patterns
-from forecaster.attention.strided import StridedPattern
 from tests.gpu_simulated.device import Simulated
 
 WAITS = {  # of a forward and a backward pass in training; they may only become fewer
@@ -115,9 +113,3 @@ def test_a_function_takes_no_more_launches_and_bytes_than_it_did(name: str) -> N
 
 def test_each_function_stands_in_the_table() -> None:
     assert set(CORES) == {name for name, kind in ATTENTIONS.items() if kind.core is not None}
-
-
-def test_a_block_mask_made_in_inference_serves_training_too() -> None:
-    with torch.inference_mode():
-        mask = patterns._block_mask(StridedPattern(20), 400, torch.device("cpu"))
-    assert not mask.kv_indices.is_inference()

@@ -9,6 +9,7 @@ continues it.
 import hashlib
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,10 @@ from torch import Tensor
 from forecaster.attention.base import Attention, Place
 from forecaster.attention.common.kernels import outside_graphs
 from forecaster.base import machine
+
+Draw = Callable[..., Tensor]
+Key = tuple[Draw, tuple[int, ...], tuple[object, ...]]
+"""A function, its sizes, and what distinguishes the draw from others."""
 
 
 class DrawingAttention(Attention):
@@ -26,6 +31,8 @@ class DrawingAttention(Attention):
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self.draws = 0
+        self.ahead: dict[Key, Tensor] | None = None
+        """What a training step that is replayed will draw, if it is (train/graphs.py)."""
 
     def draw_seed(self, draw: int, *what: object) -> int:
         """The seed of draw number `draw`; `what` distinguishes different draws."""
@@ -33,32 +40,32 @@ class DrawingAttention(Attention):
         digest = hashlib.sha256(" ".join(map(str, words)).encode()).digest()
         return int.from_bytes(digest[:8], "big")
 
-    def draw(
-        self,
-        function: Callable[..., Tensor],
-        *sizes: int,
-        what: tuple[object, ...],
-        device: torch.device,
-    ) -> Tensor:
-        """`function(*sizes, seed)`: in training with a new seed, otherwise with that of draw 0.
-
-        It is drawn on the host, so that every device has the same.
-        """
+    def draw(self, function: Draw, *sizes: int, what: tuple[object, ...], device: Any) -> Tensor:
+        """`function(*sizes, seed)`, on the host, so that each device has the same: in training with
+        a new seed, otherwise with that of draw 0."""
         # not traceable: it hashes and counts (a decorator would add a second to the import)
-        drawn: Tensor = outside_graphs(self._draw)(function, sizes, what, device)
+        drawn: Tensor = outside_graphs(self._draw)((function, sizes, what), torch.device(device))
         return drawn
 
-    def _draw(
-        self,
-        function: Callable[..., Tensor],
-        sizes: tuple[int, ...],
-        what: tuple[object, ...],
-        device: torch.device,
-    ) -> Tensor:
-        if self.training:
-            self.draws += 1
-            return machine.sent(function(*sizes, self.draw_seed(self.draws, *what)), device)
-        return _cached(function, device, *sizes, self.draw_seed(0, *what))
+    def _draw(self, key: Key, device: torch.device) -> Tensor:
+        function, sizes, what = key
+        if not self.training:
+            return _cached(function, device, *sizes, self.draw_seed(0, *what))
+        if self.ahead is None:
+            return machine.sent(self._next(key), device)
+        if key not in self.ahead:
+            self.ahead[key] = machine.sent(self._next(key), device)
+        return self.ahead[key]
+
+    def _next(self, key: Key) -> Tensor:
+        function, sizes, what = key
+        self.draws += 1
+        return function(*sizes, self.draw_seed(self.draws, *what))
+
+    def draw_ahead(self) -> None:
+        """Draw for the next training step what the last one drew, into the same memory."""
+        for key, into in (self.ahead or {}).items():
+            into.copy_(machine.sent(self._next(key), into.device))
 
     def get_extra_state(self) -> Tensor:
         """The number of draws, as a tensor, because safetensors stores only tensors."""
@@ -69,5 +76,5 @@ class DrawingAttention(Attention):
 
 
 @lru_cache(maxsize=8)
-def _cached(function: Callable[..., Tensor], device: torch.device, *arguments: int) -> Tensor:
+def _cached(function: Draw, device: torch.device, *arguments: int) -> Tensor:
     return machine.sent(function(*arguments), device)

@@ -1,9 +1,9 @@
 """Attention over a fixed pattern of visible keys, by three methods that give the same numbers.
 
 Short series use one call of the fused kernel with the pattern as a mask. Long series use
-torch's FlexAttention on a GPU, where a compiled builder makes block masks, which are kept, without
-ever holding the L x L mask; elsewhere dense tiles that together hold every visible key once: a
-mechanism describes its tiles as a list of `Piece`, merged by their log-sum-exp (tiles.py).
+torch's FlexAttention on a GPU, with block masks that are kept; elsewhere dense tiles that together
+hold every visible key once: a mechanism describes its tiles as a list of `Piece`, merged by their
+log-sum-exp (tiles.py).
 """
 
 from abc import ABC, abstractmethod
@@ -27,6 +27,12 @@ from forecaster.attention.common.tiles import HIDDEN, merge, softmax_part, softm
 from forecaster.base.shapes import Bool, Float
 
 _AT_ONCE = 1 << 20
+_DENSE_ON_GPU = 2048
+"""Up to so many steps one masked call is at least as fast on a GPU, and nothing is compiled."""
+_BLOCK = 128  # steps of a block of FlexAttention's kernel
+_GRAPHS = 64
+"""The calls of FlexAttention that a process compiles: by pattern, lengths, type, with or without
+gradients. Beyond torch's own limit of 8 it would silently hold all L x L scores."""
 KEPT = 32
 """The number of masks that a process keeps: models of several lengths share few."""
 
@@ -47,11 +53,11 @@ def pattern_attention(
 ) -> Float[Tensor, "B H L Ev"]:
     """Softmax attention over the keys of the pattern of all heads, or of the pattern of each.
 
-    `tiles` makes the tiles of a series longer than `short`. By itself no pattern leaves a row
-    empty; a query that sees no real key gives 0.
+    `tiles` makes the tiles of a series longer than `short` on a CPU. By itself no pattern leaves a
+    row empty; a query that sees no real key gives 0.
     """
     scale = q.shape[3] ** -0.5 if scale is None else scale
-    if q.shape[2] <= short:
+    if q.shape[2] <= (short if q.device.type == "cpu" else _DENSE_ON_GPU):
         visible = pattern_mask(patterns, q.shape[2], q.device)[None]
         real = visible_keys(False, key_mask)
         if real is None:
@@ -111,19 +117,40 @@ def _kernel(device: str) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention
 
     kernel: Any = flex_attention
-    return torch.compile(kernel) if device == "cuda" else kernel
+    if device != "cuda":
+        return kernel  # type: ignore[no-any-return]
+    from torch._dynamo import config
+
+    compiled = torch.compile(kernel)
+    return config.patch(recompile_limit=_GRAPHS, fail_on_recompile_limit_hit=True)(compiled)  # type: ignore[no-any-return]
 
 
 @lru_cache(KEPT)
 @torch.inference_mode(False)  # as above: a mask is saved for the backward pass
 def _block_mask(pattern: Pattern, length: int, device: torch.device) -> Any:
-    from torch.nn.attention.flex_attention import create_block_mask
+    """The blocks of keys that each block of queries sees in part or whole; a row at a time, so that
+    the L x L mask is never held. torch's own builder holds it, or compiles for each pattern."""
+    from torch.nn.attention.flex_attention import BlockMask
 
-    return create_block_mask(
-        lambda batch, head, i, j: pattern(i, j),
-        *(None, None, length, length),
-        device=device,
-        _compile=device.type == "cuda",
+    blocks = -(-length // _BLOCK)
+    steps = torch.arange(blocks * _BLOCK, device=device)
+    real, steps = steps < length, steps.clamp(max=length - 1)
+    rows = []
+    for i, is_real in zip(steps.split(_BLOCK), real.split(_BLOCK), strict=True):
+        seen = pattern(i[:, None], steps) & is_real[:, None] & real
+        rows.append(seen.view(_BLOCK, blocks, _BLOCK).sum((0, 2)))
+    count = torch.stack(rows)[None, None]
+    whole = count == _BLOCK**2
+    chosen = [
+        (kind.sum(3).int(), kind.int().argsort(dim=3, descending=True, stable=True).int())
+        for kind in ((count > 0) & ~whole, whole)
+    ]
+    return BlockMask.from_kv_blocks(
+        *chosen[0],
+        *chosen[1],
+        BLOCK_SIZE=_BLOCK,
+        mask_mod=lambda batch, head, i, j: pattern(i, j),
+        seq_lengths=(length, length),
     )
 
 

@@ -3,7 +3,10 @@
 import pytest
 import torch
 
+from forecaster.attention.common import patterns
 from forecaster.attention.common.patterns import pattern_mask
+from forecaster.attention.fixed import FixedPattern
+from forecaster.attention.logsparse import log_sparse_pattern
 from forecaster.attention.strided import StridedPattern
 from tests.attention.agreement import run
 
@@ -15,6 +18,34 @@ def test_a_mask_made_in_inference_serves_training_too() -> None:
     assert not mask.is_inference()
     assert pattern_mask((StridedPattern(3),), 19, device) is mask
     assert pattern_mask((StridedPattern(3, causal=False),), 19, device) is not mask
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [100, 400])
+def test_a_mask_of_blocks_is_that_of_torch(length: int, causal: bool) -> None:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    device = torch.device("cpu")
+    for pattern in (
+        StridedPattern(20, causal),
+        FixedPattern(20, 6, causal),
+        log_sparse_pattern(length, causal=causal),
+    ):
+        with torch.inference_mode():
+            made = patterns._block_mask(pattern, length, device)
+        wanted = create_block_mask(
+            lambda batch, head, i, j, pattern=pattern: pattern(i, j),
+            *(None, None, length, length),
+            device="cpu",
+        )
+        assert made.seq_lengths == wanted.seq_lengths
+        for side in ("kv", "q"):
+            for kind in (side, f"full_{side}"):
+                for part in ("num_blocks", "indices"):
+                    mask, same = (getattr(x, f"{kind}_{part}") for x in (made, wanted))
+                    assert torch.equal(mask, same)
+                    assert mask.dtype == same.dtype
+                    assert not mask.is_inference(), "it serves training, too"
 
 
 PROGRAM = """
