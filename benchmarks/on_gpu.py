@@ -15,6 +15,7 @@ The parts, in the order of their worth; after its share of the seconds a part be
 - same_bits: how far apart two equal trainings end; 0 is the same bits.
 - flex: FlexAttention against the definition of its mask; the seconds of its first calls, and
   Dynamo's graphs, which fail beyond its limit.
+- graphs: a step in a training, its memory beside the expected one, and both by CUDA graphs.
 - steps: a training step, the windows a second, and the peak of torch's allocator in MiB.
 - cores: an attention in bf16, forward and backward, beside torch's fused kernel (SDPA).
 - served: batches of forecasts, on the GPU and on the processor.
@@ -56,9 +57,9 @@ from benchmarks.step import CALENDAR, COLUMNS, NETWORKS, Network, ours
 from forecaster import Forecaster
 from forecaster.attention import CONTROLS, AttentionChoice, Place
 from forecaster.attention.common import patterns
-from forecaster.attention.fixed import FixedPattern
-from forecaster.attention.logsparse import log_sparse_pattern
-from forecaster.attention.strided import StridedPattern
+from forecaster.attention.fixed import FixedPattern, fixed_attention
+from forecaster.attention.logsparse import log_sparse_attention, log_sparse_pattern
+from forecaster.attention.strided import StridedPattern, strided_attention
 from forecaster.base import machine
 from forecaster.datasets.windows import Windows
 from forecaster.forecast import golden
@@ -67,7 +68,8 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.model import ForecastModel
 from forecaster.study.bench import CORES
 from forecaster.study.bench.cores import call_fused, core_of
-from forecaster.train.run import fit
+from forecaster.train.memory import ensure_it_fits
+from forecaster.train.run import Fit, fit, takes_bf16
 
 GPU, ROOT = "cuda", Path(__file__).resolve().parent.parent
 TESTS = {
@@ -83,21 +85,32 @@ CHOOSING = "prob", "lsh", "topk"
 BF16 = {"prob": (0.1, 0.1), "lsh": (0.1, 0.1), "topk": (0.15, 0.15), "diff": (0.03, 0.05)}
 """The limits of an output and a gradient in bf16, for others SMOOTH."""
 SMOOTH = 0.02, 0.04
-INFORMER = {"model.name": "informer", "model.width": 128, "model.heads": 2}
+INFORMER = {"model.name": "informer", "model.width": 128, "model.heads": 2, "train.precision": "32"}
+HALF = {**INFORMER, "train.precision": "bf16"}
 KINDS: dict[str, tuple[Figures, Figures]] = {
     "default": ({}, {}),
     "prior": ({}, {"model.prior": True}),
-    "informer": ({"blend": "none"}, INFORMER),  # 128 wide, it trains in bf16
+    "informer": ({"blend": "none"}, INFORMER),
+    "half": ({"blend": "none"}, HALF),
     "flexible": ({"blend": "none", "attention": "strided", "lookback": 2100},  # over 2,048 steps
                  {**INFORMER, "model.width": 32, "model.feed_forward": 32, "model.distil": False,
                   "train.batch": 4, "train.windows": 80}),
-    "wide": ({"blend": "none"}, {**INFORMER, "model.width": 512, "model.heads": 8}),
+    "wide": ({"blend": "none"}, {**HALF, "model.width": 512, "model.heads": 8}),
 }  # fmt: skip
 """Parameters of a Forecaster, and its options."""
 PATTERNS: dict[str, Callable[[int, bool], patterns.Pattern]] = {
     "strided": lambda length, causal: StridedPattern(round(length**0.5), causal),
     "fixed": lambda length, causal: FixedPattern(round(length**0.5), 6, causal),
     "logsparse": lambda length, causal: log_sparse_pattern(length, causal=causal),
+}
+TILED: dict[str, Callable[..., Tensor]] = {
+    "strided": lambda q, k, v, **seen: strided_attention(
+        q, k, v, stride=round(q.shape[2] ** 0.5), **seen
+    ),
+    "fixed": lambda q, k, v, **seen: fixed_attention(
+        q, k, v, stride=round(q.shape[2] ** 0.5), summary=6, **seen
+    ),
+    "logsparse": log_sparse_attention,
 }
 TINY = Network("informer", 24, 12, 6, ("model.width=16", "model.heads=2", "model.feed_forward=16"))
 
@@ -110,7 +123,7 @@ class Sizes:
     networks: Mapping[str, Network] = field(
         default_factory=lambda: {name: NETWORKS[name] for name in ("default", "informer")}
     )
-    trained: tuple[str, ...] = ("default", "prior", "informer", "flexible")
+    trained: tuple[str, ...] = ("default", "prior", "informer", "half", "flexible")
     served: tuple[str, ...] = ("default", "wide")
     options: Figures = field(default_factory=dict)
     rows: int = 2000
@@ -156,7 +169,8 @@ def correct(sizes: Sizes, kind: str) -> Figures:
     mse, wanted = (each.bundle.record.validation_mse for each in (there, here))
     apart = float(golden.apart(one, other).max())
     off = abs(mse / wanted - 1)
-    return {"mse": mse, "off": Limited(off, 0.05), "apart": Limited(apart, golden.ALLOWED[GPU])}
+    limit = 0.2 if KINDS[kind][1] is HALF else 0.05  # in bf16 prob takes other keys
+    return {"mse": mse, "off": Limited(off, limit), "apart": Limited(apart, golden.ALLOWED[GPU])}
 
 
 def fitted(sizes: Sizes, kind: str, device: str) -> Forecaster:
@@ -204,7 +218,7 @@ def waiting(sizes: Sizes, name: str, attn: str, steps: int) -> Counter[str]:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            trained(choose(sizes, name, attn), steps)
+            trained(choose(sizes, name, attn), steps, graphs=False)
         finally:
             torch.cuda.set_sync_debug_mode("default")
     reports = [each for each in caught if "called a synchronizing" in str(each.message)]
@@ -216,17 +230,20 @@ def choose(sizes: Sizes, name: str, attn: str) -> Network:
     return replace(network, sets=(*network.sets, f"attn={attn}"))
 
 
-def trained(network: Network, steps: int) -> ForecastModel:
-    """A model after so many steps of `fit` on noise."""
-    config, task = network.load(), network.task
-    rows = steps * config.train.batch + task.past + task.horizon - 1
+def trained(network: Network, steps: int, **config: Any) -> tuple[ForecastModel, Fit, int]:
+    """A model after so many steps of `fit` on noise, and the memory expected of it in bytes."""
+    load, task = network.load(), network.task
+    rows = steps * load.train.batch + task.past + task.horizon - 1
     torch.manual_seed(0)
     table = torch.randn(rows, COLUMNS), torch.rand(rows, CALENDAR) - 0.5
     windows = Windows(*table, task.past, task.horizon, 0, rows, task.targets).to(GPU)
-    model = config.build_model(task)
-    own = config.train.model_copy(update={"epochs": 1, "updates": None, "stride": 1})
-    fit(model, windows, None, own, device=GPU, seed=0)
-    return model
+    model = load.build_model(task)
+    once = {"epochs": 1, "updates": None, "stride": 1, **config}
+    own = load.train.model_copy(update=once)
+    half = takes_bf16(own, model, GPU)
+    expected = ensure_it_fits(model, windows, own, GPU, lambda _: None, bf16=half)
+    torch.cuda.reset_peak_memory_stats()
+    return model, fit(model, windows, None, own, device=GPU, seed=0), expected
 
 
 def bf16(sizes: Sizes, attn: str) -> Figures:
@@ -235,7 +252,7 @@ def bf16(sizes: Sizes, attn: str) -> Figures:
     x, found = torch.randn(4, 200, 128), []
     for dtype, low in ((torch.float64, False), (torch.float32, False), (torch.float32, True)):
         here, query = copy.deepcopy(module).to(GPU, dtype), x.to(GPU, dtype)
-        with torch.autocast(GPU, torch.bfloat16, enabled=low):
+        with torch.autocast(GPU, torch.bfloat16, enabled=low), machine.exact():
             found.append(both_ways(here, {"query": query}))
     exact, half = ([*map(relative, found[n + 1], found[n])] for n in (0, 1))
     same, limits = 1e-2 if attn in CHOOSING else 1e-4, BF16.get(attn, SMOOTH)
@@ -279,9 +296,27 @@ def answers(sizes: Sizes, attn: str) -> Figures:
 
 
 def same_bits(sizes: Sizes, name: str, attn: str) -> Figures:
-    models = [trained(choose(sizes, name, attn), sizes.steps) for _ in range(2)]
-    weights = [nn.utils.parameters_to_vector(model.parameters()).detach() for model in models]
-    return {"apart": relative(*weights)}
+    models = [trained(choose(sizes, name, attn), sizes.steps)[0] for _ in range(2)]
+    return {"apart": apart(*models)}
+
+
+def apart(one: nn.Module, other: nn.Module) -> float:
+    with torch.no_grad():
+        return relative(*(nn.utils.parameters_to_vector(m.parameters()) for m in (one, other)))
+
+
+def graphs(sizes: Sizes, name: str, attn: str) -> Figures:
+    """Without and with train.graphs: what a further step takes, and the peak of memory beside the
+    expected one; and how far apart the weights end."""
+    network, models = choose(sizes, name, attn), []
+    figures: Figures = {}
+    for kind, graphed in (("", False), ("graphs ", True)):
+        few, many = (trained(network, n * sizes.steps, graphs=graphed) for n in (1, 12))
+        figures[f"{kind}ms"] = 1e3 * (many[1].seconds - few[1].seconds) / (11 * sizes.steps)
+        figures[f"{kind}MiB"] = torch.cuda.max_memory_allocated() / 2**20
+        figures[f"{kind}expected MiB"] = many[2] / 2**20
+        models.append(many[0])
+    return {**figures, "apart": apart(*models)}
 
 
 def flex(sizes: Sizes, length: int, causal: bool, name: str) -> Figures:
@@ -298,6 +333,13 @@ def flex(sizes: Sizes, length: int, causal: bool, name: str) -> Figures:
     def defined(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.125)
 
+    def masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.125)
+
+    def tiled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        real = torch.ones(len(q), length, dtype=torch.bool, device=GPU)  # else they are not used
+        return TILED[name](q, k, v, causal=causal, key_mask=real)
+
     with config.patch(fail_on_recompile_limit_hit=True):  # beyond it, all scores are in memory
         begun = time.perf_counter()
         with torch.inference_mode():  # as the validation before a training
@@ -308,9 +350,14 @@ def flex(sizes: Sizes, length: int, causal: bool, name: str) -> Figures:
         again = partial(both_ways, flexible, tensors)
         figures = beside_sdpa(sizes, again, tensors.values(), causal)
     wanted = both_ways(defined, exact)
-    apart = max(map(relative, found, wanted))
     graphs = utils.counters["stats"]["unique_graphs"]
-    return {"apart": Limited(apart, 0.02), "first s": first, "graphs": graphs, **figures}
+    apart = max(map(relative, found, wanted))
+    figures |= {"apart": Limited(apart, 0.02), "first s": first, "graphs": graphs}
+    for title, other in (("masked", masked), ("tiled", tiled)):
+        apart = max(map(relative, both_ways(other, tensors), wanted))
+        figures[f"{title} apart"] = Limited(apart, 0.02)
+        figures[f"{title} ms"] = milliseconds(partial(both_ways, other, tensors), sizes.rounds)
+    return figures
 
 
 def drawn(*shape: int) -> Tensor:
@@ -377,12 +424,13 @@ def parts(sizes: Sizes) -> list[Part]:
     shares: list[tuple[float, Callable[..., Figures], tuple[Iterable[Any], ...]]] = [
         (20, environment, ()),
         (sizes.tests, tests, ()),
-        (70, correct, (sizes.trained,)),
+        (80, correct, (sizes.trained,)),
         (40, waits, (default, sizes.attentions)),
         (20, bf16, (sizes.attentions,)),
         (10, answers, (sizes.attentions,)),
         (35, same_bits, (sizes.networks, sizes.attentions)),
         (70, flex, (sizes.flex, either, PATTERNS)),
+        (60, graphs, (sizes.networks, sizes.attentions)),
         (40, steps, (sizes.networks, sizes.attentions)),
         (50, cores, (sizes.lengths, either, sizes.attentions)),
         (40, served, (sizes.served,)),

@@ -43,24 +43,29 @@ class GraphedStep:
             if not self.off and shape not in self.replays:
                 self.warm[shape] += 1
                 if self.warm[shape] <= WARM:
-                    return self._warm(batch, "error" if self.warm[shape] == WARM else "default")
+                    return self._warm(batch, strict=self.warm[shape] == WARM)
                 self.replays[shape] = self._capture(batch)
         except RuntimeError as error:
             self.say(f"train.graphs: steps run as they are, since one waits: {str(error)[:200]}")
-            self.off = True
-            for module in self.drawing:
-                module.ahead = None
+            self.end()
         return self.step(batch) if self.off else self.replays[shape](batch)
 
-    def _warm(self, batch: Batch, waiting: str) -> Tensor:
+    def end(self) -> None:
+        """Replay no more."""
+        self.off = True
+        for module in self.drawing:
+            module.ahead = None
+
+    def _warm(self, batch: Batch, strict: bool) -> Tensor:
         stream = torch.cuda.Stream()  # as a capture wants it
         stream.wait_stream(torch.cuda.current_stream())
-        torch.cuda.set_sync_debug_mode(waiting)
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error" if strict else before)
         try:
             with torch.cuda.stream(stream):
                 loss = self.step(batch)
         finally:
-            torch.cuda.set_sync_debug_mode("default")
+            torch.cuda.set_sync_debug_mode(before)
         torch.cuda.current_stream().wait_stream(stream)
         return loss
 

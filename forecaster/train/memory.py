@@ -1,8 +1,9 @@
 """An estimate of the memory that a training will take, and the options that make it fit.
 
-A step of one window and one of two windows run on a copy of the network, and the bytes alive after
-each operation are counted: the two peaks give a line in the number of windows. On a CPU the heap
-takes HEAP times as much, because memory freed between blocks in use is not returned. To this are
+A step of one window and one of two windows run on a copy of the network: the two peaks give a line
+in the number of windows. On a GPU they are those of torch's allocator. On a CPU the bytes alive
+after each operation are counted, and the heap takes HEAP times as much, because memory freed
+between blocks in use is not returned. To this are
 added the gradients of the weights, the two moments of the optimiser, the kept copies of the best
 weights, and what the process already holds.
 """
@@ -39,8 +40,8 @@ COPIES = 5
 """The copies of the weights in addition to themselves: gradients, two moments, two kept states."""
 PARTS = tuple(2**n for n in range(1, 16))
 """The numbers of parts into which a step may be divided."""
-STARTED = 30 * 2**20
-"""The bytes that the first step loads: kernels and threads."""
+STARTED = {"cpu": 30 * 2**20, "cuda": 2**27}
+"""The bytes that the first step loads: kernels and threads; on a GPU libraries' memory."""
 
 
 @contextmanager
@@ -92,18 +93,20 @@ def ensure_it_fits(
     Raises UnavailableError, naming an option that makes it fit, if less memory is available. The
     processes of a `team` share the batch and, on a CPU, the memory.
     """
-    one, two = (HEAP[device] * _peak(model, train, config, n, bf16) for n in (1, 2))
+    tried = (1, 2) if device == "cpu" else (1, 1, 2)  # at first, libraries take some for themselves
+    *_, one, two = (HEAP[device] * _peak(model, train, config, n, bf16) for n in tried)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    held, loaded = machine.resident(), STARTED
-    if device != "cpu":
-        held, loaded = torch.cuda.memory_allocated(), weights
+    held = machine.resident() if device == "cpu" else torch.cuda.memory_allocated() + weights
     batch = -(-config.batch // team.count)
 
     def needed(parts: int) -> int:
         """The bytes at the peak of a training with so many parts to a step."""
         more = (-(-batch // parts) - 1) * max(two - one, 0.0)
-        return held + loaded + COPIES * weights + int(one + more)
+        # with graphs, that of a step as it is and of two sizes of batch (train/graphs.py)
+        runs = 3 if graphs and parts == 1 else 1
+        return held + STARTED[device] + COPIES * weights + int((one + more) * runs)
 
+    graphs = device != "cpu" and config.graphs and not config.checkpointing
     expected, left = needed(config.accumulate), machine.memory_left(device)
     if left is None:
         say(f"memory: about {gib(expected)}")
@@ -113,12 +116,11 @@ def ensure_it_fits(
     if expected > room:
         fitting = (k for k in PARTS if config.accumulate < k <= batch and needed(k) <= room)
         parts = next(fitting, None)
-        advice = (
-            "set train.checkpointing=true, a shorter window.past, a smaller model.width, or longer "
-            "tokens"
-            if parts is None
-            else f"{spelled('train.accumulate', parts)} fits, with the same gradient"
-        )
+        advice = "set train.checkpointing=true, a shorter window.past or a smaller model.width"
+        if parts is not None:
+            advice = f"{spelled('train.accumulate', parts)} fits, with the same gradient"
+        if graphs and config.accumulate == 1:
+            advice = f"{spelled('train.graphs', False)} takes less"
         raise UnavailableError(
             f"this training takes about {gib(expected)} at its peak, but only {gib(room)} are "
             f"available: {advice}"
@@ -190,18 +192,26 @@ def _peak(
     model: ForecastModel, train: Windows, config: TrainConfig, windows: int, bf16: bool
 ) -> int:
     """The bytes alive at the peak of a step of `windows` windows, without weights and gradients."""
-    model = copy.deepcopy(model).cpu().train()
+    device = train.values.device.type
+    model = copy.deepcopy(model).to(device).train()
     for weight in model.parameters():
         if weight.requires_grad:
             weight.register_post_accumulate_grad_hook(_drop)
     module = ForecastModule(model, config)
-    tracker = _Alive()
     inside = checkpointed(model) if config.checkpointing else nullcontext()
-    with torch.random.fork_rng(devices=[]), inside, tracker:
-        batch = train.batch(torch.arange(windows) % len(train)).map(Tensor.cpu)
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+
+    def step() -> None:
+        batch = train.batch(torch.arange(windows) % len(train))
+        with torch.autocast(device, torch.bfloat16, enabled=bf16):
             loss = module.loss(batch)
         loss.backward()
+
+    with torch.random.fork_rng(devices=[] if device == "cpu" else [0]), inside:
+        if device != "cpu":
+            return int(machine.memory_rise(step, device)[1] or 0)
+        tracker = _Alive()
+        with tracker:
+            step()
     return tracker.peak
 
 

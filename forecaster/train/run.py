@@ -185,10 +185,12 @@ def fit(
             report({"validation_mse": keep.near[0].mse}, 0)
         checkpointing.set_back(trainer)
         if config.graphs and device == "cuda":
-            graphed(module, trainer, bar.line)
+            graph(module, trainer, bar.line)
         if steps:
             with bar, checkpointed(model) if config.checkpointing else nullcontext():
                 trainer.fit(module, loader(train, order, seed), checks)
+    if module.graphed is not None:
+        module.graphed.end()
     best_step = trainer.global_step
     best = keep.near[0] if keep.near else None
     if best is not None:
@@ -213,12 +215,10 @@ def fit(
     return fitted
 
 
-def graphed(module: ForecastModule, trainer: pl.Trainer, say: Say) -> None:
-    """Make a training replay its steps as graphs, unless a step has several parts or ranks."""
+def graph(module: ForecastModule, trainer: pl.Trainer, say: Say) -> None:
+    """Make a training replay its steps as graphs, unless they have several parts or ranks."""
     config, model = module.config, module.model
-    if config.accumulate > 1 or config.checkpointing or module.team.count > 1 or model.spread:
-        say("train.graphs: a step in parts, with checkpointing or with quantiles cannot be a graph")
-    else:
+    if config.accumulate == 1 == module.team.count and not (config.checkpointing or model.spread):
         module.graphed = GraphedStep(
             lambda batch: module.whole_step(trainer.optimizers[0], batch), model, say
         )

@@ -400,6 +400,7 @@ def _patches(gpu: Simulated) -> Any:
     yield mock.patch("torch.cuda.current_stream", mock.Mock)
     yield mock.patch("torch.cuda.stream", nullcontext)
     yield mock.patch("torch.cuda.set_sync_debug_mode", lambda mode: setattr(gpu, "strict", mode))
+    yield mock.patch("torch.cuda.get_sync_debug_mode", side_effect=lambda: gpu.strict)
     yield mock.patch("torch.cuda.get_rng_state", side_effect=lambda *_: gpu.state.clone())
     for name in ("as_tensor", "tensor"):
 

@@ -44,7 +44,7 @@ SIZES = on_gpu.Sizes(
 )  # fmt: skip
 ITEMS = {
     "environment": 1, "tests": 1, "correct": 1, "waits": 2, "bf16": 2, "answers": 2,
-    "same_bits": 4, "flex": 6, "steps": 4, "cores": 4, "served": 1,
+    "same_bits": 4, "flex": 6, "graphs": 4, "steps": 4, "cores": 4, "served": 1,
 }  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def test_a_step_of_the_default_recipe_takes_no_more_launches_than_it_did(name: s
         with Simulated() as gpu:
             values, calendar = rows.to("cuda"), torch.zeros(1000, 4).to("cuda")
             windows = Windows(values, calendar, 504, 336, 0, 1000, task.targets)
-            batches = {"batch": 8, "stride": 1, "windows": 8 * steps, "validation_stride": 1}
+            batches = {"batch": 8, "stride": 1, "windows": 8 * steps, "graphs": False}
             model, of_step = config.build_model(task), config.train.model_copy(update=batches)
             gpu.clear()
             fit(model, windows, None, of_step, device="cuda", seed=0, epochs=1)

@@ -89,7 +89,7 @@ class TestFitting:
             return ensure_it_fits(nn.Linear(9, 1), TRAIN, own, "cpu", said.append), said
 
         monkeypatch.setattr(memory, "_peak", lambda m, t, c, windows, bf16: 1000 + 1000 * windows)
-        monkeypatch.setattr(memory, "STARTED", 30)
+        monkeypatch.setattr(memory, "STARTED", {"cpu": 30})
         monkeypatch.setattr(machine, "resident", lambda: 7)
         return call
 
