@@ -1,6 +1,5 @@
 import importlib.metadata
 import json
-import os
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -94,32 +93,21 @@ def test_predict_with_it(folder, csv, export, done, refused, tmp_path, monkeypat
     ("fault", "problem"),
     [
         ("", None),
-        ("no compiler", "need a C compiler: install gcc"),
-        ("noexec", "write code to {}/triton and run it: Operation not permitted; set TORCH"),
         ("wrong", "the device multiplies wrongly"),
         ("broken", "the device cannot multiply: no kernel image"),
     ],
 )
-def test_the_doctor_examines_a_gpu(fault, problem, done, monkeypatch, tmp_path):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", f"{tmp_path}/torch")
-    monkeypatch.setenv("TRITON_CACHE_DIR", f"{tmp_path}/triton")
-    monkeypatch.setenv("CC", "" if fault == "no compiler" else "cc")
-    monkeypatch.setattr(machine.shutil, "which", lambda name: None)
-    denied = Mock(side_effect=[Mock(), PermissionError(1, os.strerror(1))])
+def test_the_doctor_examines_a_gpu(fault, problem, done, monkeypatch):
     broken = Mock(side_effect=RuntimeError("no kernel image\nCUDA kernel errors might be"))
     with Simulated():
-        if fault == "noexec":
-            monkeypatch.setattr(machine, "mmap", denied)
-        if fault in ("wrong", "broken"):
+        if fault:
             monkeypatch.setattr(
                 torch, "equal", Mock(return_value=False) if fault == "wrong" else broken
             )
         report = json.loads(done("doctor", "--json")[0])
     assert (report["device"], report["capability"]) == ("simulated", "sm_90")
-    assert report["kernels"] == f"{tmp_path}/torch and {tmp_path}/triton"
-    assert report["compiler"] == ("none" if fault == "no compiler" else "cc")
     found = " ".join(report["problems"])
-    assert problem.format(tmp_path) in found if problem else found == ""
+    assert problem in found if problem else found == ""
 
 
 def test_the_doctor_says_what_is_bad_or_missing(done, monkeypatch):
