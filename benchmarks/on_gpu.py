@@ -13,8 +13,7 @@ The parts, in the order of their worth; after its share of the seconds a part be
 - bf16: an attention in bf16 against 32 bits, and that against 64: relative errors, as norms.
 - answers: how far an answer is from itself, again and without the others of its batch of 64.
 - same_bits: how far apart two equal trainings end; 0 is the same bits.
-- flex: FlexAttention against the definition of its mask; the seconds of its first calls, and
-  Dynamo's graphs, which fail beyond its limit.
+- masks: fixed patterns by one masked call and by tiles, both against the definition in 32 bits.
 - graphs: a step in a training, its memory beside the expected one, and both by CUDA graphs.
 - steps: a training step, the windows a second, and the peak of torch's allocator in MiB.
 - cores: an attention in bf16, forward and backward, beside torch's fused kernel (SDPA).
@@ -92,9 +91,6 @@ KINDS: dict[str, tuple[Figures, Figures]] = {
     "prior": ({}, {"model.prior": True}),
     "informer": ({"blend": "none"}, INFORMER),
     "half": ({"blend": "none"}, HALF),
-    "flexible": ({"blend": "none", "attention": "strided", "lookback": 2100},  # over 2,048 steps
-                 {**INFORMER, "model.width": 32, "model.feed_forward": 32, "model.distil": False,
-                  "train.batch": 4, "train.windows": 80}),
     "wide": ({"blend": "none"}, {**HALF, "model.width": 512, "model.heads": 8}),
 }  # fmt: skip
 """Parameters of a Forecaster, and its options."""
@@ -123,14 +119,14 @@ class Sizes:
     networks: Mapping[str, Network] = field(
         default_factory=lambda: {name: NETWORKS[name] for name in ("default", "informer")}
     )
-    trained: tuple[str, ...] = ("default", "prior", "informer", "half", "flexible")
+    trained: tuple[str, ...] = ("default", "prior", "informer", "half")
     served: tuple[str, ...] = ("default", "wide")
     options: Figures = field(default_factory=dict)
     rows: int = 2000
     steps: int = 8
     batch: int = 32
     lengths: tuple[int, ...] = (96, 336, 2048, 8192)
-    flex: tuple[int, ...] = (2500, 8192)
+    masked: tuple[int, ...] = (2500, 8192)
     batches: tuple[int, ...] = (1, 16, 64, 256)
     rounds: int = 5
     tests: float = 130
@@ -176,11 +172,10 @@ def correct(sizes: Sizes, kind: str) -> Figures:
 def fitted(sizes: Sizes, kind: str, device: str) -> Forecaster:
     """A few steps of training on hourly cycles with noise, and all that follows it."""
     flags, own = KINDS[kind]
-    rows = max(sizes.rows, 2 * flags.get("lookback", 0))
-    random, steps = np.random.default_rng(0), np.arange(rows)[:, None]
-    values = 20 + np.sin(steps * np.pi / 12) * [1, 2, 3] + random.normal(size=(rows, 3)) / 3
+    random, steps = np.random.default_rng(0), np.arange(sizes.rows)[:, None]
+    values = 20 + np.sin(steps * np.pi / 12) * [1, 2, 3] + random.normal(size=(sizes.rows, 3)) / 3
     frame = pd.DataFrame(values, columns=["one", "two", "three"])
-    frame.insert(0, "ds", pd.date_range("2024-01-01", periods=rows, freq="h"))
+    frame.insert(0, "ds", pd.date_range("2024-01-01", periods=sizes.rows, freq="h"))
     flags = {"target": ["one", "two"], "horizon": 24, "epochs": 1, **flags}
     few = {"train.batch": 16, "train.windows": 320, "train.updates": 20, "model.dropout": 0}
     options = {**few, "train.validation_windows": 64, **own, **sizes.options}
@@ -319,45 +314,27 @@ def graphs(sizes: Sizes, name: str, attn: str) -> Figures:
     return {**figures, "apart": apart(*models)}
 
 
-def flex(sizes: Sizes, length: int, causal: bool, name: str) -> Figures:
-    from torch._dynamo import config, utils  # seconds to import
-
+def masks(sizes: Sizes, length: int, causal: bool, name: str) -> Figures:
+    """A pattern by one masked call, and by tiles."""
     pattern, steps = PATTERNS[name](length, causal), torch.arange(length, device=GPU)
     mask = pattern(steps[:, None], steps)
     tensors = {name: drawn(2, 4, length, 64) for name in "qkv"}
     exact = {name: x.float() for name, x in tensors.items()}
 
-    def flexible(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return patterns.flex_pattern(q, k, v, pattern, 0.125)
-
-    def defined(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.125)
-
     def masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.125)
 
     def tiled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        real = torch.ones(len(q), length, dtype=torch.bool, device=GPU)  # else they are not used
-        return TILED[name](q, k, v, causal=causal, key_mask=real)
+        with mock.patch.object(patterns, "suits_mask", return_value=False):
+            return TILED[name](q, k, v, causal=causal)
 
-    with config.patch(fail_on_recompile_limit_hit=True):  # beyond it, all scores are in memory
-        begun = time.perf_counter()
-        with torch.inference_mode():  # as the validation before a training
-            flexible(**tensors)
-        found = both_ways(flexible, tensors)
-        torch.cuda.synchronize()
-        first = time.perf_counter() - begun
-        again = partial(both_ways, flexible, tensors)
-        figures = beside_sdpa(sizes, again, tensors.values(), causal)
-    wanted = both_ways(defined, exact)
-    graphs = utils.counters["stats"]["unique_graphs"]
-    apart = max(map(relative, found, wanted))
-    figures |= {"apart": Limited(apart, 0.02), "first s": first, "graphs": graphs}
-    for title, other in (("masked", masked), ("tiled", tiled)):
-        apart = max(map(relative, both_ways(other, tensors), wanted))
+    wanted, figures = both_ways(masked, exact), {}
+    for title, call in (("masked", masked), ("tiled", tiled)):
+        apart = max(map(relative, both_ways(call, tensors), wanted))
         figures[f"{title} apart"] = Limited(apart, 0.02)
-        figures[f"{title} ms"] = milliseconds(partial(both_ways, other, tensors), sizes.rounds)
-    return figures
+        figures[f"{title} ms"] = milliseconds(partial(both_ways, call, tensors), sizes.rounds)
+    again = partial(both_ways, masked, tensors)
+    return {**figures, **beside_sdpa(sizes, again, tensors.values(), causal)}
 
 
 def drawn(*shape: int) -> Tensor:
@@ -429,7 +406,7 @@ def parts(sizes: Sizes) -> list[Part]:
         (20, bf16, (sizes.attentions,)),
         (10, answers, (sizes.attentions,)),
         (35, same_bits, (sizes.networks, sizes.attentions)),
-        (70, flex, (sizes.flex, either, PATTERNS)),
+        (30, masks, (sizes.masked, either, PATTERNS)),
         (60, graphs, (sizes.networks, sizes.attentions)),
         (40, steps, (sizes.networks, sizes.attentions)),
         (50, cores, (sizes.lengths, either, sizes.attentions)),

@@ -10,7 +10,7 @@ from forecaster.attention import ATTENTIONS, AttentionChoice, Place
 pytestmark = pytest.mark.gpu
 
 
-# The patterns also so long that FlexAttention computes them, with heads as wide as it wants.
+# The patterns also so long that a CPU takes tiles.
 SIZES = [(name, 4, 97, masked) for name in ATTENTIONS for masked in (False, True)]
 SIZES += [(name, 2, 2500, False) for name in ("logsparse", "strided", "fixed")]
 

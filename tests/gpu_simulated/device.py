@@ -11,7 +11,7 @@
 Every branch for a GPU runs with real values. An operation on two devices raises, except for what
 torch allows: numbers, and indices on the host. What makes the host wait for the device is recorded
 with its line. Nothing is said of the numbers of CUDA's kernels, of streams, of the allocator and of
-compiled code; FlexAttention is replaced by its definition.
+compiled code.
 """
 
 import ctypes
@@ -25,7 +25,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -416,10 +415,3 @@ def _patches(gpu: Simulated) -> Any:
     kinds = torch.utils._foreach_utils._foreach_supported_types
     yield mock.patch("torch.utils._foreach_utils._foreach_supported_types", [*kinds, Tensor])
     yield _lifting()
-    from forecaster.attention.common import patterns
-
-    def masked(q: Any, k: Any, v: Any, pattern: Any, scale: float) -> torch.Tensor:
-        shown = patterns.pattern_mask((pattern,), q.shape[2], q.device)[None]
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=shown, scale=scale)
-
-    yield mock.patch.object(patterns, "flex_pattern", masked)

@@ -2,7 +2,7 @@
 
 Three things are not simulated. The tests of a GPU do not run: only their command is looked at.
 Torch has no report of waits here: the simulated device gives its own, in the same words.
-FlexAttention is its definition, without a compiler. The times say nothing.
+The times say nothing.
 """
 
 import json
@@ -24,7 +24,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 from benchmarks import on_gpu, parts
 from benchmarks.parts import Figures, Limited, Part
 from benchmarks.step import Network
-from forecaster.attention.common import patterns
 from forecaster.forecast.on_device import Runner
 from forecaster.train.module import ForecastModule
 from tests.gpu_simulated.device import PRODUCT, Simulated
@@ -40,11 +39,11 @@ SIZES = on_gpu.Sizes(
     trained=("informer",),
     served=("default",),
     options={"model.width": 8, "model.encoder_layers": 1, "train.updates": 4, "train.windows": 64},
-    rows=400, steps=4, batch=1, lengths=(48,), flex=(64,), batches=(1, 3), rounds=1,
+    rows=400, steps=4, batch=1, lengths=(48,), masked=(64,), batches=(1, 3), rounds=1,
 )  # fmt: skip
 ITEMS = {
     "environment": 1, "tests": 1, "correct": 1, "waits": 2, "bf16": 2, "answers": 2,
-    "same_bits": 4, "flex": 6, "graphs": 4, "steps": 4, "cores": 4, "served": 1,
+    "same_bits": 4, "masks": 6, "graphs": 4, "steps": 4, "cores": 4, "served": 1,
 }  # fmt: skip
 
 
@@ -90,8 +89,6 @@ def test_each_part_runs_to_its_end(
 ) -> None:
     monkeypatch.setattr(on_gpu, "subprocess", Mock(run=Mock(return_value=Mock(returncode=0))))
     monkeypatch.setattr(on_gpu, "find_spec", lambda name: name != "matplotlib" or None)
-    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):  # which are made and tried
-        monkeypatch.setenv(name, str(tmp_path / name))
     file = tmp_path / "on-gpu.json"
     assert parts.run(on_gpu.parts(SIZES), 1000, {"kind": "on_gpu"}, file) == 0
     document = json.loads(file.read_text())
@@ -104,7 +101,7 @@ def test_each_part_runs_to_its_end(
     assert informer["mse"] > 0
     assert informer["apart"][0] < 1e-4
     assert [row["bf16 output"][0] > 1e-3 for row in found["bf16"]["rows"]] == [True, True]
-    times = [row["ms"] for name in ("flex", "steps", "cores") for row in found[name]["rows"]]
+    times = [row["ms"] for name in ("masks", "steps", "cores") for row in found[name]["rows"]]
     times += [found["served"]["rows"][0][f"{device} 3 ms"] for device in ("cuda", "cpu")]
     assert min(times) > 0
 
@@ -134,17 +131,17 @@ def test_wrong_numbers_are_failures(gpu: Telling, monkeypatch: pytest.MonkeyPatc
         drift += 0.01 * (runner.device == "cuda")
         return call(runner, *given) + drift
 
-    def full(q: Tensor, k: Tensor, v: Tensor, pattern: object, scale: float) -> Tensor:
-        return F.scaled_dot_product_attention(q, k, v, scale=scale)
+    def full(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v)
 
     drift, call = 0.0, Runner.__call__
     monkeypatch.setattr(Runner, "__call__", drifting)
-    monkeypatch.setattr(patterns, "flex_pattern", full)
+    monkeypatch.setattr(on_gpu, "TILED", dict.fromkeys(on_gpu.TILED, full))
     monkeypatch.setattr(on_gpu, "SMOOTH", (1e-9, 1e-9))
     assert measured("correct")["ended"] == "FAILED: informer"
     assert measured("answers")["ended"] == "FAILED: full, prob"
     assert measured("bf16")["ended"] == "FAILED: full"
-    assert measured("flex")["ended"].startswith("FAILED: 64 False strided, 64 False fixed")
+    assert measured("masks")["ended"].startswith("FAILED: 64 False strided, 64 False fixed")
 
 
 def test_what_fails_or_comes_too_late_says_so(

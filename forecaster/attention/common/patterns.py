@@ -1,15 +1,14 @@
-"""Attention over a fixed pattern of visible keys, by three methods that give the same numbers.
+"""Attention over a fixed pattern of visible keys, by two methods that give the same numbers.
 
-Short series use one call of the fused kernel with the pattern as a mask. Long series use
-torch's FlexAttention on a GPU, with block masks that are kept; elsewhere dense tiles that together
-hold every visible key once: a mechanism describes its tiles as a list of `Piece`, merged by their
-log-sum-exp (tiles.py).
+Short series use one call of the fused kernel with the pattern as a mask. Long series use dense
+tiles that together hold every visible key once: a mechanism describes its tiles as a list of
+`Piece`, merged by their log-sum-exp (tiles.py).
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -27,12 +26,6 @@ from forecaster.attention.common.tiles import HIDDEN, merge, softmax_part, softm
 from forecaster.base.shapes import Bool, Float
 
 _AT_ONCE = 1 << 20
-_DENSE_ON_GPU = 2048
-"""Up to so many steps one masked call is at least as fast on a GPU, and nothing is compiled."""
-_BLOCK = 128  # steps of a block of FlexAttention's kernel
-_GRAPHS = 64
-"""The calls of FlexAttention that a process compiles: by pattern, lengths, type, with or without
-gradients. Beyond torch's own limit of 8 it would silently hold all L x L scores."""
 KEPT = 32
 """The number of masks that a process keeps: models of several lengths share few."""
 
@@ -53,21 +46,29 @@ def pattern_attention(
 ) -> Float[Tensor, "B H L Ev"]:
     """Softmax attention over the keys of the pattern of all heads, or of the pattern of each.
 
-    `tiles` makes the tiles of a series longer than `short` on a CPU. By itself no pattern leaves a
-    row empty; a query that sees no real key gives 0.
+    `tiles` makes the tiles of a series longer than `short` on a CPU, or than a GPU's memory allows.
+    By itself no pattern leaves a row empty; a query that sees no real key gives 0.
     """
     scale = q.shape[3] ** -0.5 if scale is None else scale
-    if q.shape[2] <= (short if q.device.type == "cpu" else _DENSE_ON_GPU):
+    masks = len(patterns) if key_mask is None else len(patterns) * len(q)
+    if suits_mask(q, short, masks):
         visible = pattern_mask(patterns, q.shape[2], q.device)[None]
         real = visible_keys(False, key_mask)
         if real is None:
             return softmax_attention(q, k, v, visible=visible, may_be_empty=False, scale=scale)
         return softmax_attention(q, k, v, visible=visible & real, scale=scale)
-    if len(patterns) == 1 and suits_flex(q, v, key_mask):
-        return flex_pattern(q, k, v, patterns[0], scale)
     attend = outside_graphs(_Tiled.apply)  # a graph loses gradients added to overlapping views
     out: Tensor = attend(q, k, v, key_mask, *tiles(), scale)
     return out
+
+
+def suits_mask(q: Tensor, short: int, masks: int) -> bool:
+    """Whether to hold so many L x L masks: on a CPU up to `short` steps, on a GPU while a 32nd of
+    its memory holds them and what makes them.
+
+    At 8,192 steps one call took 2 ms there, tiles 5 to 15 (benchmarks/results/on-gpu.json).
+    """
+    return q.shape[2] ** 2 <= at_once(q, short**2, numbers=4 * masks)
 
 
 def pattern_mask(
@@ -86,72 +87,6 @@ def _make_mask(patterns: tuple[Pattern, ...], length: int, device: torch.device)
 
 
 _kept_mask = lru_cache(KEPT)(_make_mask)
-
-
-def suits_flex(q: Tensor, v: Tensor, key_mask: Tensor | None) -> bool:
-    """Whether FlexAttention can take these: CUDA, a width it has kernels for, no padded series.
-
-    With a key mask it would need a new block mask for every batch; tiles are cheaper then.
-    """
-    width = q.shape[3]
-    return (
-        q.device.type == "cuda"
-        and q.dtype != torch.float64
-        and key_mask is None
-        and width == v.shape[3]
-        and 16 <= width <= 256
-        and width & (width - 1) == 0
-    )
-
-
-def flex_pattern(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, scale: float) -> Tensor:
-    """Softmax attention of (B, H, L, E) tensors over the keys of `pattern`; no row may be empty."""
-    mask = _block_mask(pattern, q.shape[2], q.device)
-    out: Tensor = _kernel(q.device.type)(q, k, v, block_mask=mask, scale=scale)
-    return out
-
-
-@cache
-def _kernel(device: str) -> Callable[..., Any]:
-    """The compiled kernel on CUDA; elsewhere the slow definition, which the tests use."""
-    from torch.nn.attention.flex_attention import flex_attention
-
-    kernel: Any = flex_attention
-    if device != "cuda":
-        return kernel  # type: ignore[no-any-return]
-    from torch._dynamo import config
-
-    compiled = torch.compile(kernel)
-    return config.patch(recompile_limit=_GRAPHS, fail_on_recompile_limit_hit=True)(compiled)  # type: ignore[no-any-return]
-
-
-@lru_cache(KEPT)
-@torch.inference_mode(False)  # as above: a mask is saved for the backward pass
-def _block_mask(pattern: Pattern, length: int, device: torch.device) -> Any:
-    """The blocks of keys that each block of queries sees in part or whole; a row at a time, so that
-    the L x L mask is never held. torch's own builder holds it, or compiles for each pattern."""
-    from torch.nn.attention.flex_attention import BlockMask
-
-    blocks = -(-length // _BLOCK)
-    steps = torch.arange(blocks * _BLOCK, device=device)
-    real, steps = steps < length, steps.clamp(max=length - 1)
-    rows = []
-    for i, is_real in zip(steps.split(_BLOCK), real.split(_BLOCK), strict=True):
-        seen = pattern(i[:, None], steps) & is_real[:, None] & real
-        rows.append(seen.view(_BLOCK, blocks, _BLOCK).sum((0, 2)))
-    count = torch.stack(rows)[None, None]
-    whole = count == _BLOCK**2
-    chosen = [
-        (kind.sum(3).int(), kind.int().argsort(dim=3, descending=True, stable=True).int())
-        for kind in ((count > 0) & ~whole, whole)
-    ]
-    return BlockMask.from_kv_blocks(
-        *chosen[0],
-        *chosen[1],
-        BLOCK_SIZE=_BLOCK,
-        mask_mod=lambda batch, head, i, j: pattern(i, j),
-        seq_lengths=(length, length),
-    )
 
 
 @dataclass(frozen=True)
