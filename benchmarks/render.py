@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import Any, get_args
 
 import evidence
@@ -288,6 +288,36 @@ def metrics() -> str:
     return markdown(["metric", "", "unit", "better", "shown in"], lines)
 
 
+def gpu() -> str:
+    """Each attention on a GPU: its time over that of torch's fused kernel by steps, and that of a
+    training step as it is and by CUDA graphs."""
+    [run] = results("on_gpu")
+    found = {row["item"]: row for name in ("cores", "graphs") for row in run["parts"][name]}
+    names = list(dict.fromkeys(row["item"].split()[2] for row in run["parts"]["cores"]))
+    cases = [[f"{n} {causal}" for n in (96, 336, 2048, 8192)] for causal in (False, True)]
+
+    def shown(between: str, values: Sequence[float]) -> str:
+        texts = [f"{x:.{1 if x < 10 else 0}f}" if x > 0 else "–" for x in values]
+        return between.join(texts) if any(x > 0 for x in values) else "–"
+
+    def get(item: str, figure: str) -> float:
+        return float(found.get(item, {}).get(figure, 0))
+
+    lines = [["SDPA, ms"], *([name] for name in names)]
+    for own in cases:
+        medians = [median(get(f"{case} {name}", "SDPA ms") for name in names) for case in own]
+        lines[0].append(shown("/", medians))
+        for line, name in zip(lines[1:], names, strict=True):
+            line.append(shown("/", [get(f"{case} {name}", "ratio") for case in own]))
+    for network in ("default", "informer"):
+        lines[0].append("")
+        for line, name in zip(lines[1:], names, strict=True):
+            step = [get(f"{network} {name}", figure) for figure in ("ms", "graphs ms")]
+            line.append(shown(" → ", step))
+    heads = ["", "both directions", "causal", "step, default recipe, ms", "Informer, ms"]
+    return markdown(heads, lines) + "\n\n`{command}`, {hardware}, {date}".format(**run)
+
+
 def measured(lines: Sequence[Result]) -> str:
     """A table of MEASURED: for each line what was measured, its figure, and how to repeat it."""
     every = [row for measurement in results() for row in split(measurement)]
@@ -306,6 +336,7 @@ TABLES: dict[str, Callable[[], str]] = {
         attentions,
         choices,
         counts,
+        gpu,
         matrix,
         means,
         metrics,

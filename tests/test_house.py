@@ -223,7 +223,7 @@ class TestDocuments:
         """Without what is generated: references, and the tables of benchmarks/render.py."""
         made = r"<!-- begin (\w+) -->.*?<!-- end \1 -->"
         texts = [re.sub(made, "", path.read_text(), flags=re.DOTALL) for path in DOCUMENTS]
-        # 341 of these say what is computed, and what is promised, of a GPU, and what it wants
+        # 341 of these say what is measured, and what is promised, of a GPU, and what it wants
         assert sum(len(text.split()) for text in texts) <= 29_813
 
 

@@ -24,14 +24,14 @@ from forecaster.cli.options import (
 from forecaster.cli.output import command, nothing, print_json, row, say
 from forecaster.config.flags import FLAGS
 
-# computed for an H200, forward and backward, from 96 to 8,192 steps: docs/performance.md
+# an H200, forward and backward, from 96 to 8,192 steps: docs/performance.md
 GPU = {
-    "as quick": ("full", "single"),
-    "as quick at best": ("strided", "fixed"),
-    "slower": ("prob", "lsh", "topk", "gau", "flash", "diff", "aft-full", "static"),
-    "quicker from 2,000 to 4,000 steps on, slower if causal": ("fastformer", "aft-simple"),
-    "quicker from 2,000 to 4,000 steps on, later if causal": ("aft-local", "aft-conv"),
-    "quicker beyond 2,048 steps": ("logsparse", "mean"),
+    "as quick": ("full",),
+    "as quick up to 256 wide, up to 9 times as long at 512": ("single",),
+    "1.2 to 2.8 times as long": ("logsparse", "strided", "fixed"),
+    "2 to 200 times as long": ("prob", "lsh", "topk", "gau", "flash", "diff", "aft-full"),
+    "as quick at 2,048 steps, a fifth at 8,192; longer if causal": ("fastformer", "aft-simple"),
+    "longer, but quicker at 8,192 steps": ("aft-local", "aft-conv"),
 }
 ABOUT_DATA = [name for name, path in FLAGS.items() if path.startswith("data.") or name == "horizon"]
 
@@ -204,7 +204,7 @@ def _facts(name: str) -> dict[str, Any]:
         "kind": f"plug-in of {package}" if package else own,
         "about": text.split("\n")[0].rstrip("."),
         **about,
-        "gpu_computed": next((speed for speed, types in GPU.items() if name in types), None),
+        "gpu": next((speed for speed, types in GPU.items() if name in types), None),
         "cross": not issubclass(kind, SelfAttention),
         "export": not about["no_export"],
         "options": {key: field.default for key, field in fields.items()},
@@ -223,10 +223,9 @@ def _show_attentions(facts: list[dict[str, Any]]) -> None:
     for cells in rows:
         line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
         print(line.rstrip())
-    print("\nFunctions on a GPU beside torch's fused full attention, computed, not measured:")
+    print("\nOn a GPU, beside torch's fused full attention (trainings in docs/performance.md):")
     for speed, types in GPU.items():
         print(f"{speed}: {', '.join(types)}")
-    print("Up to a few hundred steps, training mostly waits for launches (docs/performance.md).")
 
 
 def _show_attention(fact: dict[str, Any]) -> None:
@@ -237,9 +236,8 @@ def _show_attention(fact: dict[str, Any]) -> None:
         row("paper", f"{fact['paper']}, {fact['year']}")
     for key in ("cost", "causal", "random"):
         row(key, fact[key])
-    if fact["gpu_computed"]:
-        row("gpu", fact["gpu_computed"])
-        row("", "(beside torch's fused full attention; computed, not measured)")
+    if fact["gpu"]:
+        row("gpu", f"{fact['gpu']} (beside torch's fused full attention)")
     row("cross", "yes" if fact["cross"] else "no: full attention is used there")
     row("export", "yes" if fact["export"] else f"not everywhere: {fact['no_export']}")
     for key, value in fact["options"].items():
