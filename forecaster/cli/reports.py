@@ -32,7 +32,7 @@ from forecaster.config.flags import names, numbers, parse
     steps="Optimiser steps of a cell.",
     grid="A name in configs/grids/ or a YAML file, for everything not given here.",
     name="Name of the folder in runs/grids; by default the grid's.",
-    jobs="Cells at a time, one thread each; by default all cores.",
+    jobs="Cells at a time, one thread each; by default all cores, on a GPU one.",
 )
 def compare(
     attn: str | None = None,
@@ -82,7 +82,8 @@ def compare(
     if jobs is not None and jobs > cores:
         say(f"--jobs {jobs}: this machine has only {cores} cores, so {cores} cells at a time")
     resolved = comparison.resolve(name, definition)
-    where: dict[str, Any] = {"jobs": min(jobs or cores, cores), "ray": ray, "gpus": gpus}
+    usual = 1 if machine.device("auto") == "cuda" else cores  # --ray gives each GPU its own cells
+    where: dict[str, Any] = {"jobs": min(jobs or usual, cores), "ray": ray, "gpus": gpus}
     outcome = comparison.run(resolved, say, tracked=tracked, command=command(), **where)
     if as_json:
         print_json(outcome.to_dict())

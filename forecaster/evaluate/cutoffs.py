@@ -49,6 +49,10 @@ class Cutoff(Problem):
     def _table(self) -> Any:
         return self.whole._table
 
+    @cached_property
+    def _tables(self) -> Any:
+        return self.whole._tables
+
     @property
     def half(self) -> int:
         return self.halved

@@ -182,38 +182,51 @@ class Problem:
     def windows(self, first: End, last: End, device: str) -> Windows:
         """The windows whose targets lie in steps [first, last) of the grid, scaled.
 
-        The rows of a single series from `last` on are cut off first, so that nothing can read them;
-        the items of a panel share their table.
+        All windows on a device share its table. Of a single series they get the rows before `last`
+        alone, so that nothing can read the others.
         """
         series, schema, known = self.series, self.schema, self.schema.known
         past, _, horizon = self.config.window.lengths()
+        table = self._on(device)
         if isinstance(last, int) and series.items is None:
-            values = self._narrow(schema.scaler.transform(series.values[:last]))
-            covariates = None if series.known is None else known.scaled(series.known[:last])
-            calendar = schema.calendar(series.times[:last])
-        else:
-            values, covariates, calendar = self._table
+            table = tuple(None if each is None else each[:last] for each in table)
+        values, calendar, covariates, shift = table
+        assert values is not None
+        assert calendar is not None
         static = known.encode(series.static) if known.attributes else None
-        shift = None
-        if known.shifting and covariates is not None:
-            shift = known.shifting.shift_table(covariates, series.items).astype(np.float32)
-            values = values.copy()
-            values[:, list(schema.target_positions)] -= shift
         limits = self._scaled_limits
         return Windows(
-            values=torch.from_numpy(values).to(device),
-            calendar=torch.from_numpy(calendar).to(device),
+            values=values,
+            calendar=calendar,
             past=past,
             horizon=horizon,
             first=first,
             last=last,
             targets=schema.target_positions,
             items=series.items,
-            covariates=None if covariates is None else torch.from_numpy(covariates).to(device),
+            covariates=covariates,
             static=None if static is None else torch.from_numpy(static).to(device),
-            shift=None if shift is None else torch.from_numpy(shift).to(device),
+            shift=shift,
             limits=None if limits is None else limits.to(device),
         )
+
+    def _on(self, device: str) -> tuple[torch.Tensor | None, ...]:
+        """All values, less the effects of covariates, calendar, covariates and these effects."""
+        if device not in self._tables:
+            (values, covariates, calendar), shift = self._table, None
+            if (effects := self.schema.known.shifting) and covariates is not None:
+                shift = effects.shift_table(covariates, self.series.items).astype(np.float32)
+                values = values.copy()
+                values[:, list(self.schema.target_positions)] -= shift
+            self._tables[device] = tuple(
+                None if each is None else torch.from_numpy(each).to(device)
+                for each in (values, calendar, covariates, shift)
+            )
+        return self._tables[device]
+
+    @cached_property
+    def _tables(self) -> dict[str, tuple[torch.Tensor | None, ...]]:
+        return {}
 
     @property
     def _scaled_limits(self) -> torch.Tensor | None:

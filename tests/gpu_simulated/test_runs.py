@@ -1,15 +1,25 @@
 """Whole runs on a simulated GPU, from data to a bundle and its answers."""
 
+import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from torch.utils._python_dispatch import _pop_mode, _push_mode
 
 from forecaster import Forecaster
+from forecaster.evaluate.cutoffs import roll
+from forecaster.evaluate.problem import Problem
 from forecaster.forecast.predictor import Predictor
+from forecaster.run import experiment
+from forecaster.study.compare.cell import FACTS, CellWork, train
+from tests import small
 from tests.gpu_simulated.device import Simulated
+from tests.service.toy import start
+from tests.study.compare.grids import small_grid
 
 ROWS, HORIZON = 600, 6
 SMALL = {"model.width": 4, "model.feed_forward": 4, "train.updates": 4, "train.batch": 16}
@@ -77,3 +87,105 @@ def test_a_bundle_forecasts_there_what_it_forecasts_on_a_processor(
     wanted = Predictor.load(tmp_path / "bundle", "cpu").predict(there.example)
     numbers = wanted.select_dtypes("number").columns
     np.testing.assert_allclose(computed[numbers], wanted[numbers], rtol=1e-3, atol=1e-3)
+
+
+WAITS_SERVED = 1
+"""Of a batch of forecasts: the copy of the answer to the host."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle and its series."""
+    folder = tmp_path_factory.mktemp("made")
+    with Simulated():
+        fitted("other columns").save(folder / "bundle")
+    frame().to_csv(folder / "series.csv", index=False)
+    return folder
+
+
+class TestFaces:
+    """What judges and serves a model, each beside the same on a processor."""
+
+    @pytest.mark.usefixtures("home")
+    @pytest.mark.parametrize("anew", [False, True])
+    def test_cut_offs(self, anew: bool) -> None:
+        def judged(device: str) -> Any:
+            problem = small.problem(f"device={device}", "train.epochs=1")
+            tried, served = experiment.train_anew(problem, device, quiet)
+
+            def make(at: Problem) -> Any:
+                return experiment.train_anew(at, device, quiet) if anew else (tried, served)
+
+            record = roll(problem, 2, make, device, quiet, anew=anew).record
+            return record.mse.mean
+
+        with Simulated():
+            there = judged("cuda")
+        assert there == pytest.approx(judged("cpu"), rel=1e-3)
+
+    @pytest.mark.usefixtures("home")
+    def test_a_cell_of_a_grid(self) -> None:
+        def errors(device: str) -> Any:
+            grid = small_grid(**{"protocol.set": [f"device={device}"]})
+            files = train(CellWork(grid.data, "abc", "forecaster compare"), grid.cells[0])
+            return json.loads(files[FACTS])["mse"]
+
+        with Simulated():
+            there = errors("cuda")
+        assert there == pytest.approx(errors("cpu"), rel=1e-3)
+
+    def test_python(self, folder: Path) -> None:
+        def forecasts(device: str) -> Any:
+            model = Forecaster.load(folder / "bundle", device=device)
+            past = model.historical_forecasts(frame().tail(300), stride=50)
+            ahead = model.predict(frame(), level=80)
+            return [x.select_dtypes("number").to_numpy() for x in (ahead, past)]
+
+        with Simulated():
+            there = forecasts("cuda")
+        for gpu, processor in zip(there, forecasts("cpu"), strict=True):
+            np.testing.assert_allclose(gpu, processor, rtol=1e-3, atol=1e-3)
+
+    def test_the_command(self, folder: Path, run: Any) -> None:
+        def forecasts(device: str) -> Any:
+            file = folder / f"{device}.csv"
+            model = ("--model", folder / "bundle", "--input", folder / "series.csv")
+            status, _, said = run("predict", *model, "--device", device, "--output", file)
+            assert status == 0, said
+            return pd.read_csv(file).select_dtypes("number")
+
+        with Simulated():
+            there = forecasts("cuda")
+        pd.testing.assert_frame_equal(there, forecasts("cpu"), rtol=1e-3, atol=1e-3)
+
+    def test_the_service(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def answer(device: str) -> Any:
+            with start(model=str(folder / "bundle"), device=device) as client:
+                (name,) = (model["name"] for model in client.get("/models").json()["models"])
+                example = client.get(f"/models/{name}/example").json()
+                if device == "cuda":
+                    gpu.clear()
+                body = client.post("/predict", json={**example, "inputs": example["inputs"] * 3})
+                assert body.status_code == 200, body.text
+                return body.json()["predictions"]
+
+        began = threading.Thread.run
+        with Simulated() as gpu:
+
+            def in_thread(thread: threading.Thread) -> None:
+                _push_mode(gpu)  # torch keeps its modes by thread
+                try:
+                    began(thread)
+                finally:
+                    _pop_mode()
+
+            monkeypatch.setattr(threading.Thread, "run", in_thread)
+            there = answer("cuda")
+            assert len(gpu.waits) <= WAITS_SERVED, gpu.waits
+            assert gpu.rough == gpu.doubles == []
+            monkeypatch.undo()
+        for gpu_s, processors in zip(there, answer("cpu"), strict=True):
+            np.testing.assert_allclose(gpu_s["mean"], processors["mean"], rtol=1e-3)
+
+
+def quiet(text: str) -> None: ...
