@@ -12,6 +12,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from forecaster.base import signals
 from forecaster.base.errors import DataError
@@ -73,7 +74,12 @@ class Checkpointing(Callback):
         module.forget_losses(own["before"])
         module.losses += own["losses"].to(module.device).unbind()
         moments = {int(place): each for place, each in own["optimiser"].pop("state").items()}
-        trainer.optimizers[0].load_state_dict({**own["optimiser"], "state": moments})
+        optimiser = trainer.optimizers[0]
+        rates = [group["lr"] for group in optimiser.param_groups]
+        optimiser.load_state_dict({**own["optimiser"], "state": moments})
+        for group, rate in zip(optimiser.param_groups, rates, strict=True):
+            if isinstance(rate, Tensor):  # for graphs, which read its memory
+                group["lr"] = rate.fill_(group["lr"])
         trainer.lr_scheduler_configs[0].scheduler.load_state_dict(own["schedule"])
         for each in _callbacks(trainer):
             each.load_state_dict(own["callbacks"][each.state_key])
@@ -111,14 +117,14 @@ class Checkpointing(Callback):
 
     def write(self, trainer: pl.Trainer, module: ForecastModule, index: int) -> None:
         assert self.checkpoints is not None
-        now = time.monotonic()
+        now, optimiser = time.monotonic(), trainer.optimizers[0].state_dict()
         facts = {
             "epoch": trainer.current_epoch,
             "batch": index,
             "seconds": now - self.begun,
             "model": module.model.state_dict(),
-            "optimiser": trainer.optimizers[0].state_dict(),
-            "schedule": trainer.lr_scheduler_configs[0].scheduler.state_dict(),
+            "optimiser": {**optimiser, "param_groups": _plain(optimiser["param_groups"])},
+            "schedule": _plain(trainer.lr_scheduler_configs[0].scheduler.state_dict()),
             "callbacks": {each.state_key: each.state_dict() for each in _callbacks(trainer)},
             "losses": torch.stack(module.losses) if module.losses else torch.zeros(0),
             "before": module.before,
@@ -127,6 +133,11 @@ class Checkpointing(Callback):
         self.checkpoints.write(State(trainer.global_step, facts))
         self.last = time.monotonic()
         self.cost = self.last - now
+
+
+def _plain(values: Any) -> Any:
+    """The same with numbers for tensors, such as learning rates of graphs."""
+    return tree_map(lambda x: float(x) if isinstance(x, Tensor) else x, values)
 
 
 def _callbacks(trainer: pl.Trainer) -> list[Callback]:

@@ -353,7 +353,7 @@ class EpochReport(Callback):
             return
         module.forget_losses(trainer.global_step)
         self.begun, self.before, self.checking = time.monotonic(), self.windows, 0.0
-        self.rate = trainer.optimizers[0].param_groups[0]["lr"]
+        self.rate = float(trainer.optimizers[0].param_groups[0]["lr"])
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, index: int

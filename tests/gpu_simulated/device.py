@@ -146,6 +146,9 @@ class Simulated(TorchDispatchMode):
     def seed(self, number: int) -> None:
         self.state = torch.Generator().manual_seed(number).get_state()
 
+    def restore(self, state: torch.Tensor, *_: Any) -> None:
+        self.state = state.clone()
+
     def wait(self, what: str) -> None:
         if self.strict == "error" or self.graph is not None:
             raise RuntimeError(f"called a synchronizing CUDA operation: {what} at {_line()}")
@@ -386,7 +389,7 @@ def _patches(gpu: Simulated) -> Any:
         "get_device_properties": SimpleNamespace(total_memory=2**37, name="simulated"),
         "memory_allocated": 0, "memory_reserved": 0, "max_memory_allocated": 0,
         "reset_peak_memory_stats": None, "mem_get_info": (2**37, 2**37),
-        "set_rng_state": None, "set_rng_state_all": None, "get_rng_state_all": [],
+        "set_rng_state_all": None, "get_rng_state_all": [],
     }  # fmt: skip
     for name, answer in answers.items():
         yield mock.patch(f"torch.cuda.{name}", lambda *_, answer=answer, **__: answer)
@@ -401,6 +404,7 @@ def _patches(gpu: Simulated) -> Any:
     yield mock.patch("torch.cuda.set_sync_debug_mode", lambda mode: setattr(gpu, "strict", mode))
     yield mock.patch("torch.cuda.get_sync_debug_mode", side_effect=lambda: gpu.strict)
     yield mock.patch("torch.cuda.get_rng_state", side_effect=lambda *_: gpu.state.clone())
+    yield mock.patch("torch.cuda.set_rng_state", side_effect=gpu.restore)
     for name in ("as_tensor", "tensor"):
 
         def made(make: Any, data: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:

@@ -16,6 +16,7 @@ from forecaster.evaluate.problem import Problem
 from forecaster.forecast.predictor import Predictor
 from forecaster.run import experiment
 from forecaster.study.compare.cell import FACTS, CellWork, train
+from forecaster.train import resume
 from tests import small
 from tests.gpu_simulated.device import Simulated
 from tests.service.toy import start
@@ -145,6 +146,22 @@ class TestFaces:
             there = forecasts("cuda")
         for gpu, processor in zip(there, forecasts("cpu"), strict=True):
             np.testing.assert_allclose(gpu, processor, rtol=1e-3, atol=1e-3)
+
+    def test_the_command_trains(
+        self, folder: Path, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(resume, "SPARED", 0)  # a checkpoint at the start of each epoch
+        words = ("--data", folder / "series.csv", "--target", "load", "--horizon", HORIZON)
+        few = ("train.updates=4", "train.epochs=2", "train.windows=64", "train.batch=16")
+        sets = [word for one in few for word in ("--set", one)]
+        with Simulated():
+            status, _, said = run("train", *words, "--device", "cuda", *sets, "--cutoffs", 2)
+        assert status == 0, said
+        assert "on cuda" in said
+        assert "train.graphs" not in said
+        (bundle,) = (path for path in (tmp_path / "runs").iterdir() if path.is_dir())
+        Predictor.load(bundle, "cpu")  # it reproduces what it forecast there
 
     def test_the_command(self, folder: Path, run: Any) -> None:
         def forecasts(device: str) -> Any:

@@ -1,13 +1,18 @@
 """A training whose steps are replayed, beside the same one without; on a simulated GPU."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from forecaster.attention import AttentionChoice, AttentionPlan
+from forecaster.train import resume
+from forecaster.train.checkpoint import Checkpoints
+from forecaster.train.run import Fit
 from tests.gpu_simulated.device import Simulated
 from tests.train.small import PROB, TRAIN, VALIDATION, cycle, train
+from tests.train.test_resume import until
 
 
 def trained(graphs: bool, plan: AttentionPlan = PROB, **config: Any) -> tuple[Any, ...]:
@@ -45,3 +50,38 @@ def test_a_step_that_waits_runs_as_it_is(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_step_in_parts_runs_as_it_is() -> None:
     (_, graphed, _), (_, plain, _) = (trained(x, accumulate=2, epochs=5) for x in (True, False))
     assert graphed == pytest.approx(plain, rel=0.02)
+
+
+def resumed(folder: Path, ends: tuple[int, ...], patch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The weights of a training that ends before these steps, and is resumed each time."""
+    keeper = Checkpoints(folder, minutes=0, say=lambda text: None)
+    options = {"epochs": 5, "batch": 15, "patience": 99, "schedule": "halve", "device": "cuda"}
+    with Simulated() as gpu:
+        data = TRAIN.to("cuda"), VALIDATION.to("cuda")
+
+        def go() -> Fit:
+            nonlocal model
+            model = cycle(PROB)
+            return train(model, *data, checkpoints=keeper, **options)
+
+        model = cycle(PROB)
+        for step in ends:
+            until(step, patch, go)
+        gpu.clear()
+        go()
+        assert gpu.launches < 40 * 100, "steps are replayed"
+        return {name: x.cpu() for name, x in model.state_dict().items()}
+
+
+def test_a_training_that_is_resumed_is_replayed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(resume, "SPARED", 0)
+    folders = tmp_path / "whole", tmp_path / "again"
+    for folder in folders:
+        folder.mkdir()
+    whole = resumed(folders[0], (), monkeypatch)
+    again = resumed(folders[1], (13, 22), monkeypatch)
+    assert "train.graphs" not in capsys.readouterr().err
+    for name in set(whole) - {"encoder.0.attention.key_projection.bias"}:  # without effect
+        torch.testing.assert_close(again[name], whole[name], atol=1e-4, rtol=1e-3, msg=name)

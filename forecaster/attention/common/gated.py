@@ -144,7 +144,7 @@ def rotate(x: Float[Tensor, "*B L s"], begin: int = 0) -> Float[Tensor, "*B L s"
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
 
 
-@lru_cache(8)  # models of several lengths share few
+@lru_cache(64)  # a graph of training (train/graphs.py) reads those of all its layers
 def _turns(
     begin: int, length: int, half: int, kind: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
