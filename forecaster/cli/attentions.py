@@ -27,10 +27,10 @@ from forecaster.config.flags import FLAGS
 # an H200, forward and backward, from 96 to 8,192 steps: docs/performance.md
 GPU = {
     "as quick": ("full",),
-    "as quick up to 256 wide, up to 9 times as long at 512": ("single",),
+    "up to 9 times as long with its head 512 wide": ("single",),
     "1.2 to 2.8 times as long": ("logsparse", "strided", "fixed"),
     "2 to 200 times as long": ("prob", "lsh", "topk", "gau", "flash", "diff", "aft-full"),
-    "as quick at 2,048 steps, a fifth at 8,192; longer if causal": ("fastformer", "aft-simple"),
+    "longer, a fifth at 8,192 steps; longer if causal": ("fastformer", "aft-simple"),
     "longer, but quicker at 8,192 steps": ("aft-local", "aft-conv"),
 }
 ABOUT_DATA = [name for name, path in FLAGS.items() if path.startswith("data.") or name == "horizon"]

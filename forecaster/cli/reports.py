@@ -82,7 +82,8 @@ def compare(
     if jobs is not None and jobs > cores:
         say(f"--jobs {jobs}: this machine has only {cores} cores, so {cores} cells at a time")
     resolved = comparison.resolve(name, definition)
-    usual = 1 if machine.device("auto") == "cuda" else cores  # --ray gives each GPU its own cells
+    device = machine.device(resolved.cells[0].config.device)
+    usual = 1 if device == "cuda" else cores  # --ray gives each GPU cells of its own
     where: dict[str, Any] = {"jobs": min(jobs or usual, cores), "ray": ray, "gpus": gpus}
     outcome = comparison.run(resolved, say, tracked=tracked, command=command(), **where)
     if as_json:

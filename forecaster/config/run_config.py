@@ -415,8 +415,8 @@ class TrainConfig(ConfigSection):
     Evaluation is always in 32 bits."""
     graphs: bool = True
     """On CUDA, replay an optimiser step as one graph: quicker, since it does not wait for launches,
-    with up to three times the memory. A step that must wait for the device, or with `accumulate`
-    or `checkpointing`, runs as it is."""
+    with up to three times the memory. A step that must wait for the device, or with `accumulate`,
+    `checkpointing` or quantiles, runs as it is."""
     accumulate: Positive = 1
     """Split the windows of a step into this many parts, taken one after another: less memory, the
     same mean gradient."""

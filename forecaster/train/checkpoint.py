@@ -16,7 +16,7 @@ from forecaster.base import atomic
 from forecaster.base.errors import StorageError
 from forecaster.base.progress import Say
 
-FORMAT = 2
+FORMAT = 3
 TENSOR = "tensor"
 """The key of what stands for a tensor in the header: its name among the tensors."""
 

@@ -13,11 +13,21 @@ from torch import Tensor
 
 from forecaster.attention.common.draws import DrawingAttention
 from forecaster.base.progress import Say
+from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Batch
+from forecaster.model import ForecastModel
+from forecaster.train.ranks import Team
 
 WARM = 3
 """So many steps of a shape run before it is captured, in which libraries choose and allocate."""
 Step = Callable[[Batch], Tensor]
+
+
+def suits_graphs(config: TrainConfig, model: ForecastModel, device: str, team: Team) -> bool:
+    """Whether the steps of a training are graphs, unless they wait: on CUDA, in one part, on one
+    rank, without checkpointing and without a quantile head."""
+    one = config.accumulate == 1 == team.count and not config.checkpointing
+    return device == "cuda" and config.graphs and one and model.spread is None
 
 
 class GraphedStep:
@@ -46,13 +56,14 @@ class GraphedStep:
                     return self._warm(batch, strict=self.warm[shape] == WARM)
                 self.replays[shape] = self._capture(batch)
         except RuntimeError as error:
-            self.say(f"train.graphs: steps run as they are, since one waits: {str(error)[:200]}")
+            self.say(f"train.graphs: steps run as they are, since one failed: {str(error)[:200]}")
             self.end()
         return self.step(batch) if self.off else self.replays[shape](batch)
 
     def end(self) -> None:
-        """Replay no more."""
+        """Replay no more, and free the memory of the graphs."""
         self.off = True
+        self.replays.clear()
         for module in self.drawing:
             module.ahead = None
 

@@ -30,6 +30,7 @@ from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel
 from forecaster.model.blocks import DecoderLayer, EncoderLayer
+from forecaster.train.graphs import suits_graphs
 from forecaster.train.module import ForecastModule
 from forecaster.train.ranks import ALONE, Team
 
@@ -106,7 +107,7 @@ def ensure_it_fits(
         runs = 3 if graphs and parts == 1 else 1
         return held + STARTED[device] + COPIES * weights + int((one + more) * runs)
 
-    graphs = device != "cpu" and config.graphs and not config.checkpointing
+    graphs = suits_graphs(config, model, device, team)
     expected, left = needed(config.accumulate), machine.memory_left(device)
     if left is None:
         say(f"memory: about {gib(expected)}")
@@ -119,7 +120,7 @@ def ensure_it_fits(
         advice = "set train.checkpointing=true, a shorter window.past or a smaller model.width"
         if parts is not None:
             advice = f"{spelled('train.accumulate', parts)} fits, with the same gradient"
-        if graphs and config.accumulate == 1:
+        if graphs:
             advice = f"{spelled('train.graphs', False)} takes less"
         raise UnavailableError(
             f"this training takes about {gib(expected)} at its peak, but only {gib(room)} are "
@@ -206,7 +207,10 @@ def _peak(
             loss = module.loss(batch)
         loss.backward()
 
-    with torch.random.fork_rng(devices=[] if device == "cpu" else [0]), inside:
+    with (
+        torch.random.fork_rng(devices=[] if device == "cpu" else [torch.cuda.current_device()]),
+        inside,
+    ):
         if device != "cpu":
             return int(machine.memory_rise(step, device)[1] or 0)
         tracker = _Alive()

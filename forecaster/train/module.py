@@ -16,7 +16,7 @@ from forecaster.base.errors import ConfigError, DataError, DivergedError
 from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Batch
 from forecaster.model import ForecastModel, pinball_loss
-from forecaster.train.graphs import GraphedStep
+from forecaster.train.graphs import GraphedStep, suits_graphs
 from forecaster.train.ranks import ALONE, Team
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -152,8 +152,8 @@ class ForecastModule(pl.LightningModule):
         if not self.losses:
             return
         bad = (~torch.stack(self.losses).cpu().isfinite()).nonzero().flatten()
-        first = self.before + 1 + bad[0] if len(bad) else torch.tensor(math.inf)
-        step = float(self.team.least(first))
+        first = float(self.before + 1 + bad[0]) if len(bad) else math.inf
+        step = float(self.team.least(torch.tensor(first, dtype=torch.float64)))
         if step != math.inf:
             raise self.diverged(f"the training loss is not finite at step {int(step)}")
 
@@ -201,7 +201,7 @@ class ForecastModule(pl.LightningModule):
         config = self.config
         kind = torch.optim.AdamW if config.optimiser == "adamw" else torch.optim.Adam
         groups = parameter_groups(self.model, self.lr_of, config.lr, config.weight_decay)
-        graphs = self.config.graphs and self.device.type == "cuda"
+        graphs = suits_graphs(config, self.model, self.device.type, self.team)
         if graphs:  # a graph would repeat a number
             groups = [
                 {**group, "lr": torch.tensor(group["lr"]).to(self.device)} for group in groups

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from forecaster.attention import Attention
 from forecaster.base import machine
-from forecaster.base.progress import Bar, Say, time_left
+from forecaster.base.progress import Bar, time_left
 from forecaster.base.spelling import spelled
 from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel
 from forecaster.train.checkpoint import Checkpoints, State, packed, unpacked
-from forecaster.train.graphs import GraphedStep
+from forecaster.train.graphs import GraphedStep, suits_graphs
 from forecaster.train.loaders import EpochOrder, InOrder, loader
 from forecaster.train.memory import checkpointed
 from forecaster.train.module import ForecastModule
@@ -184,13 +184,18 @@ def fit(
             stop.best_score = torch.tensor(keep.best)  # a model may be best before training
             report({"validation_mse": keep.near[0].mse}, 0)
         checkpointing.set_back(trainer)
-        if config.graphs and device == "cuda":
-            graph(module, trainer, bar.line)
+        graphed = None
+        if suits_graphs(config, model, device, team):
+            graphed = module.graphed = GraphedStep(
+                lambda batch: module.whole_step(trainer.optimizers[0], batch), model, bar.line
+            )
         if steps:
-            with bar, checkpointed(model) if config.checkpointing else nullcontext():
-                trainer.fit(module, loader(train, order, seed), checks)
-    if module.graphed is not None:
-        module.graphed.end()
+            try:
+                with bar, checkpointed(model) if config.checkpointing else nullcontext():
+                    trainer.fit(module, loader(train, order, seed), checks)
+            finally:
+                if graphed is not None:
+                    graphed.end()
     best_step = trainer.global_step
     best = keep.near[0] if keep.near else None
     if best is not None:
@@ -213,15 +218,6 @@ def fit(
     if checkpoints is not None:
         finished(checkpoints, trainer.global_step, model.state_dict(), asdict(fitted))
     return fitted
-
-
-def graph(module: ForecastModule, trainer: pl.Trainer, say: Say) -> None:
-    """Make a training replay its steps as graphs, unless they have several parts or ranks."""
-    config, model = module.config, module.model
-    if config.accumulate == 1 == module.team.count and not (config.checkpointing or model.spread):
-        module.graphed = GraphedStep(
-            lambda batch: module.whole_step(trainer.optimizers[0], batch), model, say
-        )
 
 
 def _newest(checkpoints: Checkpoints | None, team: Team) -> State | None:

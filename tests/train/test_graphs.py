@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from forecaster.attention import AttentionChoice, AttentionPlan
+from forecaster.attention.common.draws import DrawingAttention
+from forecaster.base.errors import DivergedError
 from forecaster.train import resume
 from forecaster.train.checkpoint import Checkpoints
 from forecaster.train.run import Fit
@@ -85,3 +87,12 @@ def test_a_training_that_is_resumed_is_replayed_too(
     assert "train.graphs" not in capsys.readouterr().err
     for name in set(whole) - {"encoder.0.attention.key_projection.bias"}:  # without effect
         torch.testing.assert_close(again[name], whole[name], atol=1e-4, rtol=1e-3, msg=name)
+
+
+def test_after_a_training_that_failed_a_model_draws_anew() -> None:
+    model = cycle(PROB)
+    with Simulated(), pytest.raises(DivergedError):
+        train(model, TRAIN.to("cuda"), VALIDATION.to("cuda"), device="cuda", lr=1e30, epochs=3)
+    drawing = [m for m in model.modules() if isinstance(m, DrawingAttention)]
+    assert drawing
+    assert all(m.draws > 0 and m.ahead is None for m in drawing)
