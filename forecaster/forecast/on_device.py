@@ -55,10 +55,8 @@ def works(device: str) -> bool:
     """Whether the device still computes; in a broken context, every later call fails, too."""
     try:
         return bool(torch.ones(1, device=device).sum().item() == 1)
-    except torch.OutOfMemoryError:
-        return True
-    except RuntimeError:
-        return False
+    except RuntimeError as error:
+        return _is_full(error)
 
 
 def _is_full(error: RuntimeError) -> bool:

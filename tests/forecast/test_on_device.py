@@ -97,7 +97,8 @@ class TestFailures:
     ) -> None:
         what, inputs = "CUDA error: an illegal memory access was encountered", batch(1, False)
         run, works = failing(kind(f"{what}\nFor debugging ..."), monkeypatch), torch.ones
-        for probe in (works, torch.OutOfMemoryError("full")):
+        full = torch.AcceleratorError("CUDA error: out of memory")
+        for probe in (works, torch.OutOfMemoryError("full"), full):
             monkeypatch.setattr(torch, "ones", Mock(side_effect=probe))
             with pytest.raises(kind):
                 run(*inputs)
