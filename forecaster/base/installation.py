@@ -62,10 +62,13 @@ SUFFIXES = (*TABLES, *DOCUMENTS)
 
 
 def names_a_file(text: str) -> bool:
-    """Whether a data name is that of a file, a folder or a pattern rather than of a card."""
+    """Whether a data name is that of a file, a folder or a pattern rather than of a card.
+
+    A folder with the name of a card is meant where its path is given, as in ./weather.
+    """
     named = bool(re.search(r"[/\\*?]", text)) or text.lower().endswith(SUFFIXES)
-    path = Path(text)
-    return named or path.is_dir() or ("." in text and path.is_file())
+    path, card = Path(text), cards() / f"{text}.yaml"
+    return named or (path.is_dir() and not card.is_file()) or ("." in text and path.is_file())
 
 
 def tracking_uri() -> str:

@@ -65,7 +65,8 @@ class Problem:
         (_, last), (past, _, _) = self.borders.parts["train"], self.config.window.lengths()
         rows: Any = slice(0, self.borders.train)
         if self.dataset.as_it_is:
-            scaler = Scaler(np.zeros(len(series.columns)), np.ones(len(series.columns)))
+            shape = (len(series.columns),) if items is None else (len(items), len(series.columns))
+            scaler = Scaler(np.zeros(shape), np.ones(shape))
         elif items is None:
             scaler = Scaler.fit(series.values[rows], series.columns)
         else:

@@ -225,8 +225,9 @@ def merged(parts: Sequence[Part], shares: Tensor) -> Ridge | None:
 
 
 def reach(past: int, season: int) -> int:
-    """The steps of a look-back that a ridge reads: all, or whole cycles within LONGEST steps."""
-    return past if past <= LONGEST else max(1, LONGEST // season) * season
+    """The steps of a look-back that a ridge reads: all, or whole cycles within LONGEST steps, or as
+    many steps of a longer cycle."""
+    return past if past <= LONGEST else LONGEST // season * season or LONGEST
 
 
 def look_backs(longest: int, season: int) -> list[int]:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from io import BytesIO
+from math import inf
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
@@ -45,12 +46,12 @@ MERGED, MOST_MERGED = 64, 250_000
 class Ledger:
     """Writes rows to a folder. `lost` counts those that could not be written.
 
-    Files older than `days`, and beyond `most_bytes` the oldest ones, are deleted; of many small
-    files it makes larger ones. `add` costs no input or output; `flush` writes what was added, from
-    any thread.
+    Files older than `days`, and beyond `most_bytes` the oldest ones, are deleted, whoever wrote
+    them: only a writer that is given an age or a size deletes. Of many small files it makes larger
+    ones. `add` costs no input or output; `flush` writes what was added, from any thread.
     """
 
-    def __init__(self, folder: Path, *, days: float = 400, most_bytes: int = 2**30) -> None:
+    def __init__(self, folder: Path, *, days: float = inf, most_bytes: float = inf) -> None:
         self.folder, self.days, self.most_bytes = folder, days, most_bytes
         self.lost = 0
         self._waiting: dict[Kind, list[pd.DataFrame]] = {}

@@ -19,7 +19,7 @@ from forecaster.base.errors import DataError, DivergedError, UsageError
 from forecaster.base.progress import Say, lasting
 from forecaster.base.spelling import spelled
 from forecaster.config.run_config import Loaded, RunConfig
-from forecaster.datasets.card import load_card
+from forecaster.datasets.card import is_generated, load_card
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.oddities import sentences
 from forecaster.datasets.series import quoted
@@ -233,7 +233,11 @@ def make(
         **validated,
     )
     signals.check()
-    figures = draw(problem, served, intervals, judged, device)
+    try:
+        figures = draw(problem, served, intervals, judged, device)
+    except Exception as error:  # no picture is worth a model that is trained and judged
+        say(f"no pictures: {type(error).__name__}: {error}")
+        figures = {}
     later = checkpoints("refit")
     final, served, intervals = settle(problem, served, intervals, fitted, device, say, later, team)
     last = -1 if config.train.refit or final.borders.each else problem.borders.validation - 1
@@ -353,7 +357,8 @@ def _about(ready: Ready, team: Team) -> dict[str, Any]:
 
 def _tags(loaded: Loaded, ready: Ready) -> dict[str, str]:
     config, data = ready.problem.config, loaded.config.data
-    wanted = config.data.name if config.data.is_file else load_card(data.name).name
+    named = config.data.is_file or is_generated(data.name)
+    wanted = config.data.name if named else load_card(data.name).name
     tags = {
         **pages.tags(config),
         "attn.effective": summarise(ready.model.effective()),

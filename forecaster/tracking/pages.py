@@ -113,7 +113,7 @@ def tell(run: "Run", bundle: "Bundle", folder: Path, figures: Mapping[str, "Figu
     record = bundle.record
     for title, figure in figures.items():
         run.figure(title, figure)
-    run.describe(*describe(bundle), figures["forecast"])
+    run.describe(*describe(bundle), figures.get("forecast"))
     signals.check()
     ahead = Predictor(bundle, "cpu")
     forecast = ahead.predict(ahead.example)

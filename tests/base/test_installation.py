@@ -48,3 +48,11 @@ def test_the_commit_of_a_checkout(tmp_path, monkeypatch):
     assert installation.commit() == head, "a figure that is measured anew is no code"
     file.write_text("2")
     assert installation.commit() == f"{head}-dirty"
+
+
+def test_a_folder_with_the_name_of_a_card_is_meant_where_its_path_is_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("weather", "mine"):
+        (tmp_path / name).mkdir()
+    names = ("weather", "./weather", "mine", "sales.csv", "ETTh1")
+    assert [installation.names_a_file(name) for name in names] == [False, True, True, True, False]

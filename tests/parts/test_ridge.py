@@ -186,3 +186,9 @@ def test_no_map_that_makes_no_sense():
     ):  # fmt: skip
         with pytest.raises(ValueError, match="not those of the task"):
             unfitted(fold, **wrong)
+
+
+def test_it_reads_whole_cycles_within_its_limit_and_of_a_longer_cycle_as_many_steps():
+    assert ridge.reach(2_000, 10_080) == 2_000
+    assert ridge.reach(20_160, 10_080) == ridge.LONGEST
+    assert ridge.reach(20_160, 1_000) == 2_000

@@ -107,6 +107,9 @@ def test_old_files_and_the_oldest_beyond_the_size_are_deleted(tmp_path):
     for days, file in zip((30, 3, 2, 1), files, strict=True):
         then = (datetime.now(UTC) - timedelta(days=days)).timestamp()
         os.utime(file, (then, then))
+    write(Ledger(tmp_path), 9)
+    assert 0.0 in read(tmp_path, "actuals")["value"].tolist(), "without an age nothing is deleted"
+    next(iter({*(tmp_path / "actuals").iterdir()} - {*files})).unlink()
     write(ledger, 4)
     assert read(tmp_path, "actuals")["value"].tolist() == [1.0, 2.0, 3.0, 4.0]
     small = Ledger(tmp_path, most_bytes=3 * files[1].stat().st_size)

@@ -133,6 +133,20 @@ class TestRun:
         assert failed.info.status == "FAILED"
         assert list(Path("runs").glob("*.unfinished")) == []
 
+    def test_no_picture_costs_a_run(self, monkeypatch):
+        monkeypatch.setattr(experiment, "draw", lambda *arguments: 1 / 0)
+        result, said = run(UNREGISTERED)
+        assert "no pictures: ZeroDivisionError: division by zero" in said
+        assert bundle.load(result.folder).record == result.record
+
+    def test_the_data_of_a_test_of_memory_have_a_bundle_too(self):
+        few = ("train.updates=2", "train.windows=64", "model.width=4", "model.feed_forward=4")
+        loaded = load(
+            "own", few, {"data": "recall-64", "horizon": 8, "lookback": 64, "epochs": 1}, {}
+        )
+        result = experiment.run(loaded, lambda text: None, lambda metrics: None)
+        assert not Predictor.load(result.folder, "cpu").schema.scaler.mean.any()
+
     def test_other_data_are_not_judged(self, result):
         about = {**result.bundle.about, "data_digest": "sha256:other"}
         with pytest.raises(DataError, match=r"sha256:other, but .*small.csv"):
