@@ -106,12 +106,12 @@ def sent(x: torch.Tensor, device: torch.device | str) -> torch.Tensor:
 
 
 _EXACT = Lock()
-_open: list[list[str]] = []  # the blocks of `exact` in all threads: the settings before each
+_open: list[list[Any]] = []  # the blocks of `exact` in all threads: the settings before each
 
 
 @contextmanager
 def exact() -> Iterator[None]:
-    """Inside the block, a GPU computes in 32 bits whatever is in 32 bits, as a CPU does.
+    """Inside the block, a GPU computes in 32 bits whatever is in 32 bits, and the same each time.
 
     In TF32, cuDNN's default, convolutions are off by 1e-3, and by another amount in another batch:
     the network that is judged would not be the one that is served.
@@ -119,7 +119,8 @@ def exact() -> Iterator[None]:
     cudnn: Any = torch.backends.cudnn
     kinds = (cudnn.conv, cudnn.rnn, torch.backends.cuda.matmul)
     with _EXACT:
-        _open.append([kind.fp32_precision for kind in kinds])
+        _open.append([cudnn.deterministic, *(kind.fp32_precision for kind in kinds)])
+        cudnn.deterministic = True
         for kind in kinds:
             kind.fp32_precision = "ieee"
     try:
@@ -128,8 +129,10 @@ def exact() -> Iterator[None]:
         with _EXACT:
             first = _open[0]
             _open.pop()
-            for kind, precision in zip(kinds, first if not _open else (), strict=False):
-                kind.fp32_precision = precision
+            if not _open:
+                cudnn.deterministic = first[0]
+                for kind, precision in zip(kinds, first[1:], strict=True):
+                    kind.fp32_precision = precision
 
 
 def processor(device: str = "cpu") -> str:

@@ -160,4 +160,6 @@ def test_what_is_exact_ends_with_the_last_of_several_blocks() -> None:
         with machine.exact():
             assert torch.backends.cudnn.conv.fp32_precision == "ieee"
         assert torch.backends.cudnn.conv.fp32_precision == "ieee"
+        assert torch.backends.cudnn.deterministic
+    assert not torch.backends.cudnn.deterministic
     assert torch.backends.cudnn.conv.fp32_precision == precision

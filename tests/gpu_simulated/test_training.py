@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from forecaster.attention import AttentionPlan
 from forecaster.config.run_config import load
 from forecaster.datasets.calendar import calendar_features, phase_weights
 from forecaster.datasets.windows import Windows
@@ -14,7 +15,7 @@ from forecaster.model import Task, TokenInformer
 from forecaster.model.normalise import phase_of
 from forecaster.train.run import fit
 from tests.gpu_simulated.device import Simulated
-from tests.train.small import FULL, TASK, TRAIN, VALIDATION, cycle, train
+from tests.train.small import FULL, PROB, TASK, TRAIN, VALIDATION, cycle, train
 
 STEPS = {  # launches of a step of the default recipe; they may only become fewer
     "full": 127, "prob": 148, "logsparse": 138, "lsh": 225, "strided": 126, "fixed": 126,
@@ -24,14 +25,15 @@ STEPS = {  # launches of a step of the default recipe; they may only become fewe
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("plan", [FULL, PROB], ids=["full", "prob"])
 @pytest.mark.parametrize("precision", ["32", "bf16"])
-def test_no_line_waits_in_each_step(precision: str) -> None:
+def test_no_line_waits_in_each_step(precision: str, plan: AttentionPlan) -> None:
     waits = []
     for epochs in (1, 3):
         with Simulated() as gpu:
             on, validation = TRAIN.to("cuda"), VALIDATION.to("cuda")
-            options = {"epochs": epochs, "patience": 99, "precision": precision}
-            fitted = train(cycle(FULL), on, validation, device="cuda", **options)
+            options = {"epochs": epochs, "patience": 99, "precision": precision, "graphs": False}
+            fitted = train(cycle(plan), on, validation, device="cuda", **options)
             waits.append(Counter(place for _, place in gpu.waits if place != "?"))
     steps = fitted.steps * 2 // 3
     more = {place: count for place, count in (waits[1] - waits[0]).items() if count >= steps}
