@@ -66,9 +66,12 @@ def names_a_file(text: str) -> bool:
 
     A folder with the name of a card is meant where its path is given, as in ./weather.
     """
-    named = bool(re.search(r"[/\\*?]", text)) or text.lower().endswith(SUFFIXES)
-    path, card = Path(text), cards() / f"{text}.yaml"
-    return named or (path.is_dir() and not card.is_file()) or ("." in text and path.is_file())
+    if re.search(r"[/\\*?]", text) or text.lower().endswith(SUFFIXES):
+        return True
+    # A model that MLflow serves has this code without the cards.
+    folders = (PACKAGE / "_cards", CHECKOUT / "data/cards")
+    is_card = any((folder / f"{text}.yaml").is_file() for folder in folders)
+    return (Path(text).is_dir() and not is_card) or ("." in text and Path(text).is_file())
 
 
 def tracking_uri() -> str:

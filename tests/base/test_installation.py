@@ -56,3 +56,9 @@ def test_a_folder_with_the_name_of_a_card_is_meant_where_its_path_is_given(tmp_p
         (tmp_path / name).mkdir()
     names = ("weather", "./weather", "mine", "sales.csv", "ETTh1")
     assert [installation.names_a_file(name) for name in names] == [False, True, True, True, False]
+
+
+def test_code_without_cards_as_mlflow_serves_it_knows_a_file_from_a_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(installation, "PACKAGE", tmp_path / "code" / "forecaster")
+    monkeypatch.setattr(installation, "CHECKOUT", tmp_path / "code")
+    assert [installation.names_a_file(name) for name in ("ETTh1", "sales.csv")] == [False, True]
