@@ -78,8 +78,8 @@ def look(
     first = first[first["step"] <= promise.steps] if len(first) else first
     told: list[alarms.Alarm] = []
     if len(first):
-        origins = alarms.origins(first, promise.steps)
-        told = alarms.alarms(origins, promise.ratio, alarms.in_a_year(first))
+        origins, year = alarms.origins(first, promise.steps), alarms.in_a_year(first)
+        told = alarms.alarms(origins, promise.ratio, year, promise.steps)
     return Look(promise, *found, told)
 
 
