@@ -53,9 +53,9 @@ def opened(model: Path | None) -> tuple[Problem, Network]:
 def evaluated(problem: Problem, served: Blend, parts: Sequence[Part]) -> dict[str, float]:
     """Seconds of each stage."""
     begun = time.process_time()
-    _, (intervals, _) = validate(problem, served, "cpu")
+    _, (intervals, _, done) = validate(problem, served, "cpu")
     validated = time.process_time()
-    _ = judge(problem, served, "cpu", intervals, parts).record
+    _ = judge(problem, served, "cpu", intervals, parts, done).record
     return {"validation_s": validated - begun, "test_s": time.process_time() - validated}
 
 

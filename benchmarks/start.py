@@ -58,7 +58,7 @@ problem = make_problem(*find_data(loaded, print), print)
 model = problem.build_model()
 model.prepare(problem.training("cpu").rows())
 tried, served, weighed = experiment.make_blend(problem, model, "cpu", print)
-_, (intervals, words) = validate(problem, served, "cpu")
+_, (intervals, words, _) = validate(problem, served, "cpu")
 ranges = Ranges.fit(problem.training("cpu")).to_dict()
 about = {"name": problem.name, "intervals": words, "ranges": ranges, "run_id": "0" * 32}
 weights = {} if served.network is None else dict(served.network.state_dict())

@@ -475,11 +475,14 @@ class Forecaster:
             targets,
             band=np.stack(bands, axis=-1) if bands else None,
             labels=[
-                band_label(f"{level:g}", test.covered(f"{level:g}", name) if test else None)
+                band_label(
+                    f"{level:g}", test.covered(f"{level:g}", name) if test else None,
+                    again=test is not None and test.calibrated_again,
+                )
                 for name in columns
             ],
             differences=len(found) > 1,
-        )
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         own = ", ".join(

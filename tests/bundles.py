@@ -174,7 +174,8 @@ def warning(bundle, past=0.0):
         bundle,
         floors={"last value": {"mse": 0.2, "mae": 0.2, "skill": -1.0, "paired_low": 0.1}},
         intervals={"80": {"coverage": 0.44}},
-        verdict="The model LOSES to the best floor.",
+        outcome="worse",
+        verdict="Worse than the best floor.",
     )
     return replace(found, about={**bundle.about, "ranges": ranges})
 

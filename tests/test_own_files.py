@@ -67,7 +67,7 @@ def trained(name, *sets, **flags):
         model, problem.training("cpu"), problem.stopping("cpu"), problem.config.train,
         device="cpu", seed=0,
     )  # fmt: skip
-    intervals, _ = judge.find_intervals(problem, Blend.alone(Network(model)), "cpu")
+    intervals, _, _ = judge.find_intervals(problem, Blend.alone(Network(model)), "cpu")
     made = replace(of_problem(problem, None, intervals), weights=dict(model.state_dict()))
     return problem, Predictor(made.save(Path("bundle")), "cpu")
 
@@ -255,7 +255,8 @@ def test_series_of_different_years_are_cut_by_their_own_lengths():
     item, row, step = problem.test("cpu").origin(36)
     assert (item, row) == (1, ROWS + 160)
     assert problem.series.times[step] == starts[1] + pd.Timedelta(160, "D")
-    first = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
+    _, (own, _, done) = judge.validate(problem, forecaster.model, "cpu")
+    first = judge.judge(problem, forecaster.model, "cpu", own, done=done)
     assert judge.rejudge(bundle.load(Path("bundle")), "cpu").record == first.record
     assert len(forecaster.predict("farms.csv")) == 4 * HORIZON
 

@@ -13,10 +13,12 @@ from forecaster.evaluate.metrics import (
     Forecast,
     Score,
     Verdict,
+    blocks,
     interval_text,
-    is_borderline,
+    paired_interval,
     scores,
 )
+from forecaster.forecast.intervals import Intervals
 from forecaster.record import (
     NETWORK,
     Backtest,
@@ -28,6 +30,8 @@ from forecaster.record import (
     Scores,
 )
 
+FEWEST = 10
+"""The fewest horizons of test windows with which an outcome against the floors is measured."""
 SHOWN_ITEMS = 50
 """The number of a panel's series whose errors are reported: half are the best, half the worst."""
 
@@ -53,6 +57,8 @@ class Evaluation:
     """1 if all windows were judged, n if every n-th was."""
     intervals: IntervalScores | None = None
     """The figures of the model's quantiles, if it has any."""
+    served: Intervals | None = None
+    """The intervals that are served since, if these were calibrated again."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """The share of each part in the model, by its name; a part is a floor or the network."""
     network: Score | None = None
@@ -77,27 +83,53 @@ class Evaluation:
     def best_floor(self) -> str:
         return min(self.floors, key=lambda name: self.floors[name].mse)
 
+    @cached_property
+    def against_best(self) -> tuple[float, float]:
+        """The 95 % interval of the MSE of the model less that of the best floor.
+
+        The smallest of many errors is partly luck, and a model that is compared with it on the
+        windows that chose it seems worse than it is. So each half of the test split is compared
+        with the floor that is best on the other half, a horizon apart. (-inf, inf) where the
+        windows span fewer than FEWEST horizons.
+        """
+        own, horizon, steps = self.model.by_window, len(self.model.squared), self.model.steps
+        if self._horizons < FEWEST:
+            return -np.inf, np.inf
+        steps = np.arange(len(own)) if steps is None else steps
+        middle = (steps.min() + steps.max() + 1) / 2
+        halves = steps < middle - horizon / 2, steps >= middle + horizon / 2
+        difference = np.full(len(own), np.nan)
+        for here, there in (halves, halves[::-1]):
+            errors = {name: floor.by_window for name, floor in self.floors.items()}
+            means = {name: _mean(each[there]) for name, each in errors.items()}
+            difference[here] = (own - errors[min(means, key=lambda name: means[name])])[here]
+        return paired_interval(difference, horizon, steps)
+
+    @property
+    def _horizons(self) -> float:
+        """How many horizons the windows span: at most that many are independent."""
+        return blocks(self.model.by_window, len(self.model.squared), self.model.steps)
+
+    @property
+    def outcome(self) -> Verdict:
+        """Whether the model is measurably better or worse than the best floor."""
+        return Verdict.of(*self.against_best)
+
     def verdict(self) -> str:
-        """A sentence on whether the model beats the best floor, and whether that is measurable."""
-        name = self.best_floor
-        low, high = self.paired[name]
-        floor = f"the best floor, {name} ({self.floors[name].mse:.3f})"
-        interval = f"paired 95 % interval of the difference {interval_text(low, high)}"
-        if is_borderline(low, high):
-            interval = f"borderline, {interval}"
-        found = Verdict.of(low, high)
-        if found is Verdict.BETTER:
-            return f"The model beats {floor}: {interval}."
-        if found is Verdict.WORSE:
-            return f"The model LOSES to {floor}: {interval}. The floor alone was better."
-        difference = self.model.mse - self.floors[name].mse
-        better = "better than" if difference < 0 else "worse than" if difference > 0 else "equal to"
+        """A sentence on the outcome, with the errors on all windows."""
+        name, (low, high) = self.best_floor, self.against_best
+        than = "from" if self.outcome is Verdict.SAME else "than"
+        text = (
+            f"{self.outcome.capitalize()} {than} the best floor, {name}: MSE {self.model.mse:.3f} "
+            f"against {self.floors[name].mse:.3f}"
+        )
         if np.isinf(low):
-            few = f"{self.model.windows} windows"
-            if self.model.steps is not None:
-                few += f", which begin at {len(np.unique(self.model.steps))} different steps,"
-            return f"The model is {better} {floor}; {few} are too few to measure it."
-        return f"The model is {better} {floor}, but not measurably: {interval}."
+            few = f"the windows span {self._horizons:.1f} horizons, and fewer than {FEWEST}"
+            return f"{text}; {few} are too few to measure one."
+        return (
+            f"{text}; 95 % interval of the difference, each half of the test split against the "
+            f"floor that is best on the other: {interval_text(low, high)}."
+        )
 
     def lost_to(self) -> list[str]:
         """The floors with a smaller MSE than the model."""
@@ -133,6 +165,7 @@ class Evaluation:
             lost_to=tuple(self.lost_to()),
             adds={kind: self._added(rest) for kind, rest in self.without.items()},
             headline=self.headline,
+            outcome=self.outcome,
             verdict=self.verdict(),
             intervals=self.intervals,
             **measure(model),
@@ -208,6 +241,12 @@ class Evaluation:
                 for i in shown
             },
         )
+
+
+def _mean(errors: np.ndarray) -> float:
+    """The mean of the errors that are known; infinite without any."""
+    known = errors[~np.isnan(errors)]
+    return float(known.mean()) if len(known) else np.inf
 
 
 def evaluate(

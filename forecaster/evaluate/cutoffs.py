@@ -240,7 +240,7 @@ def roll(whole: Problem, count: int, make: Make, device: str, say: Say, *, anew:
         first, last = at.borders.validation, at.borders.test
         say(f"cut-off {number} of {count}: forecasts steps {first} to {last} from those before")
         tried, model = make(at)
-        intervals, words = find_intervals(at, model, device)
+        intervals, words, _ = find_intervals(at, model, device)
         found.append(judge(at, model, device, intervals, tried))
         calibrated.append(words)
     return Rolling(cuts, found, calibrated, anew)

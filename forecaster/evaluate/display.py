@@ -22,9 +22,11 @@ SPAN = 4
 """The ratio of the largest and the smallest mean error from which their axis is logarithmic."""
 
 
-def band_label(share: str, part: float | None) -> str:
-    """The name of a band in a legend: "80 %", or "80 % (covered 76 %)" if that is known."""
-    return f"{share} %" + ("" if part is None else f" (covered {100 * part:.0f} %)")
+def band_label(share: str, part: float | None, *, again: bool = False) -> str:
+    """The name of a band in a legend: "80 %", or "80 % (covered 76 %)" if that is known of it, or
+    of what it was before it was calibrated `again`."""
+    before = " before it was calibrated again" if again else ""
+    return f"{share} %" + ("" if part is None else f" (covered {100 * part:.0f} %{before})")
 
 
 def forecast_figure(

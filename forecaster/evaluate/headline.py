@@ -23,7 +23,8 @@ def headline(
     problem: Problem, found: Evaluation, parts: Mapping[str, Part], windows: Windows
 ) -> str:
     """The typical error of the main target, in its unit and as a share of its mean size; how it
-    compares with repeating the last cycle or value; and what the band of the first share covered.
+    compares with repeating the last cycle of a season, or the last value, whichever is best; and
+    what the band of the first share covered.
 
     `parts` are those of the floors, `windows` all of the test split.
     """
@@ -35,28 +36,29 @@ def headline(
     text = f"Typical error of {what}: {whole:.3g}"
     if size > 0:
         text += f" ({whole / size:.1%} of its mean size)"
-    season = problem.dataset.seasons[0]
-    for name, words in (
-        (f"seasonal naive, {season}", f"the last {cycle(problem.schema.freq, season)}"),
-        ("last value", "the last value"),
-    ):
-        if name in found.floors:
-            repeated = found.floors[name]
-            if windows.shift is not None:  # what repeats knows nothing of the covariates
-                repeated = score(parts[name].of_batch, windows.whole)
-            naive = found.errors(repeated).in_units("absolute", 1)[place]
-            if whole > 0 and naive > 0:
-                which = "smaller" if naive >= whole else "LARGER"
-                ratio = max(naive / whole, whole / naive)
-                text += f", {ratio:.1f} times {which} than repeating {words}"
-            break
+    naive = {"last value": "the last value"} | {
+        f"seasonal naive, {season}": f"the last {cycle(problem.schema.freq, season)}"
+        for season in problem.dataset.seasons
+    }
+    errors: dict[str, float] = {}
+    for name in naive.keys() & found.floors.keys():
+        repeated = found.floors[name]
+        if windows.shift is not None:  # what repeats knows nothing of the covariates
+            repeated = score(parts[name].of_batch, windows.whole)
+        errors[name] = found.errors(repeated).in_units("absolute", 1)[place]
+    name = min(sorted(errors), key=lambda name: errors[name], default="")
+    if name and whole > 0 and (least := errors[name]) > 0:
+        which = "smaller" if least >= whole else "LARGER"
+        text += f", {max(least / whole, whole / least):.1f} times {which} than repeating "
+        text += naive[name]
     count = found.model.windows
     text += f", on {count:,} test window{'s' * (count > 1)}"
     share = percent(SHARES[0])
     band = found.intervals and found.intervals.band(share)
     if not band or band["coverage"] is None:
         return f"{text}; there is no {share} % band."
-    return f"{text}; the {share} % band held {band['coverage']:.0%} of the values."
+    since = ", and was calibrated again since" if found.served else ""
+    return f"{text}; the {share} % band held {band['coverage']:.0%} of the values{since}."
 
 
 def cycle(freq: str, steps: int) -> str:

@@ -1,5 +1,6 @@
 """Calibrate the intervals of a model, and measure them on windows that it never saw."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,7 @@ RATE = 0.05
 """The largest step of the online form, in root mean squares of the calibrating errors."""
 MOST_ERRORS = 2**25
 """The number of errors held at once while calibrating: 128 MB, in several copies."""
+SINCE = " The intervals that are served were calibrated again since, with these errors."
 FEWEST = 40
 """The fewest windows that calibrate, however wide they are: enough to support the level 97.5 %."""
 FEW = 10
@@ -51,8 +53,7 @@ class Calibration:
     """Intervals from the model's errors on the observed values of `windows`.
 
     Evenly spaced windows are `chosen` to represent all: as many as MOST_ERRORS allows, but at least
-    FEWEST, of which each of several `blocks` has its share. The offsets about the model's own
-    quantiles are `conformal_offsets`, those about a point forecast `fitted`.
+    FEWEST, of which each of several `blocks` has its share.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Calibration:
         self.recent = np.empty((count, targets))
         self.parts = np.empty((count, horizon), dtype=int)
         self.item = np.zeros(count, dtype=int)
+        self.passed = 0
 
     @machine.exact()
     def complete(self) -> None:
@@ -93,32 +95,57 @@ class Calibration:
         if item is not None:
             self.item[places] = item
 
+    def take(self, batch: Batch, ahead: Tensor, skipped: int = 0) -> None:
+        """Add what is `chosen` of the next batch of a pass over our windows, before which there are
+        `skipped` others."""
+        begin = self.passed - skipped
+        self.passed += len(ahead)
+        first, last = np.searchsorted(self.chosen.numpy(), [begin, begin + len(ahead)])
+        if first == last:
+            return
+        if last - first < len(ahead):
+            own = self.chosen[first:last] - begin
+            batch = Batch._make(None if x is None else x[own.to(x.device)] for x in batch)
+            ahead = ahead[own.to(ahead.device)]
+        self.add(np.arange(first, last), batch, ahead)
+
     def score(self, windows: Windows) -> Score:
         """The score on `windows`, the last of which are ours: each is forecast once for both."""
-        skipped, done = len(windows) - len(self.chosen), 0
+        skipped = len(windows) - len(self.windows)
 
         def forecast(batch: Batch) -> Tensor:
-            nonlocal done
             ahead = self.model.quantiles(*batch.asked)
-            own = slice(max(0, skipped - done), None)
-            places = np.arange(done, done + len(ahead))[own] - skipped
-            if len(places):
-                part = Batch._make(None if each is None else each[own] for each in batch)
-                self.add(places, part, ahead[own])
-            done += len(ahead)
+            self.take(batch, ahead, skipped)
             return ahead[..., self.model.middle]
 
         return score(forecast, windows)
 
     def intervals(self) -> Intervals:
-        if self.model.spread is not None:
-            scale = _rms(self.errors[..., self.model.middle])
-            offsets = conformal_offsets(self.errors, self.levels)
-            return Intervals(self.levels, offsets, scale, len(self.chosen))
-        about = self.told, self.windows.horizons, self.levels
-        panel = self.windows.items
-        items = None if panel is None else (self.item, len(panel))
-        return fitted(self.errors[..., 0], self.recent, self.parts, *about, items=items)
+        return together([self])
+
+
+def together(
+    done: Sequence[Calibration], horizons: float | None = None, *, pooled: bool = False
+) -> Intervals:
+    """Intervals from the errors of several calibrations, which span `horizons` if that is given.
+
+    The offsets about the model's own quantiles are `conformal_offsets`, those about a point
+    forecast `fitted`, where `pooled` is explained.
+    """
+    errors, recent, parts, item = (
+        np.concatenate([getattr(each, name) for each in done])
+        for name in ("errors", "recent", "parts", "item")
+    )
+    first, levels = done[0], done[0].levels
+    if first.model.spread is not None:
+        scale = _rms(errors[..., first.model.middle])
+        return Intervals(levels, conformal_offsets(errors, levels), scale, len(errors))
+    if horizons is None:
+        horizons = sum(each.windows.horizons for each in done)
+    panel = first.windows.items
+    items = None if panel is None else (item, len(panel))
+    about = first.told, horizons, levels
+    return fitted(errors[..., 0], recent, parts, *about, items=items, pooled=pooled)
 
 
 def fitted(
@@ -230,12 +257,19 @@ def seen_by(
 class Coverage:
     """Measures a model's quantiles, window by window in time order.
 
-    `scaler` is that of the targets; the evaluation calls `forecast` instead of the model. Raises
-    UsageError for the online form on a panel, whose windows are not in time order.
+    `scaler` is that of the targets; the evaluation calls `forecast` instead of the model; `again`
+    takes the errors. Raises UsageError for the online form on a panel, whose windows are not in
+    time order.
     """
 
     def __init__(
-        self, model: Quantiled, intervals: Intervals, scaler: Scaler, *, online: bool
+        self,
+        model: Quantiled,
+        intervals: Intervals,
+        scaler: Scaler,
+        *,
+        online: bool,
+        again: Calibration | None = None,
     ) -> None:
         if online and scaler.std.ndim == 2:
             raise UsageError(
@@ -247,10 +281,13 @@ class Coverage:
         self.fixed = Tally(intervals)
         self.online = Online(intervals) if online else None
         self.moving = Tally(intervals)
+        self.again = again
 
     def forecast(self, batch: Batch) -> Tensor:
         """The point path, after measuring the quantiles about it; a metrics.Forecast."""
         ahead = self.model.quantiles(*batch.asked)
+        if self.again is not None:
+            self.again.take(batch, ahead)
         paths, truth = ahead.float().cpu().numpy(), batch.target.float().cpu().numpy()
         seen = batch.target_observed
         observed = None if seen is None else seen.cpu().numpy()
@@ -275,14 +312,16 @@ class Coverage:
         there = torch.from_numpy(values).to(batch.limits.device)
         return batch.within(there).cpu().numpy()
 
-    def record(self, names: tuple[str, ...]) -> record.IntervalScores:
-        """What was found; `names` are those of the columns."""
+    def record(self, names: tuple[str, ...], *, again: bool = False) -> record.IntervalScores:
+        """What was found; `names` are those of the columns. `again` says that the intervals were
+        calibrated again since."""
         online = self.online and record.QuantileScores(**self.moving.found(names, " online"))
         return record.IntervalScores(
             levels=self.intervals.levels,
             calibration_windows=self.intervals.windows,
+            again=again,
             online=online,
-            **self.fixed.found(names, ""),
+            **self.fixed.found(names, "", SINCE if again else ""),
         )
 
 
@@ -380,7 +419,7 @@ class Tally:
             for metric in self.metrics:
                 sums[metric.name] += total(metric.of(found))
 
-    def found(self, names: tuple[str, ...], which: str) -> dict[str, Any]:
+    def found(self, names: tuple[str, ...], which: str, since: str = "") -> dict[str, Any]:
         """The fields of `record.QuantileScores`; the pinball losses are scaled."""
 
         def means(sums: dict[str, np.ndarray], by: By) -> dict[str, Any]:
@@ -410,7 +449,7 @@ class Tally:
             **bands,
             "pinball": dict(zip(map(str, self.levels.tolist()), pinball.tolist(), strict=True)),
             **{metric.name: metric.of(self.levels, pinball) for metric in shown(QuantileMetric)},
-            "verdict": verdict(bands[percent(SHARES[0])], which),
+            "verdict": verdict(bands[percent(SHARES[0])], which) + since,
         }
 
 

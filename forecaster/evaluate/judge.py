@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from forecaster.evaluate import (
     Coverage,
     Evaluation,
     Score,
-    calibrate,
     evaluate,
     in_units,
     naive_mae,
@@ -28,6 +27,7 @@ from forecaster.evaluate import (
 )
 from forecaster.evaluate.figures import Errors
 from forecaster.evaluate.headline import headline
+from forecaster.evaluate.intervals import together
 from forecaster.evaluate.problem import Problem, reopen
 from forecaster.evaluate.rehearsal import rehearse
 from forecaster.forecast.bundle import Bundle
@@ -47,9 +47,13 @@ def forecast_with(model: nn.Module) -> Callable[[Batch], Tensor]:
     return lambda batch: model(*(batch.asked if blend else batch.inputs))
 
 
-def validate(
-    problem: Problem, model: Blend, device: str
-) -> tuple[Score, tuple[Intervals | None, str]]:
+Calibrated: TypeAlias = tuple[Intervals | None, str, list[Calibration] | None]
+"""Intervals; what they are, or why there are none, in a sentence; and the calibrations that made
+them, to which the errors of the test windows are added: [] where only these are to count, None
+where nothing is to be calibrated."""
+
+
+def validate(problem: Problem, model: Blend, device: str) -> tuple[Score, Calibrated]:
     """The score on every window of validation, and the result of `find_intervals`.
 
     For a single series, the calibrating windows are the last of validation, so each window is
@@ -59,9 +63,7 @@ def validate(
     if not problem.uncalibrated and whole.items is None:
         levels = tuple(problem.config.intervals.levels)
         own = Calibration(model, problem.calibrating(device), levels)
-        if len(own.chosen) == len(own.windows):
-            found = own.score(whole)
-            return found, find_intervals(problem, model, device, own)
+        return own.score(whole), find_intervals(problem, model, device, own)
     return score(forecast_with(model), whole), find_intervals(problem, model, device)
 
 
@@ -81,35 +83,36 @@ def contested(problem: Problem, found: Score, model: Blend, device: str) -> Cont
 
 def find_intervals(
     problem: Problem, model: Blend, device: str, done: Calibration | None = None
-) -> tuple[Intervals | None, str]:
-    """The intervals of a trained model, and a sentence on what they are or why there are none.
-
-    `done` is the calibration on the calibrating windows, if there was one.
-    """
+) -> Calibrated:
+    """The intervals of a trained model; `done` is the calibration on the calibrating windows, if
+    there was one."""
     levels = tuple(problem.config.intervals.levels)
     schema, why_not = problem.schema, problem.uncalibrated
     if not why_not:
-        windows = problem.calibrating(device)
-        found = done.intervals() if done else calibrate(model, windows, levels)
+        if done is None:
+            done = Calibration(model, problem.calibrating(device), levels)
+            done.complete()
+        windows, found = done.windows, done.intervals()
         few = f"{len(windows)} of validation {'are' if len(windows) > 1 else 'is'} too few"
         if not found.reach(sides(SHARES[0])) and (made := rehearse(problem, model, device)):
-            return made[0], made[1] + few
+            return made[0], made[1] + few, []
         if not found.levels:
-            return None, f"none: of windows that calibrate, {few}"
+            return None, f"none: of windows that calibrate, {few}", None
         lost = ", ".join(f"{level:g}" for level in levels if level not in found.levels)
         some = f"{found.windows} of the" if found.windows < len(windows) else "the"
         some += f" {len(windows)}"
-        return found, (
+        text = (
             f"calibrated on {some} validation windows of rows {windows.span}"
             + (f", too few for the levels {lost}" if lost else "")
             + ("; the online form is only judged: a requested forecast comes without the errors of "
                "earlier ones" if problem.config.intervals.online else "")
         )  # fmt: skip
+        return found, text, [done]
     if model.spread is None:
         made = rehearse(problem, model, device) if problem.config.intervals.calibrate else None
-        return (made[0], made[1] + why_not) if made else (None, f"none: {why_not}")
+        return (made[0], made[1] + why_not, []) if made else (None, f"none: {why_not}", None)
     found = Intervals.uncalibrated(levels, problem.config.window.horizon, len(schema.targets))
-    return found, f"the model's own, not calibrated: {why_not}"
+    return found, f"the model's own, not calibrated: {why_not}", None
 
 
 def judge(
@@ -118,8 +121,12 @@ def judge(
     device: str,
     intervals: Intervals | None = None,
     parts: Sequence[Part] | None = None,
+    done: Sequence[Calibration] | None = None,
 ) -> Evaluation:
     """Score the model, its intervals and its parts, each alone, on every test window.
+
+    If the calibrations that were `done` are given, the errors of the test windows then calibrate
+    the intervals `again`, with theirs or, if there are none, alone.
 
     `parts` are all parts that were tried, with or without a share in the model, and the network; by
     default the closed forms, fitted anew, and the other parts of the model.
@@ -130,11 +137,14 @@ def judge(
     shared = SharedForecasts(model, [part.to(device).eval() for part in parts])
     names, scaler = problem.schema.targets, problem.schema.target_scaler
     online = problem.config.intervals.online
-    coverage = None if intervals is None else Coverage(shared, intervals, scaler, online=online)
+    test, coverage, again = problem.test(device), None, None
+    if intervals is not None:
+        if done is not None:
+            again = Calibration(shared, test, tuple(problem.config.intervals.levels))
+        coverage = Coverage(shared, intervals, scaler, online=online, again=again)
     floors = {p.name: (shared.of(p), p.chosen) for p in parts if not isinstance(p, Network)}
     networks = [part for part in parts if isinstance(part, Network)]
     kinds = dict.fromkeys(part.kind for part in model.members)
-    test = problem.test(device)
     evaluation = evaluate(
         coverage.forecast if coverage else shared.path,
         floors,
@@ -147,7 +157,12 @@ def judge(
         without={kind: partial(shared.without, kind) for kind in kinds if len(kinds) > 1},
     )
     named = {part.name: part for part in parts}
-    found = replace(evaluation, intervals=None if coverage is None else coverage.record(names))
+    served = None
+    if again is not None and intervals is not None:
+        served = together([*(done or ()), again], pooled=not done)
+        served = served if {*intervals.levels} <= {*served.levels} else None
+    scores = None if coverage is None else coverage.record(names, again=served is not None)
+    found = replace(evaluation, intervals=scores, served=served)
     return replace(found, headline=headline(problem, found, named, test))
 
 
@@ -203,9 +218,18 @@ def errors_of(problem: Problem, train: Windows, found: Score) -> Errors:
     return Errors(found, np.atleast_2d(problem.schema.target_scaler.std), naive)
 
 
+def as_judged(bundle: Bundle, problem: Problem, model: Blend, device: str) -> Calibrated:
+    """The intervals of a bundle before the errors of its test windows calibrated them again."""
+    if bundle.intervals is None:
+        return None, "", None
+    return validate(problem, model, device)[1]
+
+
 def rejudge(bundle: Bundle, device: str) -> Evaluation:
-    """Repeat the evaluation of a bundle on its own data."""
-    return judge(reopen(bundle), bundle.build(), device, bundle.intervals)
+    """Repeat the evaluation of a bundle on its own data, with the intervals that were judged."""
+    problem, model = reopen(bundle), bundle.build().to(device).eval()
+    intervals, _, done = as_judged(bundle, problem, model, device)
+    return judge(problem, model, device, intervals, done=done)
 
 
 def draw(

@@ -16,7 +16,7 @@ import torch
 
 from forecaster.datasets.items import End, Items
 from forecaster.datasets.windows import Windows
-from forecaster.evaluate.intervals import Calibration, fitted
+from forecaster.evaluate.intervals import Calibration, together
 from forecaster.evaluate.problem import MOST, Problem
 from forecaster.forecast.intervals import Intervals
 from forecaster.parts import Blend, Network, Part
@@ -60,18 +60,11 @@ def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, st
         own_errors = Calibration(blend, block.windows, levels, blocks=len(blocks))
         own_errors.complete()
         done.append(own_errors)
-    errors, recent, steps, item = (
-        np.concatenate([getattr(each, name) for each in done])
-        for name in ("errors", "recent", "parts", "item")
-    )
     horizon = problem.config.window.horizon
-    series = len(np.unique(item))
+    series = len(np.unique(np.concatenate([each.item for each in done])))
     windows = sum(len(each.windows) * each.windows.every for each in done)
     horizons = (windows + series * (horizon - 1)) / horizon
-    about = done[0].told, horizons, done[0].levels
-    panel = problem.series.items
-    items = None if panel is None else (item, len(panel))
-    made = fitted(errors[..., 0], recent, steps, *about, items=items, pooled=True)
+    made = together(done, horizons, pooled=True)
     if not made.levels:
         return None
     few = f", as much as {horizons:.0f} apart" if series == 1 else ""

@@ -18,6 +18,10 @@ from forecaster.base.errors import UsageError
 
 TOLERANCE = 0.03
 """How far the coverage of a band may be off before a sentence states it."""
+POWER = 0.75
+"""The power of the ratio of a window's deviation to the usual one by which its intervals widen:
+with 1/2, the bands of restless times hold too little, and 1 takes each deviation for exact
+(benchmarks/verdicts.py)."""
 LEAST = 0.3
 """The smallest share of the usual deviation that counts: calmer histories do not narrow the
 intervals further."""
@@ -86,13 +90,13 @@ class Conditions:
         return widths
 
     def of_deviation(self, found: np.ndarray) -> np.ndarray:
-        """The factor (B, K) of windows with a `deviation`: the square root of its ratio to usual.
+        """The factor (B, K) of windows with a `deviation`: its ratio to usual, to the POWER.
 
         The ratio counts as LEAST at least; the factor is 1 where nothing is observed or usual.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = found / self.usual
-        return np.sqrt(np.maximum(np.where(np.isfinite(ratio), ratio, 1.0), LEAST))
+        return np.asarray(np.maximum(np.where(np.isfinite(ratio), ratio, 1.0), LEAST) ** POWER)
 
     def parts(self, future_known: np.ndarray) -> np.ndarray:
         """The part of the cycle in which each step lies, (B, T)."""

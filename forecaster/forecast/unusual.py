@@ -199,15 +199,15 @@ def figures(test: Backtest | None, levels: Sequence[float]) -> Iterator[Notice]:
     """Notices from the metrics of the test split about a forecast with quantiles at `levels`."""
     if test is None:
         return
-    mine, bar = test["mse"], test.bar["mse"]
-    if mine is not None and bar is not None and mine > bar:
+    if test.outcome == "worse":
         yield Notice(NoticeCode.LOST_TO_FLOOR, f"on the test split: {test.verdict}")
     known = {round(level, 9) for level in levels}
     for level in sorted(level for level in known if level < 0.5 and round(1 - level, 9) in known):
         share = 1 - 2 * level
         band = test.band(f"{100 * share:g}")
         covered = band["coverage"] if band else None
-        if covered is not None and abs(covered - share) > TOLERANCE:
+        off = covered is not None and abs(covered - share) > TOLERANCE
+        if covered is not None and off and not test.calibrated_again:
             which = "narrower" if covered < share else "wider"
             yield Notice(
                 NoticeCode.COVERAGE,

@@ -134,6 +134,8 @@ class IntervalScores(QuantileScores):
 
     levels: tuple[float, ...]
     calibration_windows: int
+    again: bool = False
+    """Whether the served ones were calibrated again since, with the errors of the test windows."""
     online: QuantileScores | None
 
 
@@ -155,6 +157,8 @@ class Backtest(Scores):
     """What each kind of part adds, if there are several."""
     headline: str = ""
     """What was found in one sentence, in units and percent."""
+    outcome: str = ""
+    """Against the best floor: better, worse or "no measurable difference"."""
     verdict: str
     intervals: IntervalScores | None
 
@@ -179,6 +183,11 @@ class Backtest(Scores):
     def band(self, share: str) -> BandScores | None:
         """The intervals, calibrated once, for a share such as "80"; None if there are none."""
         return self.intervals.band(share) if self.intervals else None
+
+    @property
+    def calibrated_again(self) -> bool:
+        """Whether the intervals that are served are not those that were judged."""
+        return self.intervals is not None and self.intervals.again
 
     def covered(self, share: str, column: str) -> Value:
         """The share of the values of a column that its band of `share` covered, if known."""

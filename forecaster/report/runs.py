@@ -15,7 +15,7 @@ from forecaster.evaluate import SHARES, Evaluation, Verdict, interval_text, perc
 from forecaster.evaluate.display import effect_figure, step_figure
 from forecaster.evaluate.figures import Cost, ErrorMetric, IntervalMetric, shown, whole
 from forecaster.evaluate.inference import TOGETHER, Inference, inference
-from forecaster.evaluate.judge import draw_window, judge
+from forecaster.evaluate.judge import as_judged, draw_window, judge
 from forecaster.evaluate.problem import Problem, reopen
 from forecaster.forecast import effects
 from forecaster.forecast.bundle import Bundle
@@ -134,16 +134,17 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
 
 def _judge(name: str, source: str, bundle: Bundle, device: str, advance: Advance) -> Judged:
     problem = reopen(bundle)
-    model = bundle.build()
+    model = bundle.build().to(device).eval()
     advance(f"{name}, all test windows", 0)
-    found = judge(problem, model, device, bundle.intervals)
+    intervals, _, done = as_judged(bundle, problem, model, device)
+    found = judge(problem, model, device, intervals, done=done)
     advance(f"{name}, speed and memory", 1)
     cost = inference(bundle)
     advance(name, 1)
     errors = found.model.by_window
     examples = [
         Chart(
-            draw_window(problem, model, bundle.intervals, found.record, number, device),
+            draw_window(problem, model, intervals, found.record, number, device),
             f"{name}, {kind} of {len(errors)} windows: MSE {errors[number]:.4f} over all columns.",
         )
         for kind, number in picked(errors).items()

@@ -212,13 +212,13 @@ def make(
         checkpoints=checkpoints("fit"), team=team,
     )  # fmt: skip
     tried, served, weighed = make_blend(problem, model, device, say)
-    validation, (intervals, about["intervals"]) = validate(problem, served, device)
+    validation, (intervals, about["intervals"], done) = validate(problem, served, device)
     contest = contested(problem, validation, served, device)
     trained = _training(fitted, ready, say)
     validated = _validation(problem, validation, device, say)
     say(f"intervals: {about['intervals']}")
     signals.check()
-    judged = judge(problem, served, device, intervals, tried)
+    judged = judge(problem, served, device, intervals, tried, done)
     show(judged.record)
     made, rolling = (tried, served), None
     if cutoffs:
@@ -238,6 +238,10 @@ def make(
     except Exception as error:  # no picture is worth a model that is trained and judged
         say(f"no pictures: {type(error).__name__}: {error}")
         figures = {}
+    if judged.served is not None:
+        intervals = judged.served
+        about["intervals"] += f"; then again with the {judged.model.windows:,} test windows"
+        say("the intervals that are served are calibrated again with the errors of the test split")
     later = checkpoints("refit")
     final, served, intervals = settle(problem, served, intervals, fitted, device, say, later, team)
     last = -1 if config.train.refit or final.borders.each else problem.borders.validation - 1

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from forecaster.base import installation, machine
 from forecaster.base.progress import Say
-from forecaster.evaluate.judge import validate
+from forecaster.evaluate.judge import judge, validate
 from forecaster.evaluate.problem import reopen
 from forecaster.forecast.bundle import Bundle, Share, versions
 from forecaster.run.experiment import make_blend, settle, train_network
@@ -70,7 +70,8 @@ def reproduce(bundle: Bundle, say: Say) -> Reproduction:
     others = tuple(_others(bundle, device))
     model, fitted = train_network(problem, device)
     _, served, _ = make_blend(problem, model, device, say)
-    _, (intervals, _) = validate(problem, served, device)
+    _, (intervals, _, done) = validate(problem, served, device)
+    intervals = judge(problem, served, device, intervals, done=done).served or intervals
     _, served, intervals = settle(problem, served, intervals, fitted, device, say)
     network = served.network
     again = replace(

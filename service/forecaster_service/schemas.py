@@ -339,6 +339,8 @@ class Band(Answer):
     """The nominal share of values between its quantiles (1 - share) / 2 and (1 + share) / 2."""
     coverage: float
     """The share of values that lay there, over all targets."""
+    again: bool
+    """Whether the band was calibrated again since, with the errors of these values."""
     columns: dict[str, float | None]
     """The same for each target; null where no value was observed."""
 

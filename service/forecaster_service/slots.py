@@ -186,6 +186,7 @@ def _bands(test: Backtest | None) -> list[dict[str, Any]]:
         {
             "share": float(share) / 100,
             "coverage": band["coverage"],
+            "again": test is not None and test.calibrated_again,
             "columns": {name: own["coverage"] for name, own in band.columns.items()},
         }
         for share, band in (test.intervals.bands if test and test.intervals else {}).items()

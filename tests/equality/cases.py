@@ -1,12 +1,9 @@
-"""What was recorded of release 0.2.0, how close to it a forecast must be, and data to train on."""
+"""What was recorded of release 0.2.0, and data to train on."""
 
-import json
 import os
 import platform
 import sys
-import zipfile
 from contextlib import contextmanager
-from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
 
@@ -17,7 +14,11 @@ import torch
 HERE = Path(__file__).parent
 RECORDS, THEIRS = HERE / "records", HERE / "theirs"
 ROWS, HORIZON = 700, 12
-LEVELS = (0.1, 0.5, 0.9)
+OWN = (
+    "train", "--data", "own.csv", "--horizon", str(HORIZON), "--lookback", "48", "--epochs", "1",
+    "--set", "model.width=4", "--set", "model.feed_forward=4", "--device", "cpu", "--no-register",
+)  # fmt: skip
+"""The command that trains a model on the rows of `two` in own.csv."""
 
 
 def machine():
@@ -30,35 +31,6 @@ def machine():
         "processor": models[0] if models else platform.processor(),
         "capability": torch.backends.cpu.get_cpu_capability(),
     }
-
-
-WRITTEN = json.loads((RECORDS / "bundles.json").read_text())
-CLOSE = 1e-6 if WRITTEN["machine"] == machine() else 1e-5
-"""How far a forecast may be from the kept one, in standard deviations of its series. On another
-machine it is what README promises."""
-
-
-def kept(name, file):
-    return (RECORDS / "bundles" / name / file).read_text()
-
-
-def assert_close(found, expected, std, what):
-    assert np.shape(found) == np.shape(expected), what
-    away = float(np.abs((np.array(found) - np.array(expected)) / std).max())
-    assert away <= CLOSE, f"{what} is {away:.2g} standard deviations away"
-
-
-def assert_same_table(found, name):
-    """The forecast of a table is the kept one."""
-    expected = pd.read_csv(StringIO(kept(name, "forecast.csv")))
-    again = pd.read_csv(StringIO(found.to_csv(index=False)))
-    assert list(again) == list(expected)
-    for column in expected:
-        if pd.api.types.is_float_dtype(expected[column]):
-            std = WRITTEN["std"][name][column.split(" ")[0]]
-            assert_close(again[column], expected[column], std, column)
-        else:
-            assert again[column].equals(expected[column]), column
 
 
 # Data.
@@ -95,19 +67,6 @@ def transformer(rows):
     return waves(["HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"], rows, 5)
 
 
-# Bundles. 3521439 trained them with release 0.2.0, each of its own kind of data.
-
-KINDS = (
-    "own", "panel", "known", "missing", "pinball", "words", "sample", "lookback", "plugin", "alone",
-)  # fmt: skip
-ALONE = (
-    "train", "--data", "alone.csv", "--horizon", str(HORIZON), "--lookback", "48", "--epochs", "2",
-    "--set", "model.width=4", "--set", "model.feed_forward=4", "--device", "cpu",
-    "--attn", "fastformer", "--set", "model.linear=false", "--set", "model.centre=window",
-)  # fmt: skip
-"""The command that trained `alone`, on the rows of `two`, with --blend none."""
-
-
 @contextmanager
 def at(folder, *, theirs=False):
     """In a folder, without settings of the caller; the part of another package may be installed."""
@@ -122,23 +81,6 @@ def at(folder, *, theirs=False):
     finally:
         os.chdir(before)
         sys.modules.pop("repeated_part", None)
-
-
-def unpack(name, folder):
-    """The bundle of a kind, in a folder of that name."""
-    with zipfile.ZipFile(RECORDS / "bundles" / name / "bundle.zip") as kept:
-        kept.extractall(folder / name)
-    return folder / name
-
-
-def answer(service, request):
-    """The answer of /predict, without its sentences and what no two answers share."""
-    response = service.post("/predict", json=request)
-    assert response.status_code == 200, response.text
-    found = response.json()
-    found |= {"notices": [[each["input"], each["code"]] for each in found["notices"]]}
-    found |= {"warnings": len(found["warnings"])}
-    return {key: value for key, value in found.items() if key not in ("id", "timing")}
 
 
 def status(*arguments):

@@ -4,6 +4,7 @@ What differs on purpose is named in `CHANGED` or `ENDS`, or recorded anew (CONTR
 """
 
 import json
+import shutil
 from typing import Any
 
 import typer
@@ -53,10 +54,17 @@ def commands():
 
 def statuses(folder):
     """How each recorded line ends in a folder with a bundle and some files."""
-    cases.unpack("own", folder).rename(folder / "bundle")
-    cases.unpack("own", folder).rename(folder / "damaged")
+    rows = cases.two(cases.ROWS)
+    made = folder / "made"
+    made.mkdir()
+    rows.to_csv(made / "own.csv", index=False)
+    with cases.at(made):
+        assert cases.status(*cases.OWN) == 0
+    (trained,) = (made / "runs").iterdir()
+    shutil.copytree(trained, folder / "damaged")
+    trained.rename(folder / "bundle")
     (folder / "damaged" / "config.json").write_text("{}")
-    text = (RECORDS / "bundles" / "own" / "input.csv").read_text()
+    text = rows.tail(60).to_csv(index=False)
     (folder / "own.csv").write_text(text)
     (folder / "short.csv").write_text("".join(text.splitlines(keepends=True)[:6]))
     (folder / "text.csv").write_text("a poem\nof two lines\n")

@@ -1,5 +1,6 @@
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from forecaster.datasets.items import Items
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.windows import Windows
-from forecaster.evaluate import backtest, evaluate, interval_text
+from forecaster.evaluate import Score, backtest, evaluate, interval_text
 
 HORIZON, BORDER = 4, 100
 
@@ -40,24 +41,42 @@ def judged(model, rows=300, scale=1.0, naive=(0.5, 2.0), **blend):
 
 
 @pytest.mark.parametrize(
-    ("model", "opening", "ending", "lost_to"),
+    ("model", "outcome", "than", "lost_to"),
     [
-        (better, "The model beats the best floor, zero (", "].", []),
-        (worse, "The model LOSES to the best floor, zero (", "]. The floor alone was better.",
-         ["zero", "half"]),
-        (level, "The model is better than the best floor, zero (", "].", []),
-        (zero, "The model is equal to the best floor, zero (", "[+0.0000, +0.0000].", []),
+        (better, "better", "than", []),
+        (worse, "worse", "than", ["zero", "half"]),
+        (level, "no measurable difference", "from", []),
+        (zero, "no measurable difference", "from", []),
     ],
-)  # fmt: skip
-def test_the_verdict_says_what_was_measured(model, opening, ending, lost_to):
+)
+def test_the_verdict_says_what_was_measured(model, outcome, than, lost_to):
     got = judged(model)
-    text = got.verdict()
-    assert text.startswith(opening)
-    assert text.endswith(ending)
-    assert f"({got.floors['zero'].mse:.3f})" in text
-    assert interval_text(*got.paired["zero"]) in text
-    assert ("not measurably" in text) == (model in (level, zero))
+    text, (low, high) = got.verdict(), got.against_best
+    assert got.record.outcome == outcome
+    opening = f"{outcome.capitalize()} {than} the best floor, zero: MSE {got.model.mse:.3f}"
+    assert text.startswith(f"{opening} against {got.floors['zero'].mse:.3f}")
+    assert text.endswith(f"{interval_text(low, high)}.")
+    # zero is the best on both halves, so that only a gap of a horizon between them is left out
+    assert (low, high) == pytest.approx(got.paired["zero"], rel=0.15, abs=0.01)
     assert got.lost_to() == lost_to
+
+
+def test_the_best_of_many_floors_is_not_compared_where_it_was_chosen():
+    """A model as good as each of twenty floors is measurably worse in few of many test splits."""
+    horizon, blank, found = 4, np.ones((4, 1)), Counter()
+    random, got = np.random.default_rng(0), judged(zero)
+    for _ in range(200):
+        errors = random.exponential(size=(21, 60)).repeat(horizon, axis=1)
+        model, *floors = (Score(240, blank, blank * each.mean(), each) for each in errors)
+        model, *floors = (replace(x, squared=x.absolute) for x in (model, *floors))
+        named = {f"floor {i}": floor for i, floor in enumerate(floors)}
+        paired = {name: model.against(floor) for name, floor in named.items()}
+        made = replace(got, model=model, floors=named, paired=paired)
+        found["as chosen"] += paired[made.best_floor][0] > 0
+        found[made.outcome] += 1
+    assert found["as chosen"] > 60
+    assert found["worse"] <= 15
+    assert found["better"] <= 15
 
 
 @pytest.mark.parametrize(
@@ -84,8 +103,10 @@ def test_what_the_network_adds_is_said(model, rest, weight, words):
 
 def test_too_few_windows_are_told():
     got = judged(better, rows=BORDER + 10)
-    assert got.verdict().startswith("The model is better than the best floor, zero (")
-    assert got.verdict().endswith("; 7 windows are too few to measure it.")
+    assert got.record.outcome == "no measurable difference"
+    assert got.verdict().endswith(
+        "; the windows span 1.8 horizons, and fewer than 10 are too few to measure one."
+    )
     assert got.record.to_dict()["floors"]["zero"]["paired_low"] is None
 
 
@@ -128,8 +149,7 @@ def test_a_panel_is_measured_item_by_item(monkeypatch):
     assert mses == sorted(mses)
     assert (floor["mse"], floor["skill"]) == pytest.approx((4 * report["mse"], 0.75))
     assert plain(report)
-    unmeasured = replace(got, paired=dict.fromkeys(got.paired, (-np.inf, np.inf)))
-    assert "windows, which begin at 15 different steps, are" in unmeasured.verdict()
+    assert "the windows span 3.8 horizons" in got.verdict()
     monkeypatch.setattr(backtest, "SHOWN_ITEMS", 2)
     fewer = replace(got).record.to_dict()["items"]
     assert fewer["shown"] == "the best 1 and the worst 1"

@@ -94,7 +94,7 @@ class TestCut:
 class TestRoll:
     def test_one_cut_off_is_the_plain_evaluation(self, posed):
         tried, served = untrained(posed)
-        intervals, words = find_intervals(posed, served, "cpu")
+        intervals, words, _ = find_intervals(posed, served, "cpu")
         plain = judge(posed, served, "cpu", intervals, tried).record.to_dict()
         report = rolled(posed, 1).record.to_dict()
         (only,) = report["each"]

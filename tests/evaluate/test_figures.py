@@ -30,7 +30,7 @@ def test_a_new_metric_of_a_run_is_shown_everywhere(monkeypatch):
     monkeypatch.setattr(runs, "inference", lambda bundle: Inference(1.25, 3.5))
     problem = small.problem()
     model = Blend.alone(Network(problem.build_model().eval()))
-    intervals, _ = find_intervals(problem, model, "cpu")
+    intervals, _, _ = find_intervals(problem, model, "cpu")
     found = judge(problem, model, "cpu", intervals)
     test, mse = found.record.to_dict(), found.model.mse
     said = tables.text(found.record)

@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from forecaster.evaluate import score
-from forecaster.evaluate.judge import find_intervals, forecast_with, validate
+from forecaster.evaluate import SHARES, Coverage, score, sides
+from forecaster.evaluate.judge import find_intervals, forecast_with, judge, validate
+from forecaster.forecast.unusual import figures
 from forecaster.parts import Blend, Network
+from forecaster.run.experiment import make_blend
 from tests import small
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -13,11 +17,11 @@ def test_one_window_backs_the_median_alone():
     problem = small.problem(horizon=30)
     assert problem.uncalibrated == ""
     alone = Blend.alone(Network(problem.build_model().eval()))
-    found, words = find_intervals(problem, alone, "cpu")
+    found, words, _ = find_intervals(problem, alone, "cpu")
     assert found.levels == (0.5,)
     assert "the 1 validation windows" in words
     problem = small.problem("intervals.levels=[0.1, 0.9]", horizon=30)
-    found, words = find_intervals(problem, alone, "cpu")
+    found, words, _ = find_intervals(problem, alone, "cpu")
     assert (found, words) == (None, "none: of windows that calibrate, 1 of validation is too few")
 
 
@@ -27,11 +31,47 @@ def test_one_pass_over_validation_scores_and_calibrates(loss):
     model = problem.build_model().eval()
     windows, asked = problem.validation("cpu"), []
     hook = model.register_forward_hook(lambda module, inputs, output: asked.append(len(output)))
-    found, (intervals, words) = validate(problem, model, "cpu")
+    found, (intervals, words, _) = validate(problem, model, "cpu")
     hook.remove()
     assert sum(asked) == len(windows)
-    own, own_words = find_intervals(problem, model, "cpu")
+    own, own_words, _ = find_intervals(problem, model, "cpu")
     assert words == own_words
     np.testing.assert_allclose(intervals.offsets, own.offsets, rtol=1e-5)
     np.testing.assert_allclose(intervals.scale, own.scale, rtol=1e-5)
     assert found.mse == pytest.approx(score(forecast_with(model), windows).mse, rel=1e-6)
+
+
+def test_what_is_served_is_calibrated_again_with_the_errors_that_were_judged():
+    """The record keeps what the judged intervals covered, and says that others are served."""
+    problem = small.problem()
+    model = Blend.alone(Network(problem.build_model().eval()))
+    narrow, _, done = find_intervals(problem, model, "cpu")
+    narrow = replace(narrow, offsets=narrow.offsets / 3)
+    before = judge(problem, model, "cpu", narrow)
+    after = judge(problem, model, "cpu", narrow, done=done)
+    assert before.served is None
+    covered = before.record.band("80")["coverage"]
+    assert covered == after.record.band("80")["coverage"] < 0.6
+    test, scaler = problem.test("cpu"), problem.schema.target_scaler
+    since = Coverage(model, after.served, scaler, online=False)
+    score(since.forecast, test)
+    assert since.record(problem.schema.targets).band("80")["coverage"] == pytest.approx(
+        0.8, abs=0.1
+    )
+    assert "too narrow" in before.record.intervals.verdict.lower()
+    assert "served were calibrated again" in after.record.intervals.verdict
+    assert after.headline.endswith("of the values, and was calibrated again since.")
+    levels = sides(SHARES[0])
+    assert [each.code for each in figures(before.record, levels)][-1:] == ["coverage"]
+    assert "coverage" not in [each.code for each in figures(after.record, levels)]
+
+
+def test_a_few_windows_of_test_calibrate_what_was_rehearsed():
+    """Where validation is too short to calibrate, the test windows do so alone."""
+    problem = small.problem(horizon=30)
+    tried, served, _ = make_blend(problem, problem.build_model(), "cpu", print)
+    intervals, words, done = find_intervals(problem, served, "cpu")
+    assert words.startswith("from a rehearsal")
+    assert done == []
+    found = judge(problem, served, "cpu", intervals, tried, done).served
+    assert found.windows == len(problem.test("cpu"))

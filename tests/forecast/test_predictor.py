@@ -213,7 +213,7 @@ class TestQuantiles:
         there = frame["load"].dropna()
         recent = np.sqrt(np.square((there - there.mean()) / 2).mean())
         ahead = Predictor(bundle, "cpu").predict(frame, 4, (0.1, 0.9))
-        wanted = np.sqrt(recent / 0.5) * np.array([2, 4 * 3, 6, 8])
+        wanted = (recent / 0.5) ** 0.75 * np.array([2, 4 * 3, 6, 8])
         np.testing.assert_allclose(ahead["load 0.9"] - ahead["load"], wanted, rtol=1e-6)
 
     def test_outside_the_range_they_are_refused_and_without_any(self, forecaster, calibrated):

@@ -186,10 +186,13 @@ class TestFigures:
     FLOORS: ClassVar = {"cycle mean": {"mse": 0.39}}
 
     def test_a_model_that_lost_and_those_that_did_not(self) -> None:
-        (notice,) = figures(judged(mse=0.41, floors=self.FLOORS, verdict="It LOSES."), ())
+        """Only a loss that is measured is worth a warning."""
+        worse = judged(mse=0.41, floors=self.FLOORS, outcome="worse", verdict="Worse than it.")
+        (notice,) = figures(worse, ())
         assert notice.code is NoticeCode.LOST_TO_FLOOR
-        assert notice == "on the test split: It LOSES."
-        others = [judged(mse=mse, floors=self.FLOORS) for mse in (0.3, 0.39, 0)]
+        assert notice == "on the test split: Worse than it."
+        outcomes = ("better", "no measurable difference")
+        others = [judged(mse=0.41, floors=self.FLOORS, outcome=outcome) for outcome in outcomes]
         for test in (None, *others):
             assert not [*figures(test, (0.1, 0.9))]
 

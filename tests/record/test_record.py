@@ -1,20 +1,7 @@
-import json
-import zipfile
-
 import pytest
 
 from forecaster.record import BandScores, Record
 from tests.bundles import judged
-from tests.equality.cases import KINDS, RECORDS
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_that_of_an_older_release_is_read_and_written_as_it_was(kind):
-    with zipfile.ZipFile(RECORDS / "bundles" / kind / "bundle.zip") as packed:
-        written = json.loads(packed.read("metrics.json"))
-    later = {"origins": {}, "parameters": None, "contest": None, "cutoffs": None}
-    written["test"] |= {"headline": "", "adds": {}}
-    assert Record.read(written).to_dict() == later | written
 
 
 def test_figures_stand_beside_the_fields():

@@ -303,9 +303,10 @@ class TestIntervals:
 
     def test_without_two_halves_the_intervals_come_from_a_rehearsal(self):
         result, said = run(UNREGISTERED, "train.epochs=1", horizon=31)
-        sentence = f"intervals: {result.bundle.about['intervals']}"
-        assert sentence in said
+        (sentence,) = [line for line in said if line.startswith("intervals: ")]
         assert sentence.endswith("validation has 60 rows, fewer than two horizons of 31")
+        again = f"{sentence}; then again with the 50 test windows"
+        assert f"intervals: {result.bundle.about['intervals']}" == again
         assert len(result.bundle.intervals.levels) == 9
         assert result.record.stopping_windows == result.record.validation_windows == 30
 

@@ -24,7 +24,7 @@ from forecaster.forecast import golden
 from forecaster.forecast.composition import made_of
 from forecaster.forecast.export.description import Description
 from forecaster.forecast.export.runtime import Exported, Run, session
-from forecaster.forecast.intervals import LEAST, Intervals
+from forecaster.forecast.intervals import LEAST, POWER, Intervals
 from forecaster.forecast.predictor import Predictor
 from forecaster.record import Record
 
@@ -208,7 +208,7 @@ class Quantiles(nn.Module):
         )
         ratio = (sums / counts).sqrt() / self.usual
         ratio = torch.where(torch.isfinite(ratio), ratio, 1.0)
-        return ratio.clamp(min=LEAST).sqrt()
+        return ratio.clamp(min=LEAST) ** POWER
 
 
 def export(forecaster: Predictor, folder: Path) -> Description:

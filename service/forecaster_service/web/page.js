@@ -321,9 +321,9 @@ function effectiveWords(text) {
 }
 
 // The coverage of a band on the test split, also for one target if its name is given.
-function bandWords({ share, coverage, columns }, target) {
+function bandWords({ share, coverage, again, columns }, target) {
   const own = columns[target];
-  const all = `${percent(share)} band, covered ${percent(coverage)} of the test values`;
+  const all = `${percent(share)} band, covered ${percent(coverage)} of the test values${again ? " before it was calibrated again with them" : ""}`;
   if (own === undefined || Object.keys(columns).length < 2) return all;
   return `${all}${own === null ? "" : `, of ${target} ${percent(own)}`}`;
 }

@@ -51,7 +51,8 @@ def test_card_tells_covariates_attributes_series_and_what_the_bands_cover(tmp_pa
     assert (card["items"], card["item_names"]) == (3, list(ITEMS))
     assert (card["time"], card["id"], card["wide"]) == ("time", "town", False)
     assert card["id_columns"] == ["town"]
-    band = {"share": 0.8, "coverage": 0.74, "columns": {"load": 0.7, "wind": None}}
+    by_column = {"load": 0.7, "wind": None}
+    band = {"share": 0.8, "coverage": 0.74, "again": False, "columns": by_column}
     assert card["bands"] == [band]
 
 
