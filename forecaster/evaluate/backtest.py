@@ -89,8 +89,9 @@ class Evaluation:
 
         The smallest of many errors is partly luck, and a model that is compared with it on the
         windows that chose it seems worse than it is. So each half of the test split is compared
-        with the floor that is best on the other half, a horizon apart. (-inf, inf) where the
-        windows span fewer than FEWEST horizons.
+        with the floor that is best on the other half, a horizon apart. Blocks of the bootstrap are
+        two horizons long: with one, errors that overlapping windows share seem smaller than they
+        are. (-inf, inf) where the windows span fewer than FEWEST horizons.
         """
         own, horizon, steps = self.model.by_window, len(self.model.squared), self.model.steps
         if self._horizons < FEWEST:
@@ -103,7 +104,7 @@ class Evaluation:
             errors = {name: floor.by_window for name, floor in self.floors.items()}
             means = {name: _mean(each[there]) for name, each in errors.items()}
             difference[here] = (own - errors[min(means, key=lambda name: means[name])])[here]
-        return paired_interval(difference, horizon, steps)
+        return paired_interval(difference, 2 * horizon, steps)
 
     @property
     def _horizons(self) -> float:
