@@ -72,6 +72,8 @@ def at(folder, *, theirs=False):
     """In a folder, without settings of the caller; the part of another package may be installed."""
     others = ("FORECASTER_", "MLFLOW_")
     mine = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    if theirs:
+        mine["FORECASTER_PARTS"] = "repeated"
     mine |= {"XDG_CACHE_HOME": str(folder), "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
     before, path = Path.cwd(), [*([str(THEIRS)] if theirs else ()), *sys.path]
     os.chdir(folder)
