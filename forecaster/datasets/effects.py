@@ -127,8 +127,8 @@ class Effects:
         """
         every = -(-int(sum(counts)) // ROWS)
         if len(items) > 1:
-            cuts = [(items.bounds[i], items.bounds[i] + counts[i]) for i in range(len(items))]
-            cuts = cuts[::every]
+            starts = zip(items.bounds[:-1], counts, strict=True)
+            cuts = [(first, first + count) for first, count in starts if count][::every]
         else:
             cuts = [(max(0, int(counts[0]) - ROWS), int(counts[0]))]
         inside = np.concatenate([covariates[first:last] for first, last in cuts])

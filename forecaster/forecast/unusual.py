@@ -217,7 +217,9 @@ def figures(test: Backtest | None, levels: Sequence[float]) -> Iterator[Notice]:
 
 
 def _quantiles(values: np.ndarray, *levels: float) -> np.ndarray:
-    """Quantiles (levels, ...) over the first axis, ignoring nan."""
+    """Quantiles (levels, ...) over the first axis, ignoring nan; nan of nothing."""
+    if not len(values):  # one step has no changes
+        return np.full((len(levels), *values.shape[1:]), np.nan)
     empty = np.isnan(values).all(axis=0)
     found = np.nanquantile(np.where(empty, 0, values), levels, axis=0)
     return np.where(empty, np.nan, found)

@@ -133,3 +133,14 @@ def test_json_keeps_all():
     assert Effects.from_dict(json.loads(json.dumps(found.to_dict()))) == found
     with pytest.raises(ValueError, match="row of weights"):
         Effects.from_dict({**found.to_dict(), "weights": []})
+
+
+def test_a_series_younger_than_the_training_rows_changes_nothing():
+    known = [weather(2000, seed) for seed in range(3)]
+    target = [load(2000, seed) + late(own) for seed, own in enumerate(known)]
+    items = Items(("a", "b", "young"), np.array([0, 2000, 4000, 6000]), np.zeros(3, np.int64))
+    table, inputs = np.concatenate(target)[:, None], np.concatenate(known)[:, None]
+    found = Effects.fit(table, inputs, items, (2000, 2000, 0), (DAY,), 96)
+    both = Items(("a", "b"), np.array([0, 2000, 4000]), np.zeros(2, np.int64))
+    assert found.terms
+    assert found == Effects.fit(table, inputs, both, (2000, 2000), (DAY,), 96)

@@ -112,6 +112,12 @@ class TestFirstSteps:
             first = np.array([[2 * jump, 0.0]])
             assert len([*found.jumps(np.zeros((1, 2)), first, STD, COLUMNS)]) == told
 
+    def test_no_change_is_known_within_one_step(self) -> None:
+        found = Ranges.fit(windows(series(), past=1))
+        again = Ranges.from_dict(found.to_dict(), 2, 2)
+        assert np.isnan(again.change).all()
+        assert not [*again.jumps(np.zeros((1, 2)), np.full((1, 2), 99.0), STD, COLUMNS)]
+
     def test_healthy_ones_are_quiet(self, ranges: Ranges) -> None:
         """A ridge regression, and even the mean with a cycle mean that ignores the level."""
         validation = windows(series(), BORDER, ROWS)

@@ -35,6 +35,9 @@ from forecaster.datasets.series import quoted
 SAMPLE = 10_000
 """The rows from which the kinds of the columns are found."""
 
+NAMELESS = "time"
+"""The name of a time column whose header is blank, as pandas writes an index without a name."""
+
 FILES = 20
 """The most files whose first rows are used to find how numbers are written."""
 
@@ -125,7 +128,10 @@ class RawTable:
             for name, times in Counter(map(str.strip, part.names)).items():
                 if times > 1:
                     raise DataError(f"{part.name}: column '{name}' appears twice.")
-        return [{name.strip(): name for name in part.names} for part in self.parts]
+        own = [{name.strip(): name for name in part.names} for part in self.parts]
+        if self.reading.time == NAMELESS and not any(NAMELESS in names for names in own):
+            own = [{name or NAMELESS: raw for name, raw in names.items()} for names in own]
+        return own
 
     def rows(self, columns: Sequence[str], words: Sequence[str] = ()) -> Iterator[Rows]:
         """All rows of `columns`; those in `words` as dictionaries if that saves work."""

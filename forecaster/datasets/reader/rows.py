@@ -26,7 +26,14 @@ from forecaster.datasets.grid import RowSteps, Step, Steps, TimeGrid, find_step
 from forecaster.datasets.items import Items
 from forecaster.datasets.reader.cells import add_words, indicators, to_numbers
 from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock
-from forecaster.datasets.reader.files import RawTable, Rows, frame_table, open_table, text_table
+from forecaster.datasets.reader.files import (
+    NAMELESS,
+    RawTable,
+    Rows,
+    frame_table,
+    open_table,
+    text_table,
+)
 from forecaster.datasets.reader.filling import by_column, fill
 from forecaster.datasets.reader.irregular import (
     hours_in_words,
@@ -121,6 +128,13 @@ class Reader:
         self.roles = Roles(table, self.file_id, self.said)
         trained = self.timezone is not None
         found = self.roles.find(reading, told=trained)
+        if found.time == "":
+            if NAMELESS in table.columns:
+                raise DataError(f"{self.where}: the time column has no name; give it one.")
+            self.said.append(f"It has no name, and is called '{NAMELESS}'.")
+            found = replace(found, time=NAMELESS)
+            self.table = table = replace(table, reading=replace(table.reading, time=NAMELESS))
+            self.roles = Roles(table, self.file_id, self.said)
         self.reading = replace(found, fill=found.fill if trained else by_column(found))
         self.clock = find_clock(table, self.reading, trained, self.said)
         self.reading = self.clock.told(self.reading)

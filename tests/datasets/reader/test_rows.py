@@ -397,3 +397,24 @@ def test_resampling_is_that_of_pandas(
         np.testing.assert_allclose(own.series.values[begin:end, 0], expected, rtol=1e-9)
         times = own.series.times[items.places[item] :][: end - begin]
         assert list(times) == list(expected.index)
+
+
+class TestNameless:
+    """A time column without a name, as pandas writes an index."""
+
+    def test_it_gets_a_name_that_a_history_has_too(self, tmp_path):
+        file = tmp_path / "load.csv"
+        wide().set_index("when").rename_axis(None).to_csv(file)
+        found = read(str(file))
+        assert (found.time, found.targets) == ("time", ("a", "b"))
+        assert "It has no name, and is called 'time'." in found.said
+        for other in (str(file), wide().rename(columns={"when": "time"})):
+            again = history(other, found.reading)
+            assert np.array_equal(again.series.values, found.series.values)
+        assert read(str(file), Reading(time="time")).reading == found.reading
+
+    def test_another_column_may_not_have_that_name(self, tmp_path):
+        file = tmp_path / "load.csv"
+        wide().set_index("when").rename_axis(None).rename(columns={"a": "time"}).to_csv(file)
+        with pytest.raises(DataError, match="the time column has no name; give it one"):
+            read(str(file))
