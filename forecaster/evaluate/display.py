@@ -63,7 +63,7 @@ def forecast_figure(
             axis.fill_between(
                 times[h:], *band[:, i].T, color=FORECAST, alpha=0.18, lw=0, label=labels[i]
             )
-        axis.axvline(times[h - 1], color=MUTED, lw=0.8, ls=":")
+        axis.axvline(times[max(h - 1, 0)], color=MUTED, lw=0.8, ls=":")
         axis.set_ylabel(names[i])
         if differences:
             axes[i * each + 1].axhline(0, color=MUTED, lw=0.8)

@@ -273,10 +273,12 @@ def draw_window(
         labels = [display.band_label(share, part) for part in parts]
     columns = [problem.schema.target_positions[place] for place in order]
     item, row, step = test.origin(number)
-    before = min(test.past, max(2 * test.horizon, 2 * problem.dataset.seasons[0]))
+    items = problem.series.items
+    there = row if items is None else row - int(items.bounds[item])
+    before = min(test.past, there, max(2 * test.horizon, 2 * problem.dataset.seasons[0]))
     title = f"{problem.config.data.label}, test window {number + 1} of {len(test)}"
-    if problem.series.items is not None:
-        title += f", series {problem.series.items.names[item]}"
+    if items is not None:
+        title += f", series {items.names[item]}"
     return display.forecast_figure(
         problem.series.times[step - before : step + test.horizon],
         problem.series.values[row - before : row, columns],

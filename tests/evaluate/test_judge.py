@@ -1,10 +1,19 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from forecaster.config.run_config import load
 from forecaster.evaluate import SHARES, Coverage, score, sides
-from forecaster.evaluate.judge import find_intervals, forecast_with, judge, validate
+from forecaster.evaluate.judge import (
+    draw_window,
+    find_intervals,
+    forecast_with,
+    judge,
+    validate,
+)
+from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.unusual import figures
 from forecaster.parts import Blend, Network
 from forecaster.run.experiment import make_blend
@@ -75,3 +84,27 @@ def test_a_few_windows_of_test_calibrate_what_was_rehearsed():
     assert done == []
     found = judge(problem, served, "cpu", intervals, tried, done).served
     assert found.windows == len(problem.test("cpu"))
+
+
+def test_a_picture_shows_the_rows_of_its_series_alone(tmp_path):
+    days = pd.date_range("2024-01-01", periods=90)
+    parts = [
+        pd.DataFrame({"shop": shop, "day": days[-rows:], "sold": 100.0 * place + np.arange(rows)})
+        for place, (shop, rows) in enumerate({"a": 40, "b": 20, "c": 90}.items())
+    ]
+    pd.concat(parts).to_csv(tmp_path / "shops.csv", index=False)
+    flags = {"data": str(tmp_path / "shops.csv"), "horizon": 10, "lookback": 5, "season": "5"}
+    problem = make_problem(*find_data(load(None, ["window.reach=28"], flags, {}), lambda said: None))
+    windows, model = problem.test("cpu"), problem.build_model().eval()
+    shown = {}
+    for number in range(len(windows)):
+        item, row, step = windows.origin(number)
+        figure = draw_window(problem, model, None, None, number, "cpu")
+        history, _, truth = figure.axes[0].get_lines()[:3]
+        assert [*truth.get_ydata()] == [*problem.series.values[row : row + 10, 0]]
+        before = history.get_ydata()
+        assert [*before] == [truth.get_ydata()[0] - ago for ago in range(len(before), 0, -1)]
+        assert len(before) == len(history.get_xdata())
+        shown.setdefault("abc"[item], []).append(len(before))
+    assert set(shown["c"]) == {20}
+    assert max(shown["b"]) == 10, "what there is"
