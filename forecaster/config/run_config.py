@@ -646,12 +646,13 @@ def load(
         elif parts := ONE_UNDERSCORE.fullmatch(name):
             meant = f"FORECASTER_{parts[1]}__{parts[2]}"
             raise ConfigError(f"unknown variable {name}. Did you mean {meant}?")
-    path = _file(file, flags.get("data"))
     if isinstance(sets, Mapping):
         asked = [(key, spelled(key), value) for key, value in sets.items()]
     else:
         asked = [*map(_assignment, sets)]
     asked += [(FLAGS[flag], spelled(flag), value) for flag, value in flags.items()]
+    named = {key: value for key, _, value in _decisive_first([*said, *asked])}
+    path = _file(file, named.get("data.name"))
     called = {origin for _, origin, _ in asked}
     values: dict[str, Any] = {
         name: {"name": _Values.model_fields[name].default} for name in ("model", "attn")
@@ -674,14 +675,15 @@ def _assignment(item: str) -> tuple[str, str, Any]:
     return key.strip(), f"--set {item}", _parse(text, f"--set {item}", UsageError)
 
 
-def _file(file: str | None, data: str | None) -> Path:
+def _file(file: str | None, data: Any) -> Path:
+    """The configuration that is named, or else the one for the data that are named."""
     folder = installation.configs()
-    if file is None and data is not None and names_a_file(data):
+    if file is not None:
+        return find_file(file, "configuration", folder)
+    if isinstance(data, str) and names_a_file(data):
         return folder / "own.yaml"
-    if file is None:
-        own = folder / f"{data}.yaml"
-        return own if data is not None and own.is_file() else folder / "default.yaml"
-    return find_file(file, "configuration", folder)
+    own = folder / f"{data}.yaml"
+    return own if own.is_file() else folder / "default.yaml"
 
 
 def find_file(name: str, kind: str, folder: Path, beside: Path = Path()) -> Path:
@@ -787,9 +789,14 @@ HABITS = ("checkpoint_minutes",)
 
 
 def decisive(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration in plain values, without those that influence no figure."""
+    """A configuration in plain values, without those that influence no figure.
+
+    Where the data lie and where the run is tracked have their defaults, as in the digests of the
+    cells of a grid. That the data are the same is for a caller to check.
+    """
     train = {key: value for key, value in values["train"].items() if key not in HABITS}
-    return {**values, "train": train}
+    data, track = {**values["data"], "path": None}, TrackConfig().model_dump(mode="json")
+    return {**values, "train": train, "data": data, "track": track}
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

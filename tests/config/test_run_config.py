@@ -105,8 +105,15 @@ class TestPrecedence:
         for name, seed in (("default", 1), ("ETTm1", 2), ("own", 3)):
             (tmp_path / f"{name}.yaml").write_text(f"seed: {seed}")
         monkeypatch.setattr(installation, "configs", lambda: tmp_path)
-        chosen = [resolve(data=name).config.seed for name in ("ETTm1", "ETTh2", "sales.csv")]
-        assert chosen == [2, 1, 3]
+        names = ("ETTm1", "ETTh2", "sales.csv")
+        for given in (
+            [{"data": name} for name in names],
+            [{"environment": {"FORECASTER_DATA__NAME": name}} for name in names],
+        ):
+            assert [resolve(**each).config.seed for each in given] == [2, 1, 3]
+        for form in ("data.name={}", "data={{name: {}}}"):
+            assert [resolve(form.format(name)).config.seed for name in names] == [2, 1, 3]
+        assert resolve("data.name=ETTm1", data="sales.csv").config.seed == 3, "the last one"
         assert resolve(data="ETTm1", file="default").config.seed == 1, "the file that is named"
 
     def test_only_what_the_user_chose_is_named(self, written):

@@ -94,11 +94,12 @@ def test_a_picture_shows_the_rows_of_its_series_alone(tmp_path):
     ]
     pd.concat(parts).to_csv(tmp_path / "shops.csv", index=False)
     flags = {"data": str(tmp_path / "shops.csv"), "horizon": 10, "lookback": 5, "season": "5"}
-    problem = make_problem(*find_data(load(None, ["window.reach=28"], flags, {}), lambda said: None))
+    loaded = load(None, ["window.reach=28"], flags, {})
+    problem = make_problem(*find_data(loaded, lambda said: None))
     windows, model = problem.test("cpu"), problem.build_model().eval()
     shown = {}
     for number in range(len(windows)):
-        item, row, step = windows.origin(number)
+        item, row, _ = windows.origin(number)
         figure = draw_window(problem, model, None, None, number, "cpu")
         history, _, truth = figure.axes[0].get_lines()[:3]
         assert [*truth.get_ydata()] == [*problem.series.values[row : row + 10, 0]]

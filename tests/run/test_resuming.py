@@ -61,7 +61,10 @@ def test_another_configuration_or_other_data_are_told_value_by_value():
                   "--resume small-5"):  # fmt: skip
         assert words in str(caught.value)
     begin("b")
-    take_up("b", "train.checkpoint_minutes=7")  # decides nothing
+    for nothing in ("train.checkpoint_minutes=7", "track.experiment=x", "track.uri=http://a",
+                    "track.register_model=false", "data.path=elsewhere.csv"):  # fmt: skip
+        take_up("b", nothing)
+        assert resuming.newest(config(nothing, "train.lr=0.001"), "sha256:1").name == "b", nothing
     with pytest.raises(UsageError, match=r"train\.lr_of\.encoder: nothing there, 0.1 here"):
         take_up("b", "train.lr_of.encoder=0.1")
     with pytest.raises(DataError, match="sha256:1, but these have sha256:2"):

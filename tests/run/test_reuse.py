@@ -46,6 +46,8 @@ def test_other_data_configurations_cutoffs_code_and_versions_are_others(monkeypa
     assert newest(config, cutoffs=3) is None
     assert newest(save("two", commit="other", data_digest="sha256:3"), "sha256:3") is None
     assert newest(config) == "one"
+    elsewhere = config.track.model_copy(update={"experiment": "x"})
+    assert newest(config.model_copy(update={"track": elsewhere})) == "one"
     with monkeypatch.context() as later:
         later.setattr(reuse, "versions", lambda: {"torch": "9"})
         assert newest(config) is None
