@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
+from forecaster.base.errors import DataError
+
 
 class NoticeCode(StrEnum):
     """The subject of a notice; programs decide by it, never by the text."""
@@ -59,3 +61,9 @@ class Notice(str):
 OWN_SCALE = Notice(
     NoticeCode.OWN_SCALE, "it is scaled by its own history: no series in training had its name"
 )
+
+
+def refuse_left_out(sentence: str) -> None:
+    """Raise DataError for a notice that series are left out: an answer may have no place for it."""
+    if getattr(sentence, "code", None) is NoticeCode.LEFT_OUT:
+        raise DataError(f"some series would be {sentence}; ask without them, or with more rows")

@@ -12,6 +12,7 @@ from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel, PythonModelContext
 
 from forecaster.base.errors import ForecasterError
+from forecaster.forecast.notices import refuse_left_out
 from forecaster.forecast.predictor import Predictor
 
 
@@ -31,13 +32,17 @@ class Model(PythonModel):  # type: ignore[misc]  # MLflow is not type-checked he
 
         `params["horizon"]`: the number of steps, at most the trained horizon;
         `params["quantile_levels"]`: the quantiles to return beside the forecast. Errors in the
-        input raise MlflowException, so that the server answers with our message and status 400.
+        input raise MlflowException, so that the server answers with our message and status 400;
+        so do series of a panel that are too short, which a table could only leave out.
         """
         params = params or {}
         horizon, levels = params.get("horizon"), params.get("quantile_levels", ())
         try:
             return self.forecaster.predict(
-                model_input, None if horizon is None else int(horizon), [float(x) for x in levels]
+                model_input,
+                None if horizon is None else int(horizon),
+                [float(x) for x in levels],
+                say=refuse_left_out,
             )
         except ForecasterError as error:
             raise MlflowException.invalid_parameter_value(str(error)) from error

@@ -161,6 +161,29 @@ def test_the_series_of_a_long_panel_stand_below_one_another(kind):
     assert list(answer["town"]) == ["Bern"] * HORIZON + ["new"] * HORIZON
 
 
+@only("wide, past", "all")
+def test_no_series_is_left_out_without_a_word(kind, service):
+    from mlflow.exceptions import MlflowException
+
+    ready, model = kind
+    panel = ready.example
+    if ready.schema.wide:
+        name = ready.schema.items[-1]
+        panel = panel.assign(**{name: panel[name].where(panel.index >= len(panel) - 3)})
+    else:
+        name = "new"
+        panel = pd.concat([panel, panel.assign(town=name, kind="out", size=90)[-HORIZON - 3 :]])
+    said = []
+    ready.predict(panel, say=said.append)
+    assert [each for each in said if getattr(each, "code", "") == "left_out"]
+    words = f"that any forecast needs: '{name}'; ask without them, or with more rows"
+    with pytest.raises(MlflowException, match=words):
+        model.predict(panel)
+    answer = service.post("/invocations", json=next(tables(panel)))
+    assert answer.status_code == 422
+    assert words in answer.json()["detail"]
+
+
 @pytest.mark.slow
 def test_mlflow_serves_it(tmp_path):
     """The answers of `mlflow models serve` are those of the bundle, to 1e-5."""

@@ -11,6 +11,7 @@ from pydantic_core import to_json
 
 from forecaster.base.errors import DataError
 from forecaster.forecast import questions
+from forecaster.forecast.notices import refuse_left_out
 from forecaster.forecast.predictor import Predictor
 from forecaster_service import forecasting
 from forecaster_service.answering import PROBLEMS, ForecastRoute, Order, model_for
@@ -54,7 +55,7 @@ def _ask(body: ScoringRequest, settings: Settings, forecaster: Predictor) -> que
     forecaster.check_levels(levels)
     history = questions.ask(
         forecaster.form, _frame(body), body.params.horizon, levels, None, None, "the history",
-        most=MOST_CELLS,
+        say=refuse_left_out, most=MOST_CELLS,
     )  # fmt: skip
     series = len(history.items)
     if series > settings.max_series:
