@@ -6,6 +6,8 @@ model = Forecaster(attention="prob", horizon=24, target="load").fit(frame)
 ahead = model.predict(level=[80, 95])
 """
 
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import wraps
@@ -27,7 +29,7 @@ from forecaster.config.run_config import Loaded, load
 from forecaster.datasets import reader
 from forecaster.datasets.items import id_parts
 from forecaster.forecast import questions
-from forecaster.forecast.notices import ShortHistory
+from forecaster.forecast.notices import NoticeCode, ShortHistory
 from forecaster.forecast.predictor import Predictor, keep
 from forecaster.forecast.questions import Frame, Given
 
@@ -553,9 +555,9 @@ class Forecaster:
 
     def _say(self, sentence: str) -> None:
         if self.verbose:
-            import sys
-
             print(sentence, file=sys.stderr)
+        elif getattr(sentence, "code", None) is NoticeCode.LEFT_OUT:
+            warnings.warn(sentence, stacklevel=2)
 
 
 _PARAMETERS = {each.name: each for each in fields(Forecaster) if each.init}
@@ -582,7 +584,7 @@ def _whole(name: str, value: Any) -> int:
 
 def _flat(table: pd.DataFrame, time: str) -> pd.DataFrame:
     """A table with its stamps in the column `time`, also if its index holds them."""
-    if isinstance(table.index, pd.DatetimeIndex) and time not in table:
+    if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and time not in table:
         return table.rename_axis(time).reset_index()
     return table
 

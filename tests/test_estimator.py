@@ -1,8 +1,11 @@
 """Forecaster: fitted to frames, with the same sequence as the command."""
 
+import copy
 import os
 import pickle
 import re
+import signal
+import threading
 
 import numpy as np
 import pandas as pd
@@ -14,8 +17,10 @@ from sklearn.base import clone
 
 from forecaster import Forecaster
 from forecaster.base.errors import ConfigError, DataError, UsageError
+from forecaster.base.signals import WANTED
 from forecaster.config.run_config import load
 from forecaster.run import experiment
+from forecaster.train.module import ForecastModule
 
 ROWS, HORIZON = 480, 6
 OPTIONS = {"model.width": 4, "model.feed_forward": 4, "train.updates": 20}
@@ -150,6 +155,43 @@ class TestFit:
         with pytest.raises(DataError, match=r"20"):
             made().fit(wide().head(20))
 
+    @pytest.mark.parametrize("step", ["training_step", "validation_step"])
+    def test_ctrl_c_ends_the_fit_and_nothing_else(self, monkeypatch, step):
+        def interrupted(module, batch, index):
+            signal.raise_signal(signal.SIGINT)
+
+        before = [*map(signal.getsignal, WANTED)]
+        with monkeypatch.context() as patch:
+            patch.setattr(ForecastModule, step, interrupted)
+            for _ in range(2):
+                with pytest.raises(KeyboardInterrupt):
+                    made(target="load", features="S").fit(wide())
+                assert [*map(signal.getsignal, WANTED)] == before
+        assert len(made(target="load", features="S").fit(wide()).predict()) == HORIZON
+
+    def test_a_thread_of_its_own_may_fit(self, model):
+        before, found = [*map(signal.getsignal, WANTED)], []
+        fit = lambda: found.append(made(target="load", features="S").fit(wide()))  # noqa: E731
+        thread = threading.Thread(target=fit)
+        thread.start()
+        thread.join()
+        assert found[0].predict().equals(model.predict())
+        assert [*map(signal.getsignal, WANTED)] == before
+
+    @pytest.mark.parametrize(("freq", "start"), [("M", "1990-03"), ("W", "2020-01"), ("h", "2024")])
+    @pytest.mark.parametrize("indexed", [False, True])
+    def test_periods_are_read_as_their_first_moments(self, freq, start, indexed):
+        periods = pd.period_range(start, periods=ROWS, freq=freq)
+        table = wide()[["ds", "load"]]
+        frames = [table.assign(ds=each) for each in (periods, periods.to_timestamp())]
+        if indexed:
+            frames = [each.set_index("ds") for each in frames]
+        (own, theirs) = (made(target="load").fit(frame) for frame in frames)
+        pd.testing.assert_frame_equal(own.predict(), theirs.predict())
+        pd.testing.assert_frame_equal(own.predict(frames[0][:-9]), theirs.predict(frames[1][:-9]))
+        assert own.score(frames[0]) == theirs.score(frames[1])
+        assert own.bundle.schema.freq == theirs.bundle.schema.freq
+
     def test_numbers_of_numpy_and_frames_of_polars_are_taken_and_pickled(self):
         given = {"horizon": np.int64(HORIZON), "season": np.int64(24)}
         own = made(target=np.array(["load"]), time_limit=np.float32(60), **given)
@@ -227,6 +269,15 @@ class TestPredict:
         assert ahead["unique_id"].dtype == numbers["unique_id"].dtype
         assert ahead["unique_id"].tolist() == [0] * HORIZON + [1] * HORIZON
 
+    def test_a_series_that_is_left_out_is_named(self, panel):
+        new = long()[:3].assign(unique_id="new")
+        both, said = pd.concat([long(), new]), []
+        with pytest.warns(UserWarning, match="any forecast needs: 'new'"):
+            ahead = panel.predict(both)
+        assert {*ahead["unique_id"]} == {*NAMES}
+        panel.predict(both, say=said.append)
+        assert any("any forecast needs: 'new'" in sentence for sentence in said)
+
     def test_what_is_known_ahead(self, warm):
         future = ahead_of(0.0)
         backwards = future.iloc[::-1]
@@ -272,6 +323,17 @@ class TestKeep:
         for train in (loaded.fit, loaded.cross_validate):
             with pytest.raises(UsageError, match=r"a loaded model does not train"):
                 train(wide())
+
+    @pytest.mark.parametrize("kind", ["model", "panel", "warm"])
+    def test_a_copy_made_at_any_time_forecasts_the_same(self, kind, request, tmp_path):
+        own = Forecaster.load(request.getfixturevalue(kind).save(tmp_path / "bundle"))
+        history = {"model": wide, "panel": long, "warm": wide}[kind]()
+        given = {"future": ahead_of(0.0)} if kind == "warm" else {}
+        early = pickle.dumps(own)
+        expected = own.predict(history, level=80, **given)
+        own.evaluate(), own.effects()
+        for again in (pickle.loads(early), pickle.loads(pickle.dumps(own)), copy.deepcopy(own)):
+            assert again.predict(history, level=80, **given).equals(expected)
 
     def test_scikit_learn_clones_it(self, model):
         copy = clone(model)

@@ -55,6 +55,19 @@ def orderly() -> Iterator[None]:
 
 
 @contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt where a library ends the process and ignores the next."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as left:
+        if not isinstance(left.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, before)
+        raise KeyboardInterrupt from None
+
+
+@contextmanager
 def heeding() -> Iterator[None]:
     """Let the first signal end the work in order; the second ends the process at once.
 

@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -70,14 +70,15 @@ class Predictor:
         forecaster.check()
         return forecaster
 
-    @cached_property
-    def figures(self) -> Callable[[tuple[float, ...]], list[Notice]]:
+    def figures(self, levels: tuple[float, ...]) -> list[Notice]:
         """Notices that concern every forecast with quantiles at some levels: from the test split,
         and on covariates whose effect is not known."""
-        test, always = self.facts.record.test, []
-        if unclear := undetermined(self.schema):
-            always = [Notice(NoticeCode.UNCLEAR_EFFECT, unclear)]
-        return lru_cache(maxsize=64)(lambda levels: [*always, *unusual.figures(test, levels)])
+        return [*self._unclear, *unusual.figures(self.facts.record.test, levels)]
+
+    @cached_property
+    def _unclear(self) -> list[Notice]:
+        unclear = undetermined(self.schema)
+        return [Notice(NoticeCode.UNCLEAR_EFFECT, unclear)] if unclear else []
 
     @property
     def schema(self) -> Schema:

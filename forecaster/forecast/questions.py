@@ -466,7 +466,8 @@ def as_pandas(frame: Frame, file: bool = True) -> tuple[Any, Callable[[pd.DataFr
         return frame, unchanged
     if isinstance(frame, pd.DataFrame):
         time = frame.index.name or "time"
-        if isinstance(frame.index, pd.DatetimeIndex) and time not in frame.columns:
+        stamps = isinstance(frame.index, pd.DatetimeIndex | pd.PeriodIndex)
+        if stamps and time not in frame.columns:
             name = str(frame.index.name or "")
             return frame, Back({name: frame.index.dtype}, index=name)
         named = [name for name in frame.index.names if name is not None and name not in frame]

@@ -17,7 +17,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
 from forecaster.attention import Attention
-from forecaster.base import machine
+from forecaster.base import machine, signals
 from forecaster.base.progress import Bar, time_left
 from forecaster.base.spelling import spelled
 from forecaster.config.run_config import TrainConfig
@@ -89,6 +89,7 @@ class Fit:
         return said
 
 
+@signals.interruptible()
 @machine.keeping_memory()
 def fit(
     model: ForecastModel,

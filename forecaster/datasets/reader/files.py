@@ -332,8 +332,8 @@ def text_table(text: bytes, where: str, reading: Reading = NOTHING_SAID) -> RawT
 def frame_table(
     frame: pd.DataFrame, time: str, where: str, reading: Reading = NOTHING_SAID
 ) -> RawTable:
-    """The table in a frame; a DatetimeIndex replaces a missing column `time`."""
-    if time not in frame.columns and isinstance(frame.index, pd.DatetimeIndex):
+    """The table in a frame; an index of stamps or periods replaces a missing column `time`."""
+    if time not in frame.columns and isinstance(frame.index, pd.DatetimeIndex | pd.PeriodIndex):
         frame = frame.rename_axis(time).reset_index()
     columns = [_column(frame.iloc[:, place], reading) for place in range(frame.shape[1])]
     table = pa.table(columns, [*map(str, frame.columns)])
@@ -341,6 +341,8 @@ def frame_table(
 
 
 def _column(column: "pd.Series[Any]", reading: Reading) -> pa.Array:
+    if isinstance(column.dtype, pd.PeriodDtype):
+        column = column.dt.to_timestamp()
     if isinstance(column.dtype, pd.DatetimeTZDtype):
         local = column.dt.tz_localize(None)
         daily = local.dropna().dt.time.nunique() == 1
