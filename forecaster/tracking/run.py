@@ -282,7 +282,7 @@ class Run:
                 ParamSpec("horizon", DataType.long, default=horizon),
                 ParamSpec("quantile_levels", DataType.double, default=[], shape=(-1,)),
             ]
-            signature = ModelSignature(_schema(example), _schema(forecast), ParamSchema(params))
+            signature = ModelSignature(_inputs(example), _outputs(forecast), ParamSchema(params))
             try:
                 shutil.copytree(folder, bundle)
                 save_model(
@@ -465,18 +465,22 @@ def ui_command(uri: str, experiment: str) -> str:
     return ui(uri, f"/#/experiments/{experiment}/runs?{TRAINING}&viewStateShareKey={store.VIEW}")
 
 
-def _schema(frame: "pd.DataFrame") -> Schema:
-    """The MLflow schema of a frame: numbers are doubles, stamps have type any.
+def _inputs(frame: "pd.DataFrame") -> Schema:
+    """The MLflow schema of histories such as this one: any type, for the reader checks them.
 
-    JSON holds stamps as text, with or without a zone. MLflow's type datetime refuses zones, even
-    those in the answers of its own server.
+    MLflow's doubles refuse whole numbers, as pandas reads them from many files, and its stamps
+    those with a zone, even those in the answers of its own server.
     """
+    return Schema([ColSpec(AnyType(), name, required=False) for name in frame.columns])
+
+
+def _outputs(frame: "pd.DataFrame") -> Schema:
+    """The MLflow schema of forecasts such as this one: numbers are doubles."""
+    numbers = {name: frame[name].dtype.kind == "f" for name in frame.columns}
     return Schema(
         [
-            ColSpec(DataType.double, name)
-            if frame[name].dtype.kind == "f"
-            else ColSpec(AnyType(), name, required=False)
-            for name in frame.columns
+            ColSpec(DataType.double, name) if number else ColSpec(AnyType(), name, required=False)
+            for name, number in numbers.items()
         ]
     )
 

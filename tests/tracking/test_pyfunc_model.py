@@ -117,6 +117,16 @@ def test_stamps_may_be_text_with_a_zone_where_the_model_has_one(kind):
             model.predict(zoned)
 
 
+def test_a_file_is_taken_as_pandas_reads_it(kind):
+    ready, model = kind
+    numbers = ready.example.select_dtypes("number")
+    whole = [name for name in numbers if numbers[name].notna().all()]
+    assert whole
+    for kind_of in ("int64", "int8", "float32"):
+        own = ready.example.assign(**numbers[whole].round().astype(kind_of))
+        pd.testing.assert_frame_equal(model.predict(own), ready.predict(own))
+
+
 @only("naive")
 def test_mistakes_are_explained(kind):
     from mlflow.exceptions import MlflowException
