@@ -59,9 +59,9 @@ def create_app(
         title="forecaster",
         summary="Forecasts of long time series by a trained model",
         version=__version__,
+        docs_url=None,  # routes/page.py has them
         redoc_url=None,
-        # else Swagger UI would send this service's description to a public validator
-        swagger_ui_parameters={"validatorUrl": None},
+        servers=[{"url": "."}],  # where the description lies, also below the prefix of a proxy
         middleware=[  # the outermost first
             *([Middleware(ProxyHeadersMiddleware, trusted_hosts=proxies)] if proxies else ()),
             Middleware(CorrelationIdMiddleware, validator=None, transformer=request_id),

@@ -1,11 +1,15 @@
-"""The page at /: a CSV in, a chart of its forecast out, through the same public routes."""
+"""The page at /: a CSV in, a chart of its forecast out, through the same public routes; the docs.
+
+All addresses are relative, so that both work below the prefix of a proxy, too.
+"""
 
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter
 from fastapi import Path as PathParameter
-from fastapi.responses import FileResponse
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import FileResponse, HTMLResponse
 
 from forecaster_service.http_errors import HttpError
 
@@ -36,3 +40,18 @@ async def file(name: Annotated[str, PathParameter(max_length=64)]) -> FileRespon
     if name not in FILES:
         raise HttpError(404, "the page has no such file")
     return FileResponse(WEB / name, headers=HEADERS)
+
+
+@router.get("/docs")
+async def docs() -> HTMLResponse:
+    """Swagger UI for the interface."""
+    own = "static-offline-docs"
+    return get_swagger_ui_html(
+        openapi_url="openapi.json",
+        title="forecaster - Swagger UI",
+        swagger_js_url=f"{own}/swagger-ui-bundle.js",
+        swagger_css_url=f"{own}/swagger-ui.css",
+        swagger_favicon_url=f"{own}/favicon.png",
+        # else it would send this service's description to a public validator
+        swagger_ui_parameters={"validatorUrl": None},
+    )
