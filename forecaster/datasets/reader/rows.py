@@ -131,7 +131,7 @@ class Reader:
         if found.time == "":
             if NAMELESS in table.columns:
                 raise DataError(f"{self.where}: the time column has no name; give it one.")
-            self.said.append(f"It has no name, and is called '{NAMELESS}'.")
+            self.said.append(f"The time column has no name, and is called '{NAMELESS}'.")
             found = replace(found, time=NAMELESS)
             self.table = table = replace(table, reading=replace(table.reading, time=NAMELESS))
             self.roles = Roles(table, self.file_id, self.said)

@@ -407,7 +407,7 @@ class TestNameless:
         wide().set_index("when").rename_axis(None).to_csv(file)
         found = read(str(file))
         assert (found.time, found.targets) == ("time", ("a", "b"))
-        assert "It has no name, and is called 'time'." in found.said
+        assert "The time column has no name, and is called 'time'." in found.said
         for other in (str(file), wide().rename(columns={"when": "time"})):
             again = history(other, found.reading)
             assert np.array_equal(again.series.values, found.series.values)
