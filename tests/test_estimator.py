@@ -360,7 +360,8 @@ class TestShow:
         assert len(history.get_xdata()) == 2 * HORIZON
         assert list(ahead.get_ydata()) == model.predict()["load"].tolist()
         bands = model.bundle.record.to_dict()["test"]["intervals"]["80"]["columns"]
-        covered = f"80 % (covered {100 * bands['load']['coverage']:.0f} %)"
+        held = f"covered {100 * bands['load']['coverage']:.0f} %"
+        covered = f"80 % ({held} before it was calibrated again)"
         assert [each.get_label() for each in axis.collections] == [covered]
         for wrong in ({"future": {}}, {"level": 0.8}, {"level": [80]}):
             with pytest.raises(UsageError):
