@@ -225,6 +225,35 @@ def suite_by_task() -> str:
     return markdown(["task", *ratios], lines)
 
 
+def verdicts() -> str:
+    """What runs said of their models, and how it stood on the rows that came later."""
+    rows, lines = results("verdicts"), []
+    for key, words in (("outcome", "corrected for the choice"), ("chosen_there", "as chosen")):
+        cells = []
+        for outcome in (Verdict.BETTER, Verdict.WORSE):
+            said = [row["later_ratio"] for row in rows if row[key] == outcome]
+            true = sum((ratio < 1) == (outcome is Verdict.BETTER) for ratio in said)
+            cells.append(f"{len(said)}, true later of {true}")
+        neither = sum(row[key] == Verdict.SAME for row in rows)
+        lines.append([f"verdicts, {words}", *cells, neither])
+    return markdown(["", "better", "worse", "neither"], lines) + "\n\n" + _bands(rows)
+
+
+def _bands(rows: Sequence[Result]) -> str:
+    """How far the 80 % bands of verdicts.py are from 80 %, in points."""
+    lines = []
+    for key, words in (
+        ("covered", "judged, on the test split"),
+        ("later_judged", "judged, on later rows"),
+        ("later_served", "served, on later rows"),
+    ):
+        held = [100 * row[key] for row in rows if row[key] is not None]
+        off = [abs(each - 80) for each in held]
+        lines.append([f"80 % band {words}", len(held), f"{np.mean(off):.1f}",
+                      f"{min(held):.0f} to {max(held):.0f} %"])  # fmt: skip
+    return markdown(["", "sets", "mean distance from 80 %, points", "held"], lines)
+
+
 def _ratios(metric: str) -> pd.DataFrame:
     """A metric of suite.py by task and method, over that of the seasonal naive forecast; methods
     that lack a task are left out."""
@@ -343,6 +372,7 @@ TABLES: dict[str, Callable[[], str]] = {
         prices,
         suite,
         suite_by_task,
+        verdicts,
     )
 } | {name: partial(measured, lines) for name, lines in MEASURED.items()}
 

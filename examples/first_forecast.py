@@ -42,7 +42,7 @@ model.fit(demand)
 model
 
 # %% [markdown]
-# The last line states whether the model beats the best forecast that needs no training. Here are
+# The last line states whether the model is better than the best forecast that needs no training. Here are
 # all of those forecasts, with their weights in the model:
 
 # %%
