@@ -95,11 +95,11 @@ def estimate(case: Case) -> tuple[float, bool]:
         target, known, Items.single(len(target)), [rows], seasons, 4 * case.horizon
     )
     if not effects.terms:
-        return 0.0, effects.found[0].determined
+        return 0.0, effects.determined[0]
     other = known.copy()
     other[-case.horizon :] += case.change / std[1]
     change = (effects.shift(other) - effects.shift(known))[-case.horizon :, 0].mean()
-    return float(change * std[0]), effects.found[0].determined
+    return float(change * std[0]), effects.determined[0]
 
 
 def main() -> None:

@@ -248,14 +248,16 @@ class Forecaster:
     def effects(self) -> pd.DataFrame:
         """What one more unit of each input known ahead does to each target, in units.
 
-        There is a row for each input and target: `effect` with its 95 % interval `low` to `high`,
-        on average over the training rows and once the change has lasted; missing where the training
-        rows do not determine it. `lasts` is the time in which half of it is there, None if all is
-        at once. Empty for a model without such inputs.
+        There is a row for each input and target: `effect` is by how much the forecast moves, on
+        average over its horizon and over `forecasts` from the newest rows that training had;
+        80 % of those moved by `low` to `high`. Missing where the training rows do not determine it.
+        Empty for a model without such inputs.
         """
-        from forecaster.forecast.effects import InputEffect, rows
+        from forecaster.record import InputEffect
 
-        return pd.DataFrame(rows(self.fitted.schema), columns=list(InputEffect._fields))
+        names = [name for name in InputEffect.model_fields if name != "curve"]
+        rows = [each.to_dict() for each in self.fitted.bundle.record.effects]
+        return pd.DataFrame(rows, columns=names)
 
     @_in_python
     def historical_forecasts(

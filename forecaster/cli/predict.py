@@ -177,7 +177,8 @@ def future(model: Model, input: str | None = None, output: Path | None = None) -
 def effects(model: Model, picture: Path | None = None, as_json: AsJson = False) -> None:
     """Say what one more unit of each input known ahead does.
 
-    The effects are those that the model adds to its forecast, estimated from the training rows.
+    That is what the forecast did when it was asked at the end of training: from the newest rows,
+    with the input as it was and changed at every step of the horizon.
 
     Example: forecaster effects --model forecaster-shops-S-y-14 --json
     """
@@ -185,24 +186,23 @@ def effects(model: Model, picture: Path | None = None, as_json: AsJson = False) 
     from forecaster.forecast.predictor import load_bundle
 
     check_ending("picture", picture, *PICTURES)
-    schema = load_bundle(model).schema
-    found = of.rows(schema)
-    if not schema.known.columns:
+    bundle = load_bundle(model)
+    if not bundle.schema.known.columns:
         raise UsageError("this model takes no inputs known ahead: it has no effects to tell")
-    if not found:
+    if not (found := bundle.record.effects):
         raise UsageError(
-            "this model has no effects: it was trained with data.effects=false or by an earlier "
-            "version; train it again"
+            "this model was not asked for effects: it was trained by an earlier version, or on "
+            "fewer rows than its forecast needs; train it again"
         )
     if as_json:
-        print_json([row._asdict() for row in found])
+        print_json([row.to_dict() for row in found])
     else:
-        for sentence in of.sentences(schema):
+        for sentence in of.sentences(bundle):
             print(sentence)
-    if picture and (curves := [*of.curves(schema)]):
+    if picture and any(row.curve for row in found):
         from forecaster.evaluate.display import effect_figure
 
-        draw(effect_figure(curves), picture)
+        draw(effect_figure(found), picture)
         say(f"drew the effects to {picture}")
 
 

@@ -64,37 +64,18 @@ Terms = tuple[Term, ...]
 
 
 @dataclass(frozen=True)
-class Effect:
-    """What is known of the effect of one covariate, for each of K targets, in standard deviations.
-
-    `slope` is the change of the target for one unit, on average over the training rows and once a
-    change has lasted; `curve` (K, points) the change from the covariate's mean to the values of
-    `grid`. Both come with standard errors. After `lasts` steps half of the effect of a change is
-    there.
-    """
-
-    determined: bool
-    slope: tuple[float, ...] = ()
-    slope_error: tuple[float, ...] = ()
-    grid: tuple[float, ...] = ()
-    curve: tuple[tuple[float, ...], ...] = ()
-    curve_error: tuple[tuple[float, ...], ...] = ()
-    lasts: int = 0
-
-
-@dataclass(frozen=True)
 class Effects:
     """The effects of covariates on the targets; both are scaled.
 
     `weights` (terms, targets) belong to `terms`; `low` and `high` are the training range of each
-    covariate. `found` says what is known of each.
+    covariate, `determined` says whether the training rows tell what it does.
     """
 
     terms: tuple[Term, ...]
     weights: tuple[tuple[float, ...], ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    found: tuple[Effect, ...]
+    determined: tuple[bool, ...]
 
     def shift(self, covariates: Array) -> Array:
         """(..., n, targets): what n consecutive steps of covariates (..., n, K) do."""
@@ -150,14 +131,14 @@ class Effects:
         target = changes(values)
         seen = np.asarray(~np.isnan(target).any(axis=1))
         target, block = target[seen], np.arange(len(seen))[seen] // season
-        nothing = cls((), (), tuple(low), tuple(high), (Effect(False),) * len(low))
+        nothing = cls((), (), tuple(low), tuple(high), (False,) * len(low))
         if len(target) < 2 * FOLDS:
             return nothing
         lines: list[Terms] = [(Term(k),) for k in range(len(low))]
         lively = [line for line in lines if of(line[0]).std() > 1e-6]
         found = _Regression(target, block, lively, of)
         while lively:
-            errors = found.solve(lively).errors.min(axis=1)
+            errors = found.solve(lively)[1].min(axis=1)
             if errors.max() <= UNSURE:
                 break
             del lively[int(errors.argmax())]
@@ -168,15 +149,11 @@ class Effects:
             shapes = [_shapes(line[0].covariate, inside, seasons[0], past) for line in lively]
             found = _Regression(target, block, [*lively, *chain(*shapes)], of)
             chosen = found.choose(lively)
-        solved = found.solve(chosen)
-        told = [Effect(False)] * len(low)
-        for k in (line[0].covariate for line in lively):
-            own = [place for place, term in enumerate(solved.terms) if term.covariate == k]
-            told[k] = solved.effect(own, inside[:, k])
+        told = tuple(any(line[0].covariate == k for line in lively) for k in range(len(low)))
         if found.missed(chosen) > BETTER * found.missed([]):
-            return cls((), (), tuple(low), tuple(high), tuple(told))
-        weights = _tuples(solved.weights.tolist())
-        return cls(tuple(solved.terms), weights, tuple(low), tuple(high), tuple(told))
+            return replace(nothing, determined=told)
+        weights = _tuples(found.solve(chosen)[0].tolist())
+        return cls(tuple(chain(*chosen)), weights, tuple(low), tuple(high), told)
 
     @property
     def unused(self) -> Self:
@@ -191,12 +168,11 @@ class Effects:
     def from_dict(cls, state: dict[str, Any]) -> Self:
         """What `to_dict` gave, also after JSON."""
         terms = tuple(Term(**term) for term in state["terms"])
-        weights, found = state["weights"], state["found"]
+        weights = state["weights"]
         if len(weights) != len(terms):
             raise ValueError(f"expected a row of weights for each of {len(terms)} terms")
-        tuples = [{key: _tuples(value) for key, value in effect.items()} for effect in found]
-        return cls(terms, _tuples(weights), tuple(state["low"]), tuple(state["high"]),
-                   tuple(Effect(**effect) for effect in tuples))  # fmt: skip
+        low, high, determined = (tuple(state[name]) for name in ("low", "high", "determined"))
+        return cls(terms, _tuples(weights), low, high, determined)
 
 
 def recent_mean(values: Array, half_life: float, memory: int) -> Array:
@@ -288,75 +264,21 @@ class _Regression:
                 chosen, least = left, found_without
         return chosen
 
-    def solve(self, groups: Sequence[Terms]) -> "_Solved":
-        """The weights of some groups."""
-        terms = [*chain(*groups)]
-        places = [self.places[term] for term in terms]
+    def solve(self, groups: Sequence[Terms]) -> tuple[Array, Array]:
+        """The weights (terms, K) of some groups and their standard errors, errors of blocks of a
+        season taken together (Liang and Zeger 1986)."""
+        places = [self.places[term] for term in chain(*groups)]
         penalty = PENALTY * len(self.design) * np.eye(len(places))
         design = self.design[:, places]
         inverse = np.linalg.inv(self.squares.sum(axis=0)[places][:, places] + penalty)
         weights = inverse @ self.products.sum(axis=0)[places]
         wrong = self.target - design @ weights
         starts = np.flatnonzero(np.diff(self.block, prepend=-1))
-        spread = []
+        errors = []
         for place in range(wrong.shape[1]):
             each = np.add.reduceat(design * wrong[:, [place]], starts)
-            spread.append(inverse @ (each.T @ each) @ inverse)
-        return _Solved(terms, weights, np.stack(spread))
-
-
-@dataclass(frozen=True)
-class _Solved:
-    """Weights (terms, K) with their covariances (K, terms, terms), errors of blocks of a season
-    taken together (Liang and Zeger 1986)."""
-
-    terms: Sequence[Term]
-    weights: Array
-    spread: Array
-
-    @property
-    def errors(self) -> Array:
-        """The standard errors (terms, K)."""
-        return np.asarray(np.sqrt(np.diagonal(self.spread, axis1=1, axis2=2)).T)
-
-    def effect(self, places: Sequence[int], values: Array) -> Effect:
-        """What is known of a covariate that took `values`, from its terms."""
-        terms = [self.terms[place] for place in places]
-        own, spread = self.weights[places], self.spread[:, places][:, :, places]
-
-        def steady(at: Array) -> Array:
-            """The terms (points, terms) of a covariate that stays at a value."""
-            return np.stack(
-                [at if t.knot is None else np.maximum(at - t.knot, 0.0) for t in terms], axis=1
-            )
-
-        def told(rows: Array) -> tuple[Array, Array]:
-            errors = np.sqrt(np.einsum("pi,kij,pj->kp", rows, spread, rows))
-            return (rows @ own).T, errors
-
-        few = np.unique(values)
-        grid = few if len(few) <= KNOTS + 2 else np.linspace(values.min(), values.max(), 2 * KNOTS)
-        curve, curve_error = told(steady(grid) - steady(values).mean(axis=0))
-        slopes = [np.mean(values > t.knot) if t.knot is not None else 1.0 for t in terms]
-        slope, slope_error = told(np.array([slopes]))
-        return Effect(
-            True,
-            tuple(slope[:, 0].tolist()),
-            tuple(slope_error[:, 0].tolist()),
-            tuple(grid.tolist()),
-            _tuples(curve.tolist()),
-            _tuples(curve_error.tolist()),
-            _half(terms, own[:, 0] * np.array(slopes)),
-        )
-
-
-def _half(terms: Sequence[Term], shares: Array) -> int:
-    """The steps after which half of the effect of a change is there; `shares` (terms,) add up."""
-    steps = np.arange(max(term.memory for term in terms))
-    there = np.zeros(len(steps))
-    for term, share in zip(terms, shares, strict=True):
-        there += share * (1 - 0.5 ** ((steps + 1) / term.half_life) if term.half_life else 1.0)
-    return int(np.argmax(np.abs(there) >= abs(shares.sum()) / 2))
+            errors.append(np.sqrt(np.diag(inverse @ (each.T @ each) @ inverse)))
+        return weights, np.stack(errors, axis=1)
 
 
 def _tuples(value: Any) -> Any:

@@ -109,9 +109,8 @@ class KnownInputs:
     @property
     def unclear(self) -> tuple[str, ...]:
         """The covariates whose effect the training rows do not determine."""
-        found = self.effects.found if self.effects else ()
-        names = zip(self.columns, found, strict=False)
-        return tuple(name for name, effect in names if not effect.determined)
+        told = zip(self.columns, self.effects.determined, strict=True) if self.effects else ()
+        return tuple(name for name, determined in told if not determined)
 
     @property
     def width(self) -> int:

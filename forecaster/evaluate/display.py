@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forecaster.forecast.effects import Curve
-from forecaster.record import NETWORK
+from forecaster.record import NETWORK, InputEffect
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,21 +127,23 @@ def step_figure(
     return figure
 
 
-def effect_figure(curves: Sequence[Curve]) -> "Figure":
-    """What inputs known ahead do to the targets, with their 95 % intervals, in units."""
-    figure = _figure(10, 2.6 * -(-len(curves) // 2))
-    axes = figure.subplots(-(-len(curves) // 2), 2, squeeze=False).ravel()
-    for axis, curve in zip(axes, curves, strict=False):
+def effect_figure(effects: Sequence[InputEffect]) -> "Figure":
+    """The curves of inputs known ahead, with 80 % of the forecasts asked, in units."""
+    drawn = [each for each in effects if each.curve]
+    figure = _figure(10, 2.6 * -(-len(drawn) // 2))
+    axes = figure.subplots(-(-len(drawn) // 2), 2, squeeze=False).ravel()
+    for axis, each in zip(axes, drawn, strict=False):
         axis.axhline(0, color=MUTED, lw=0.6)
-        if len(curve.values) < 4:
-            off = [curve.change - curve.low, curve.high - curve.change]
-            axis.errorbar(curve.values, curve.change, off, color=FORECAST, fmt="o", capsize=4)
+        values, change, low, high = np.array(each.curve).T
+        if len(values) < 4:
+            axis.vlines(values, low, high, color=FORECAST, alpha=0.3, lw=4)
+            axis.plot(values, change, "o", color=FORECAST)
         else:
-            axis.fill_between(curve.values, curve.low, curve.high, color=FORECAST, alpha=0.15, lw=0)
-            axis.plot(curve.values, curve.change, color=FORECAST, lw=1.4)
-        axis.set_xlabel(curve.input, fontsize=9)
-        axis.set_ylabel(f"change of {curve.target}", fontsize=9)
-    for axis in axes[len(curves) :]:
+            axis.fill_between(values, low, high, color=FORECAST, alpha=0.15, lw=0)
+            axis.plot(values, change, color=FORECAST, lw=1.4)
+        axis.set_xlabel(each.input, fontsize=9)
+        axis.set_ylabel(f"change of {each.target}", fontsize=9)
+    for axis in axes[len(drawn) :]:
         axis.remove()
     return figure
 

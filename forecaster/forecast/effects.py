@@ -1,88 +1,89 @@
-"""What a model holds on the effects of its inputs known ahead, in units and in words."""
+"""What inputs known ahead do to the forecast that is served, measured by asking it."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from forecaster.datasets.calendar import in_units, step_length
-from forecaster.datasets.series import quoted
+from forecaster.datasets.items import Items
+from forecaster.datasets.series import Series, quoted
+from forecaster.forecast.questions import History, Question, following
 from forecaster.forecast.schema import Schema
+from forecaster.record import InputEffect
 
-SURE = 1.96
-"""The half-width of a 95 % interval, in standard errors."""
+if TYPE_CHECKING:
+    from forecaster.forecast.bundle import Bundle
+    from forecaster.forecast.predictor import Predictor
+
+HISTORIES, FEWEST, FORECASTS, VALUES = 256, 4, 5_000, 2**23
+"""The most histories that are asked about, and the fewest; the most forecasts of all changes
+together, and values of all histories: less than judging the test split takes."""
+GRID, CURVES = 9, 100
+"""The points of a curve, if an input has more different values; the most pairs of an input and a
+target that get curves."""
+MIDDLE = (10, 90)
+"""The percentiles of the histories that are told beside their mean."""
 
 
-class Curve(NamedTuple):
-    """The effect of an input on a target, in units: the change of the target from its mean when the
-    input stays at each of `values`, with the ends of its 95 % interval."""
+def measure(model: "Predictor", series: Series) -> tuple[InputEffect, ...]:
+    """What each input known ahead does to each target, asked about the newest rows of `series`.
 
-    input: str
-    target: str
-    values: np.ndarray
-    change: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
-class InputEffect(NamedTuple):
-    """By how much one unit of an input moves a target, on average over the training rows and once
-    the change has lasted, from `low` to `high` (95 %); None where the training rows do not
-    determine it. `lasts` is the time in which half of it is there, None if all is at once.
-
-    In a panel, it holds for a series of the median scale.
+    A history is forecast with the input as it was and as changed at every step of the horizon.
+    Empty where no history is long enough.
     """
+    known, past, targets = model.schema.known, model.form.past, _targets(model.schema)
+    question = _question(model, series.select(model.form.columns))
+    if question is None or series.known is None:
+        return ()
+    covariates, words = question.covariates, _words(model.schema)
+    assert covariates is not None
 
-    input: str
-    target: str
-    effect: float | None = None
-    low: float | None = None
-    high: float | None = None
-    lasts: str | None = None
+    def ask(place: int, to: np.ndarray | float) -> np.ndarray:
+        """The mean forecasts (B, targets) with an input at `to`, and no other word beside one."""
+        told = covariates.copy()
+        told[:, past:, words.get(known.columns[place], [])] = 0
+        told[:, past:, place] = to
+        return np.asarray(
+            model.forecast_quantiles(replace(question, covariates=told))[0].mean(axis=1)
+        )
 
-
-def rows(schema: Schema) -> list[InputEffect]:
-    """A row for each input known ahead and each target; empty if nothing was estimated."""
-    found, std = [], _target_std(schema)
-    effects = schema.known.effects.found if schema.known.effects else ()
-    for place, (name, effect) in enumerate(zip(schema.known.columns, effects, strict=False)):
-        for k, target in enumerate(_targets(schema)):
-            if not effect.determined:
-                found.append(InputEffect(name, target))
-                continue
-            unit = float(std[k] / _input(schema, place)[1])
-            slope, half = effect.slope[k] * unit, SURE * effect.slope_error[k] * unit
-            lasts = _span(effect.lasts, schema.freq) if effect.lasts else None
-            found.append(InputEffect(name, target, slope, slope - half, slope + half, lasts))
-    return found
-
-
-def curves(schema: Schema) -> Iterator[Curve]:
-    """The effects that are determined."""
-    effects, std = schema.known.effects, _target_std(schema)
-    for place, name in enumerate(schema.known.columns if effects else ()):
-        assert effects
-        found = effects.found[place]
-        mean, deviation = _input(schema, place)
-        for k, target in enumerate(_targets(schema) if found.determined else ()):
-            change, error = np.array(found.curve[k]), SURE * np.array(found.curve_error[k])
-            yield Curve(name, target, mean + deviation * np.array(found.grid), change * std[k],
-                        (change - error) * std[k], (change + error) * std[k])  # fmt: skip
-
-
-def sentences(schema: Schema) -> Iterator[str]:
-    """What a unit of each input does, and which inputs the training rows do not determine."""
-    for row in rows(schema):
-        if row.effect is None or row.low is None or row.high is None:
+    deviation = known.scaler.std if known.scaler else ()
+    was, found = ask(0, covariates[:, past:, 0]), []
+    for place, name in enumerate(known.columns):
+        own, held = np.unique(series.known[:, place]), []
+        grid = own if len(own) <= GRID else np.linspace(known.low[place], known.high[place], GRID)
+        if name in known.unclear or len(own) < 2:
+            found += [InputEffect(input=name, target=target) for target in targets]
             continue
-        text = f"one more of {row.input}: {row.target} {row.effect:+.3g}"
-        text += f" (95 %: {row.low:+.3g} to {row.high:+.3g})"
-        if row.low <= 0 <= row.high:
-            text += ", which cannot be told from none"
-        elif row.lasts:
-            text += f", half of it within {row.lasts}"
-        yield text
-    if unclear := undetermined(schema):
+        if name not in words and (len(own) == 2 or len(known.columns) * len(targets) <= CURVES):
+            held = [ask(place, value) - was for value in grid.tolist()]
+        if name in words:
+            moved = ask(place, 1.0) - was
+        elif len(own) == 2:
+            moved = (held[1] - held[0]) / (own[1] - own[0])
+        else:  # a change too small to see tells nothing, one beyond all values is a guess
+            step = min(max(1.0, deviation[place] / 4), own[-1] - own[0])
+            moved = (ask(place, covariates[:, past:, place] + step) - was) / step
+        for k, target in enumerate(targets):
+            stays = zip(grid.tolist(), held, strict=False)
+            curve = [(value, *_told(each[:, k])) for value, each in stays]
+            effect, low, high = _told(moved[:, k])
+            found.append(InputEffect(input=name, target=target, effect=effect, low=low, high=high,
+                                     forecasts=len(moved), curve=tuple(curve)))  # fmt: skip
+    return tuple(found)
+
+
+def sentences(bundle: "Bundle") -> Iterator[str]:
+    """What a unit of each input does, and which inputs the training rows do not determine."""
+    words = _words(bundle.schema)
+    for row in bundle.record.effects:
+        if row.effect is not None:
+            change = f"{row.input} throughout" if row.input in words else f"one more of {row.input}"
+            text = f"{change}: {row.target} {row.effect:+.3g} on average over the horizon"
+            low, high = f"{row.low:+.3g}", f"{row.high:+.3g}"
+            yield text + f" ({low} to {high} in 80 % of forecasts)" * (low != high)
+    if unclear := undetermined(bundle.schema):
         yield unclear
 
 
@@ -96,23 +97,46 @@ def undetermined(schema: Schema) -> str:
     )
 
 
-def _span(steps: int, freq: str) -> str:
-    """The length of some steps: 12h, or "3 steps" of months."""
-    if (length := step_length(freq)) is None:
-        return f"{steps} steps"
-    count, unit = in_units(length * steps)
-    return f"{count}{unit}"
+def _question(model: "Predictor", series: Series) -> Question | None:
+    """Histories that end in the newest season whose horizon is known: of evenly spaced series of a
+    panel, or at evenly spaced steps."""
+    form, items = model.form, series.items or Items.single(len(series.times))
+    longest = int(items.lengths.max()) - form.horizon
+    if longest < form.least:
+        return None
+    able = np.flatnonzero(items.lengths - form.horizon >= min(form.needs, longest))
+    inputs, size = len(model.schema.known.columns), form.past * len(form.columns)
+    most = max(FEWEST, min(HISTORIES, FORECASTS // (inputs * (GRID + 1)), VALUES // size))
+    which = able[np.unique(np.linspace(0, len(able) - 1, most).round().astype(int))]
+    season = form.reading.seasons[0]
+    turns = max(1, min(most // len(which), season))
+    drop = form.horizon + np.tile(np.arange(turns) * season // turns, len(which))
+    which = np.repeat(which, turns)
+    fits = items.lengths[which] - drop >= min(form.needs, longest)
+    history = History(
+        form, form.horizon, [], series, items, which, following(series, form.horizon), 0,
+        "the data", "drop", print,
+    )  # fmt: skip
+    which, drop = which[fits], drop[fits]
+    seen = ~np.isnan(history.question(which, drop).values).all(axis=1).any(axis=1)
+    return history.question(which[seen], drop[seen]) if seen.any() else None
+
+
+def _words(schema: Schema) -> dict[str, list[int]]:
+    """The places of all words of the same input, by the column of each word."""
+    place = {name: at for at, name in enumerate(schema.known.columns)}
+    reading = schema.reading
+    found: dict[str, list[int]] = {}
+    for name in reading.categories:
+        parts = reading.read_as([name])
+        found |= {part: [place[each] for each in parts] for part in parts if part in place}
+    return found
+
+
+def _told(values: np.ndarray) -> tuple[float, float, float]:
+    """The mean and the MIDDLE percentiles of values (B,)."""
+    return float(values.mean()), *np.percentile(values, MIDDLE).tolist()
 
 
 def _targets(schema: Schema) -> tuple[str, ...]:
     return ("every series",) if schema.wide else schema.targets
-
-
-def _target_std(schema: Schema) -> np.ndarray:
-    return np.asarray(np.median(np.atleast_2d(schema.target_scaler.std), axis=0))
-
-
-def _input(schema: Schema, place: int) -> tuple[float, float]:
-    """The mean and the standard deviation of an input."""
-    assert schema.known.scaler
-    return float(schema.known.scaler.mean[place]), float(schema.known.scaler.std[place])

@@ -281,6 +281,24 @@ class Contest(Document):
     """Those that the errors are of: equal texts, equal windows."""
 
 
+class InputEffect(Document):
+    """How the served forecast of a target moves with one more of an input known ahead, or with a
+    word at every step, on average over the horizon and over `forecasts` of the newest rows.
+
+    From `low` to `high` lie 80 % of those; None where the training rows do not determine it. In
+    units. `curve` holds a value at which the input stays over the horizon, the move from the
+    forecast with the input as it was, and the ends of 80 % of those moves.
+    """
+
+    input: str
+    target: str
+    effect: Value = None
+    low: Value = None
+    high: Value = None
+    forecasts: int = 0
+    curve: tuple[tuple[float, float, float, float], ...] = ()
+
+
 class Record(Document):
     """What a run found. What 0.2.0 did not write has a default."""
 
@@ -299,6 +317,8 @@ class Record(Document):
     contest: Contest | None = None
     test: Backtest | None = None
     cutoffs: Cutoffs | None = None
+    effects: tuple[InputEffect, ...] = ()
+    """What each input known ahead does; empty for a model without any."""
 
     @property
     def judged(self) -> Backtest:

@@ -7,9 +7,8 @@ from forecaster.evaluate.display import cost_figure
 from forecaster.report.page import Chart
 
 EFFECTS = (
-    "By how much one more of an input moves the target, on average over the training rows and once "
-    "the change has lasted. It was estimated from changes over a season. Outside the values that "
-    "the training rows hold, an effect goes on at 80 % of its slope."
+    "By how much the served forecast moves with one more of an input, or with a word at every "
+    "step: asked from the newest rows when it was trained, on average over the horizon."
 )
 EXAMPLES = (
     "The windows with the smallest, the median and the largest error of each model, chosen among "

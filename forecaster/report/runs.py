@@ -17,11 +17,10 @@ from forecaster.evaluate.figures import Cost, ErrorMetric, IntervalMetric, shown
 from forecaster.evaluate.inference import TOGETHER, Inference, inference
 from forecaster.evaluate.judge import as_judged, draw_window, judge
 from forecaster.evaluate.problem import Problem, reopen
-from forecaster.forecast import effects
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.predictor import load_bundle
 from forecaster.model.base import parameters
-from forecaster.record import Backtest
+from forecaster.record import Backtest, InputEffect
 from forecaster.report import tables
 from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.report.parts import EFFECTS, EXAMPLES, Costs, frontier_chart
@@ -254,23 +253,22 @@ def _intervals(runs: Sequence[Judged]) -> Iterator[Section]:
 
 def _effects(runs: Sequence[Judged]) -> Iterator[Section]:
     """What the inputs known ahead do, for the runs that have any."""
-    found = {run.name: effects.rows(run.bundle.schema) for run in runs}
-    head = ("input", "target", "one more moves it by", "95 % from", "to", "half of it within")
+    found = {run.name: run.bundle.record.effects for run in runs}
+    head = ("input", "target", "one more moves it by", "80 % from", "to")
 
-    def cells(row: effects.InputEffect) -> tuple[str, ...]:
+    def cells(row: InputEffect) -> tuple[str, ...]:
         if row.effect is None:
-            return (row.input, row.target, "not determined", "", "", "")
-        ends = (f"{end:+.3g}" for end in (row.effect, row.low, row.high))
-        return (row.input, row.target, *ends, row.lasts or "at once")
+            return (row.input, row.target, "not determined", "", "")
+        return (row.input, row.target, *(f"{end:+.3g}" for end in (row.effect, row.low, row.high)))
 
     told = [Table(head, [*map(cells, rows)], name) for name, rows in found.items() if rows]
     if told:
-        drawn = {run.name: [*effects.curves(run.bundle.schema)] for run in runs}
         charts = [
-            Chart(effect_figure(curves), f"{name}: change of the target from its mean, 95 % band.")
-            for name, curves in drawn.items()
-            if curves
-        ]
+            Chart(effect_figure(rows), f"{name}: change of the forecast while the input stays at a "
+                  "value, from that with the input as it was; the band holds 80 % of forecasts.")
+            for name, rows in found.items()
+            if any(row.curve for row in rows)
+        ]  # fmt: skip
         yield Section("effects", "What the inputs known ahead do", [EFFECTS], told, charts)
 
 

@@ -32,7 +32,7 @@ from forecaster.forecast import effects
 from forecaster.forecast.bundle import Bundle, Share
 from forecaster.forecast.composition import in_words
 from forecaster.forecast.intervals import Intervals
-from forecaster.forecast.predictor import keep
+from forecaster.forecast.predictor import Predictor, keep
 from forecaster.forecast.unusual import Ranges
 from forecaster.model import ForecastModel
 from forecaster.model.base import parameters
@@ -251,6 +251,10 @@ def make(
     weights = {} if network is None else dict(network.state_dict())
     parts = Share.of(served)
     bundle = Bundle(config, final.schema, weights, record, about, intervals, parts)
+    found = effects.measure(Predictor(bundle, device), final.series)
+    bundle = replace(bundle, record=record.model_copy(update={"effects": found}))
+    for sentence in effects.sentences(bundle):
+        say(sentence)
     return Made(bundle, figures)
 
 
@@ -490,8 +494,6 @@ def make_blend(
         found = Weights(alone, found.mse)
     served = Blend.weighed(tried, found)
     say(f"the forecast is made of {in_words(served.shares)}")
-    for sentence in effects.sentences(problem.schema):
-        say(sentence)
     parts = {
         part.name: Weighed(
             weight=float(found.common[i].mean()),

@@ -214,7 +214,7 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "id_columns": schema.id,
         "past_covariates": reading.read_from(schema.past_only),
         "future_covariates": reading.read_from(schema.known.columns),
-        "effects": [*effects.sentences(schema)],
+        "effects": [*effects.sentences(bundle)],
         "static_covariates": [
             {"name": each.name, "words": each.words or None} for each in schema.known.attributes
         ],

@@ -54,10 +54,39 @@ def test_a_changed_input_changes_the_forecast_by_its_effect(model) -> None:
     assert found.mean() == pytest.approx(truth.mean(), rel=0.15)
     assert found[0] > found[-1] + 10
     assert [text for text in said if "do not determine what 'sun' does" in text]
-    found = model[0].effects().set_index("input")
-    heat = found.loc["heat"]
-    assert heat["low"] < heat["effect"] < heat["high"] < 0
-    assert np.isnan(found.loc["sun", "effect"])
+
+
+def test_the_effect_told_is_what_two_forecasts_differ_by(model) -> None:
+    """The mean over the horizon and the origins of the newest day, as in units of the input."""
+    frame, step = table(clock=True), table()["heat"].std() / 4
+    moves = []
+    for drop in range(DAY, 2 * DAY):
+        rows = frame[: len(frame) - drop + DAY]
+        past, ahead = rows[:-DAY], rows[-DAY:].drop(columns="load")
+        other = ahead.assign(heat=ahead["heat"] + step)
+        first, second = (model[0].predict(past, future=each)["load"] for each in (ahead, other))
+        moves.append((second - first).mean() / step)
+    heat, sun = model[0].bundle.record.effects
+    assert heat.forecasts == len(moves)
+    assert heat.effect == pytest.approx(np.mean(moves), rel=0.02)
+    assert sun.effect is None
+    stays = ahead.assign(heat=heat.curve[0][0])
+    move = (model[0].predict(past, future=stays)["load"] - first).mean()
+    assert heat.curve[0][2] <= move <= heat.curve[0][3]
+
+
+def test_words_and_flags_are_asked_as_they_can_be() -> None:
+    """A flag is off or on, and a word leaves no place for another."""
+    frame, random = table(), np.random.default_rng(0)
+    frame["flag"] = (random.random(ROWS) < 0.2) * 1
+    frame["word"] = random.choice(["a", "b", "c"], ROWS)
+    frame["load"] += 30 * frame["flag"] + 20 * (frame["word"] == "b")
+    names = ["heat", "flag", "word"]
+    made = Forecaster("prob", horizon=DAY, target="load", future_covariates=names, options=QUICK)
+    told = made.fit(frame).effects().set_index("input")["effect"]
+    assert told["flag"] == pytest.approx(30, abs=2)
+    assert 10 < told["word=b"] < 16  # a third of the steps have it anyway
+    assert "word=b throughout: load +1" in " ".join(effects.sentences(made.bundle))
 
 
 def test_the_command_tells_and_draws(model, tmp_path) -> None:
@@ -69,7 +98,9 @@ def test_the_command_tells_and_draws(model, tmp_path) -> None:
     assert "do not determine what 'sun' does" in found.output
     assert "heat" in (tmp_path / "a.svg").read_text()
     rows = json.loads(run.invoke(app, ["effects", "--model", folder, "--json"]).output)
-    assert [row["input"] for row in rows] == ["heat", "sun"]
+    assert rows == [row.to_dict() for row in model[0].bundle.record.effects]
+    table = model[0].effects()
+    assert table["effect"].tolist()[0] == rows[0]["effect"]
 
 
 def test_the_model_can_be_judged_again_and_exported(model, tmp_path, monkeypatch) -> None:
@@ -86,9 +117,12 @@ def test_the_model_can_be_judged_again_and_exported(model, tmp_path, monkeypatch
 
 
 def test_without_effects_the_parts_answer_alone() -> None:
+    """What is told is what they answer; nothing is estimated."""
     made = Forecaster(
         "prob", horizon=DAY, target="load", future_covariates="heat",
         options={**QUICK, "data.effects": False},
     ).fit(table())  # fmt: skip
-    assert effects.rows(made.bundle.schema) == []
-    assert made.effects().empty
+    assert made.bundle.schema.known.effects is None
+    (told,) = made.bundle.record.effects
+    assert told.effect is not None
+    assert -12 < told.effect < 0
