@@ -178,7 +178,7 @@ def effects(model: Model, picture: Path | None = None, as_json: AsJson = False) 
     """Say what one more unit of each input known ahead does.
 
     That is what the forecast did when it was asked at the end of training: from the newest rows,
-    with the input as it was and changed at every step of the horizon.
+    with the input half a standard deviation higher and lower at every step of the horizon.
 
     Example: forecaster effects --model forecaster-shops-S-y-14 --json
     """

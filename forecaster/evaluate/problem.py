@@ -32,7 +32,7 @@ from forecaster.evaluate.initial import is_open, with_start
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.schema import Schema
 from forecaster.model import ForecastModel
-from forecaster.parts import Fold, fit_parts, smoothing
+from forecaster.parts import Fold, fit_blend, smoothing
 from forecaster.parts.errors import by_window, ratio
 
 MOST = 100_000
@@ -40,8 +40,10 @@ MOST = 100_000
 spaced ones are taken."""
 ITEMS = 1000
 """The number of a panel's series that are scaled at once."""
-WORSE = 1.04
-"""The effects of covariates are used if the best closed form is at most this much worse for it."""
+WORSE, EARLIER = 1.08, 2
+"""The effects of covariates are used if the forecast is at most this much worse for it: it answers
+a changed covariate rightly then, and on later rows it was no worse up to there. For each window
+that stops training EARLIER ones are compared, since they hold other seasons."""
 FRAME = "./frame"
 """The name of data that come from a frame in Python, not from a file."""
 
@@ -112,9 +114,10 @@ class Problem:
     def with_effects(self) -> "Problem":
         """The same problem with the effects of its covariates, estimated from the training rows.
 
-        They are taken out of the targets unless that makes the best closed form worse on the
-        windows that stop training. In each window errors count relative to those of all forms with
-        and without the effects: a week of extreme values does not decide alone.
+        They are taken out of the targets unless that makes the forecast of all parts but the
+        network, which is yet to be trained, worse by WORSE: on the windows that stop training, and
+        on EARLIER times as many of training, as a summer does not say what cold does. In each
+        window errors count relative to those with and without: no extreme week decides alone.
         """
         if (effects := self._estimate()) is None:
             return self
@@ -123,8 +126,9 @@ class Problem:
             return both[1]
         found = []
         for fold in (problem.fold("cpu") for problem in both):
-            forms = [part for part in fit_parts(fold) if part.weighed]
-            found.append(by_window(forms, fold.choose))
+            blend, earlier = fit_blend(fold), fold.train.looking_back(fold.task.past)
+            stop = by_window([blend], fold.choose)
+            found.append(torch.cat([stop, by_window([blend], earlier, EARLIER * len(stop))]))
         return both[1] if ratio(*found) > WORSE else both[0]
 
     def _estimate(self) -> Effects | None:

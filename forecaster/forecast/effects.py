@@ -29,8 +29,9 @@ MIDDLE = (10, 90)
 def measure(model: "Predictor", series: Series) -> tuple[InputEffect, ...]:
     """What each input known ahead does to each target, asked about the newest rows of `series`.
 
-    A history is forecast with the input as it was and as changed at every step of the horizon.
-    Empty where no history is long enough.
+    A history is forecast with the input half a standard deviation higher and lower at every step of
+    the horizon; off and on, if it takes two values; and with a word at every step, against the
+    words as they were. Empty where no history is long enough.
     """
     known, past, targets = model.schema.known, model.form.past, _targets(model.schema)
     question = _question(model, series.select(model.form.columns))
@@ -62,9 +63,9 @@ def measure(model: "Predictor", series: Series) -> tuple[InputEffect, ...]:
             moved = ask(place, 1.0) - was
         elif len(own) == 2:
             moved = (held[1] - held[0]) / (own[1] - own[0])
-        else:  # a change too small to see tells nothing, one beyond all values is a guess
-            step = min(max(1.0, deviation[place] / 4), own[-1] - own[0])
-            moved = (ask(place, covariates[:, past:, place] + step) - was) / step
+        else:  # a usual change: trees do not see one that is too small
+            step, now = float(deviation[place]), covariates[:, past:, place]
+            moved = (ask(place, now + step / 2) - ask(place, now - step / 2)) / step
         for k, target in enumerate(targets):
             stays = zip(grid.tolist(), held, strict=False)
             curve = [(value, *_told(each[:, k])) for value, each in stays]
@@ -106,7 +107,7 @@ def _question(model: "Predictor", series: Series) -> Question | None:
         return None
     able = np.flatnonzero(items.lengths - form.horizon >= min(form.needs, longest))
     inputs, size = len(model.schema.known.columns), form.past * len(form.columns)
-    most = max(FEWEST, min(HISTORIES, FORECASTS // (inputs * (GRID + 1)), VALUES // size))
+    most = max(FEWEST, min(HISTORIES, FORECASTS // (inputs * (GRID + 2)), VALUES // size))
     which = able[np.unique(np.linspace(0, len(able) - 1, most).round().astype(int))]
     season = form.reading.seasons[0]
     turns = max(1, min(most // len(which), season))

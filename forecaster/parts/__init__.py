@@ -32,7 +32,7 @@ KINDS: dict[str, type[Part]] = {
 
 __all__ = [
     "KINDS", "NETWORK", "Blend", "Fold", "Network", "Once", "Part", "Weights", "fit_and_weigh",
-    "fit_parts", "kind_of", "kinds", "weigh",
+    "fit_blend", "fit_parts", "kind_of", "kinds", "weigh",
 ]  # fmt: skip
 
 
@@ -69,6 +69,13 @@ def _offered() -> dict[str, EntryPoint]:
 def fit_parts(fold: Fold) -> Sequence[Part]:
     """Every part for a fold; if few windows choose, the choices come from its rehearsal."""
     return _rehearsed(fold)[0]
+
+
+@machine.exact()
+def fit_blend(fold: Fold) -> Blend:
+    """Every part for a fold as one forecast, weighed as they are beside a network."""
+    forms, rehearsed, rehearsal = _rehearsed(fold)
+    return Blend.weighed(forms, weigh(rehearsed, (rehearsal or fold).choose)).eval()
 
 
 @machine.exact()

@@ -374,7 +374,7 @@ class ModelCard(ModelIdentity):
     future_covariates: list[str]
     """The covariates that it needs for each step of the look-back and of the horizon."""
     effects: list[str]
-    """What one more of each of them does to the targets, in words."""
+    """How one more of each of them moves the forecast of the targets, in words."""
     static_covariates: list[StaticAttribute]
     """The static attributes that it needs of each series."""
     items: int

@@ -57,22 +57,47 @@ def test_a_changed_input_changes_the_forecast_by_its_effect(model) -> None:
 
 
 def test_the_effect_told_is_what_two_forecasts_differ_by(model) -> None:
-    """The mean over the horizon and the origins of the newest day, as in units of the input."""
-    frame, step = table(clock=True), table()["heat"].std() / 4
-    moves = []
+    """The mean over the horizon, and over histories that end in each hour of the newest day."""
+    frame, moves = table(clock=True), []
+    known = model[0].bundle.schema.known
+    half = float(known.scaler.std[0]) / 2
     for drop in range(DAY, 2 * DAY):
         rows = frame[: len(frame) - drop + DAY]
         past, ahead = rows[:-DAY], rows[-DAY:].drop(columns="load")
-        other = ahead.assign(heat=ahead["heat"] + step)
-        first, second = (model[0].predict(past, future=each)["load"] for each in (ahead, other))
-        moves.append((second - first).mean() / step)
+        changes = ahead["heat"] - half, ahead["heat"] + half, known.low[0]
+        low, high, held = (
+            model[0].predict(past, future=ahead.assign(heat=each))["load"] for each in changes
+        )
+        was = model[0].predict(past, future=ahead)["load"]
+        moves.append([(high - low).mean() / (2 * half), (held - was).mean()])
     heat, sun = model[0].bundle.record.effects
-    assert heat.forecasts == len(moves)
-    assert heat.effect == pytest.approx(np.mean(moves), rel=0.02)
-    assert sun.effect is None
-    stays = ahead.assign(heat=heat.curve[0][0])
-    move = (model[0].predict(past, future=stays)["load"] - first).mean()
-    assert heat.curve[0][2] <= move <= heat.curve[0][3]
+    assert (heat.forecasts, sun.effect) == (len(moves), None)
+    assert [heat.effect, heat.curve[0][1]] == pytest.approx(np.mean(moves, axis=0), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_a_summer_that_stops_training_does_not_hide_what_cold_does() -> None:
+    """Fourteen months of a utility, whose heating follows the air below 16 degrees and the hour."""
+    random, rows = np.random.default_rng(1), 425 * DAY
+    frame = pd.DataFrame({"time": pd.date_range("2024-10-01", periods=rows, freq="h")})
+    turns, day = 2 * np.pi * np.arange(rows) / DAY, frame["time"].dt.day_of_year.to_numpy()
+    spells = 28 * pd.Series(random.normal(size=rows)).ewm(halflife=36).mean().to_numpy()
+    frame["air"] = 12 - 9 * np.cos(2 * np.pi * (day - 20) / 365) + 3 * np.sin(turns - 2.2) + spells
+    wave = np.sin(turns - 1.9)
+
+    def heating(air: pd.Series) -> pd.Series:
+        return 2.1 * np.maximum(0, 16 - air) * (1 + 0.6 * wave[-len(air) :])
+
+    frame["load"] = 90 + 22 * wave + heating(frame["air"]) + random.normal(0, 1.5, rows)
+    frame["load"] += 10 * (frame["time"].dt.day_of_week < 5)
+    made = Forecaster("prob", horizon=DAY, target="load", future_covariates="air", options=QUICK)
+    past, ahead = frame[:-DAY], frame[-DAY:].drop(columns="load")
+    made.fit(past)
+    colder = ahead.assign(air=ahead["air"] - 5)
+    first, second = (made.predict(past, future=each)["load"] for each in (ahead, colder))
+    truth = (heating(colder["air"]) - heating(ahead["air"])).mean()
+    assert (second - first).mean() == pytest.approx(truth, rel=0.25)
+    assert -5 * made.effects()["effect"][0] == pytest.approx(truth, rel=0.25)
 
 
 def test_words_and_flags_are_asked_as_they_can_be() -> None:
