@@ -34,8 +34,9 @@ def measure(model: "Predictor", series: Series) -> tuple[InputEffect, ...]:
     words as they were. Empty where no history is long enough.
     """
     known, past, targets = model.schema.known, model.form.past, _targets(model.schema)
-    question = _question(model, series.select(model.form.columns))
-    if question is None or series.known is None:
+    if series.known is None:
+        return ()
+    if (question := _question(model, series.select(model.form.columns))) is None:
         return ()
     covariates, words = question.covariates, _words(model.schema)
     assert covariates is not None
