@@ -1,4 +1,4 @@
-"""`python -m forecaster`: the command, for callers that start a module, such as torchrun."""
+"""`python -m forecaster`: the command."""
 
 from forecaster.cli import main
 

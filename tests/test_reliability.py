@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import psutil
 import pytest
 
 from forecaster.tracking.store import MlflowClient  # which silences MLflow first
@@ -142,57 +141,6 @@ def test_trainings_at_once_in_one_folder_do_not_mix(start, home, whole):
     assert [contents(bundle_of(job)) == reference for job in jobs] == [True, True, False]
     for job in jobs:
         check(home, job)
-    assert list((home / "runs").glob("*.unfinished")) == []
-
-
-TOGETHER = (*TRAIN, "--set", "model.dropout=0", "--set", "train.batch=32")
-
-
-def rank(job: Job, number: int) -> int:
-    """The process that is this rank of a training under way."""
-    with suppress(psutil.NoSuchProcess):
-        for process in psutil.Process(job.id).children(recursive=True):
-            with suppress(psutil.Error):
-                if process.environ().get("RANK") == str(number):
-                    return process.pid
-    raise AssertionError(f"there is no rank {number}")
-
-
-@pytest.mark.timeout(900)
-def test_one_dies_and_the_others_end_and_go_on(start, home):
-    """Processes that train together have the loss curve of one, and stop and continue together."""
-
-    def curve(job: Job) -> dict[tuple[str, int], float]:
-        id = run_of(job)
-        client = MlflowClient(f"sqlite:///{home}/mlflow.db")
-        return {
-            (key, point.step): point.value
-            for key in ("train_loss", "validation_mse")
-            for point in client.get_metric_history(id, key)
-        }
-
-    alone = start.start(*TOGETHER, "--force")
-    assert alone.wait() == 0, alone.err
-    wanted, before = curve(alone), runs(home)
-    assert {epoch for _, epoch in wanted} == {*range(EPOCHS + 1)}
-
-    job = start.start(*TOGETHER, "--force", "--devices", "2")
-    job.reach("epoch 4/")
-    other = rank(job, 0)
-    os.kill(rank(job, 1), signal.SIGKILL)
-    begun = time.monotonic()
-    job.reach("error: process 1 of 2 was ended by signal 9")
-    assert time.monotonic() - begun < 25, "one that hung would be ended after 30 s"
-    assert job.wait() == 69, job.err
-    assert "to continue it: forecaster train --resume small-5-prob-s0-" in job.err
-    assert not psutil.pid_exists(other)
-
-    job = start.start(*TOGETHER, "--force", "--devices", "2", "--resume", "auto")
-    assert job.wait() == 0, job.err
-    assert " at epoch " in job.err
-    assert "Warning" not in job.err
-    assert curve(job) == pytest.approx(wanted, rel=1e-6)
-    assert len(runs(home)) == len(before) + 1, "rank 0 alone talks to MLflow"
     assert list((home / "runs").glob("*.unfinished")) == []
 
 

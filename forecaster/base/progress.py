@@ -41,12 +41,12 @@ class Bar:
     A notebook needs ipywidgets for it.
 
     There are `total` steps, of which `done` are done; the bar shows percent, time and the current
-    work. A bar that is not `shown` is silent.
+    work.
     """
 
-    def __init__(self, title: str, total: float, done: int = 0, shown: bool = True) -> None:
+    def __init__(self, title: str, total: float, done: int = 0) -> None:
         columns = (BarColumn(), TaskProgressColumn(), _Elapsed(), "{task.description}")
-        console = Console(stderr=True, quiet=not shown)
+        console = Console(stderr=True)
         self._progress = Progress(title, *columns, console=console, transient=True)
         self._task = self._progress.add_task("", total=total, completed=done)
 

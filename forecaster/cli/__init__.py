@@ -14,7 +14,6 @@ from forecaster.base.errors import ForecasterError, Stopped, StorageError, Unava
 from forecaster.base.version import __version__
 from forecaster.cli import after, attentions, data, keep, predict, reports, serve, train
 from forecaster.cli.output import say
-from forecaster.train import launch
 
 EXIT_CODES = """
 Exit codes: 0 done, 2 usage, 65 data, 69 unavailable, 70 internal, 74 files, 78 configuration
@@ -24,8 +23,8 @@ file or environment, or training that diverged with it, 130 interrupted, 143 ter
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """The system's error numbers for a disk, whichever code wrote to it."""
 leave = os._exit
-"""How a stopped command or a failed rank ends; the interpreter would first wait for the threads of
-other libraries."""
+"""How a stopped command ends; the interpreter would first wait for the threads of other
+libraries."""
 GONE = 141
 """The status of a command whose output is no longer read, as if SIGPIPE had ended it."""
 
@@ -120,7 +119,7 @@ def main() -> NoReturn:
             status = _unexpected(error, debug)
         finally:
             lost = _empty()
-    if stopped or (status and launch.started()):
+    if stopped:
         leave(status)
     sys.exit(status or lost)
 

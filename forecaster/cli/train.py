@@ -1,8 +1,6 @@
 """Train a model, judge one again, show a configuration."""
 
-import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,8 +36,6 @@ CUTOFFS = "Judge at this many cut-offs of the test split (docs/evaluation.md)."
 @described(
     cutoffs=CUTOFFS,
     resume="Continue an unfinished run in runs/; auto: the newest of this configuration.",
-    devices="Processes of this machine, or GPUs, that train together.",
-    nodes="Number of machines that torchrun starts (docs/operate.md).",
     force="Train even if the same run has already finished.",
 )
 def train(
@@ -47,8 +43,6 @@ def train(
     cutoffs: CountOrNone = None,
     resume: Annotated[str | None, typer.Option(metavar="RUN|auto")] = None,
     force: Annotated[bool, typer.Option("--force")] = False,
-    devices: CountOrNone = None,
-    nodes: CountOrNone = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model, judge it, keep it and track it.
@@ -60,31 +54,15 @@ def train(
     Example: forecaster train --attn prob --horizon 336 --data ETTh1
     """
     from forecaster.run import resuming
-    from forecaster.train import launch
 
-    count = launch.wanted(devices, nodes)
     if resume in (None, "auto") or asked.given:
-        loaded = asked.load(say if launch.is_first() else nothing)
+        loaded = asked.load(say)
     else:
         loaded = resuming.begun_with(resume)
-    if count > 1 and not launch.started():
-        raise typer.Exit(launch.start(count, sys.argv[1:]))
-    from forecaster.base import machine
     from forecaster.run import experiment
-    from forecaster.train import ranks
 
-    shown = partial(show, whole=False)
-    with (
-        ranks.joined(machine.device(loaded.config.device))
-        if launch.started()
-        else nullcontext(ranks.ALONE) as team
-    ):
-        if team.rank:
-            experiment.assist(loaded, team)
-            return
-        result = experiment.run(
-            loaded, say, nothing if as_json else shown, cutoffs, resume, force, team
-        )
+    shown = nothing if as_json else partial(show, whole=False)
+    result = experiment.run(loaded, say, shown, cutoffs, resume, force)
     if as_json:
         print_json(result.to_dict())
         return

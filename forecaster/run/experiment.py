@@ -1,6 +1,5 @@
 """RunConfig -> Result: load, train, judge, keep, track; the sequence behind `train`."""
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ import torch
 import yaml
 
 from forecaster.base import installation, machine, signals
-from forecaster.base.errors import DataError, DivergedError, UsageError
+from forecaster.base.errors import DivergedError, UsageError
 from forecaster.base.progress import Say, lasting
 from forecaster.base.spelling import spelled
 from forecaster.config.run_config import Loaded, RunConfig
@@ -42,7 +41,6 @@ from forecaster.run import resuming, reuse
 from forecaster.run.resuming import Unfinished
 from forecaster.tracking import pages
 from forecaster.train.checkpoint import Checkpoints
-from forecaster.train.ranks import ALONE, Team
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,7 +87,6 @@ def run(
     cutoffs: int | None = None,
     resume: str | None = None,
     force: bool = True,
-    team: Team = ALONE,
     data: tuple[RunConfig, Dataset] | None = None,
     called: str | None = None,
 ) -> Result:
@@ -98,9 +95,8 @@ def run(
     If `cutoffs` is given, the model is also judged at that many cut-offs. `resume` is the name of
     an unfinished run to continue, or "auto" for the newest one of this configuration and these
     data, if there is any. Without `force`, a finished run with the same configuration, data and
-    code is shown again instead. Rank 0 of a `team` calls this function, while the others call
-    `assist`. The configuration names the data unless they are given as `data`. The model has the
-    name `called`, if given.
+    code is shown again instead. The configuration names the data unless they are given as `data`.
+    The model has the name `called`, if given.
     """
     problem = make_problem(*(data or find_data(loaded, say)), say)
     problem = replace(problem, called=called)
@@ -121,14 +117,13 @@ def run(
             say(sentence)
     if cutoffs:
         cut(problem, cutoffs, anew=False)  # refuses too many before training
-    team.share(_READY)
-    ready = prepare(problem, say, team)
+    ready = prepare(problem, say)
     tags = _tags(loaded, ready)
     with _under_way(loaded, ready, tags, begun, cutoffs, data is not None, say) as (own, tracked):
         minutes = problem.config.train.checkpoint_minutes
         keeper = partial(Checkpoints, own.folder, minutes=minutes, say=say)
         try:
-            made = make(ready, say, show, cutoffs, tracked.report, keeper, team)
+            made = make(ready, say, show, cutoffs, tracked.report, keeper)
         except DivergedError:
             own.remove()  # resuming would diverge again
             raise
@@ -166,7 +161,7 @@ class Made:
     figures: "dict[str, Figure]"
 
 
-def prepare(problem: Problem, say: Say, team: Team = ALONE) -> Ready:
+def prepare(problem: Problem, say: Say) -> Ready:
     """Build the model of a problem and announce what will be trained.
 
     Raises UnavailableError for a model that is too large for the memory.
@@ -180,10 +175,8 @@ def prepare(problem: Problem, say: Say, team: Team = ALONE) -> Ready:
         model = problem.build_model()
     name = f"{config.data.label}-{config.window.horizon}-{config.attn.name}-s{config.seed}"
     _announce(name, problem, model, device, say)
-    if team.count > 1:
-        say(f"training runs in {team.count} processes, each with its share of every step")
     bf16 = takes_bf16(config.train, model, device)
-    memory = ensure_it_fits(model, train, config.train, device, say, bf16=bf16, team=team)
+    memory = ensure_it_fits(model, train, config.train, device, say, bf16=bf16)
     return Ready(name, problem, model, device, train, stopping, memory)
 
 
@@ -194,7 +187,6 @@ def make(
     cutoffs: int | None = None,
     report: "Report" = lambda figures, epoch: None,
     checkpoints: Callable[[str], Checkpoints | None] = lambda stage: None,
-    team: Team = ALONE,
 ) -> Made:
     """Train, blend, calibrate, judge, and refit if requested; nothing is written.
 
@@ -204,12 +196,11 @@ def make(
     from forecaster.train.run import fit
 
     problem, model, device = ready.problem, ready.model, ready.device
-    config, about = problem.config, _about(ready, team)
-    team.share(_task(problem))
+    config, about = problem.config, _about(ready)
     fitted = fit(
         model, ready.train, ready.stopping, config.train,
         device=device, seed=config.seed, report=report,
-        checkpoints=checkpoints("fit"), team=team,
+        checkpoints=checkpoints("fit"),
     )  # fmt: skip
     tried, served, weighed = make_blend(problem, model, device, say)
     validation, (intervals, about["intervals"], done) = validate(problem, served, device)
@@ -243,7 +234,7 @@ def make(
         about["intervals"] += f"; then again with the {judged.model.windows:,} test windows"
         say("the intervals that are served are calibrated again with the errors of the test split")
     later = checkpoints("refit")
-    final, served, intervals = settle(problem, served, intervals, fitted, device, say, later, team)
+    final, served, intervals = settle(problem, served, intervals, fitted, device, say, later)
     last = -1 if config.train.refit or final.borders.each else problem.borders.validation - 1
     about["seen_until"] = problem.series.times[last].isoformat()
     about["ranges"] = Ranges.fit(final.training("cpu").whole).to_dict()
@@ -348,7 +339,7 @@ def _announce(name: str, problem: Problem, model: ForecastModel, device: str, sa
     say(f"attention {config.attn.name} at these lengths: {at_these_lengths(model.effective())}")
 
 
-def _about(ready: Ready, team: Team) -> dict[str, Any]:
+def _about(ready: Ready) -> dict[str, Any]:
     problem, borders = ready.problem, ready.problem.borders
     return {
         "name": problem.name,
@@ -359,7 +350,6 @@ def _about(ready: Ready, team: Team) -> dict[str, Any]:
         "refit": problem.config.train.refit,
         "hardware": machine.hardware(ready.device),
         "threads": torch.get_num_threads(),
-        "processes": team.count,
     }
 
 
@@ -403,46 +393,6 @@ def _training(fitted: "Fit", ready: Ready, say: Say) -> Training:
 
 def _epochs(count: float) -> str:
     return f"{count:.3g} epoch{'s' * (count != 1)}"
-
-
-_READY = b"ready"
-
-
-def _task(problem: Problem, epochs: float | None = None) -> bytes:
-    """What the other ranks receive for a training: its problem and, for a refit, its epochs."""
-    config = problem.config.to_dict()
-    known = {name: config[name] for name in config if name not in ("data", "track")}
-    return json.dumps({"config": known, "digest": problem.digest, "epochs": epochs}).encode()
-
-
-def assist(loaded: Loaded, team: Team) -> None:
-    """Train whenever rank 0 does, on the same problem; called by all other ranks.
-
-    Raises DataError if the problem differs here.
-    """
-    from forecaster.train.run import fit
-
-    def quiet(sentence: str) -> None:
-        pass
-
-    if not team.share():  # rank 0 has nothing to train
-        return
-    problem = make_problem(*find_data(loaded, quiet), quiet)
-    config, device = problem.config, machine.device(problem.config.device)
-    while task := team.share():
-        epochs = json.loads(task)["epochs"]
-        if task != _task(problem, epochs):
-            raise DataError(
-                "the data or the configuration differ from those of process 0 (data digest here "
-                f"{problem.digest}, there {json.loads(task)['digest']}): give every machine the "
-                "same"
-            )
-        own = problem if epochs is None else problem.refitted()
-        fit(
-            own.build_model(), own.training(device),
-            problem.stopping(device) if epochs is None else None, config.train,
-            device=device, seed=config.seed, epochs=epochs, team=team,
-        )  # fmt: skip
 
 
 def train_network(problem: Problem, device: str) -> tuple[ForecastModel, "Fit"]:
@@ -526,7 +476,6 @@ def settle(
     device: str,
     say: Say,
     checkpoints: Checkpoints | None = None,
-    team: Team = ALONE,
 ) -> tuple[Problem, Blend, Intervals | None]:
     """The model to keep after the evaluation: the judged one, or one that is refitted.
 
@@ -546,10 +495,9 @@ def settle(
     for name, part in zip(served.names, served.members, strict=True):
         if isinstance(part, Network):
             model = final.build_model()
-            team.share(_task(problem, epochs))
             fit(
                 model, windows, None, config.train,
-                device=device, seed=config.seed, epochs=epochs, checkpoints=checkpoints, team=team,
+                device=device, seed=config.seed, epochs=epochs, checkpoints=checkpoints,
             )  # fmt: skip
             parts[name] = Network(model)
         else:

@@ -101,7 +101,7 @@ def _compare(file: str, before: dict[str, Tensor], after: dict[str, Tensor]) -> 
 
 def _others(bundle: Bundle, device: str) -> list[str]:
     """Sentences about what has changed since the bundle was made, and about a GPU."""
-    now: dict[str, Any] = {**versions(), "commit": installation.commit(), "processes": 1}
+    now: dict[str, Any] = {**versions(), "commit": installation.commit()}
     now["hardware"] = machine.hardware(device)
     then = {**bundle.about["versions"], **bundle.about}
     others = ["the intervals were calibrated anew since"] * ("calibration" in bundle.about)

@@ -16,17 +16,16 @@ from forecaster.base.progress import Say
 from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Batch
 from forecaster.model import ForecastModel
-from forecaster.train.ranks import Team
 
 WARM = 3
 """So many steps of a shape run before it is captured, in which libraries choose and allocate."""
 Step = Callable[[Batch], Tensor]
 
 
-def suits_graphs(config: TrainConfig, model: ForecastModel, device: str, team: Team) -> bool:
-    """Whether the steps of a training are graphs, unless they wait: on CUDA, in one part, on one
-    rank, without checkpointing and without a quantile head."""
-    one = config.accumulate == 1 == team.count and not config.checkpointing
+def suits_graphs(config: TrainConfig, model: ForecastModel, device: str) -> bool:
+    """Whether the steps of a training are graphs, unless they wait: on CUDA, in one part, without
+    checkpointing and without a quantile head."""
+    one = config.accumulate == 1 and not config.checkpointing
     return device == "cuda" and config.graphs and one and model.spread is None
 
 

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from forecaster.base.errors import UsageError
 from forecaster.datasets.windows import Batch, Windows
-from forecaster.train.ranks import ALONE, Team
 
 
 class EpochOrder(Sampler[Tensor]):
@@ -18,30 +16,16 @@ class EpochOrder(Sampler[Tensor]):
     least two windows; if more than `most` would be left, it uses about that many, evenly spread.
     Every epoch has the same number of steps and uses all its windows: windows that do not fill a
     batch are spread over the others, so no batch is too small for batch norm. `begin` is an epoch
-    and the number of its batches that are already done, which are left out. Each rank of a `team`
-    gets its share of every batch: sizes differ by at most one, and together the shares are the
-    batch of a single rank.
+    and the number of its batches that are already done, which are left out.
     """
 
     def __init__(
-        self,
-        windows: int,
-        batch: int,
-        stride: int,
-        seed: int,
-        most: int | None = None,
-        team: Team = ALONE,
+        self, windows: int, batch: int, stride: int, seed: int, most: int | None = None
     ) -> None:
         self.windows, self.batch, self.seed = windows, batch, seed
         wider = widened(windows, stride, most)
         self.stride = max(1, min(wider, windows // 2))
         self.random = wider > stride
-        self.team = team
-        if -(-windows // self.stride) // len(self) < team.count:
-            raise UsageError(
-                f"{team.count} processes cannot share steps of {windows // self.stride} training "
-                "windows: lower --devices"
-            )
         self.epoch = 0
         self.begin = 0, 0
 
@@ -60,31 +44,18 @@ class EpochOrder(Sampler[Tensor]):
             chosen = torch.arange(offset, self.windows, self.stride)
         order = chosen[torch.randperm(len(chosen), generator=generator)]
         epoch, done = self.begin
-        batches = order.tensor_split(len(self))[done if self.epoch == epoch else 0 :]
-        return iter([batch.tensor_split(self.team.count)[self.team.rank] for batch in batches])
+        return iter(order.tensor_split(len(self))[done if self.epoch == epoch else 0 :])
 
 
 class InOrder(Sampler[Tensor]):
-    """Every `stride`-th window once, in order, or at most `most` of them, evenly spread.
+    """Every `stride`-th window once, in order, or at most `most` of them, evenly spread."""
 
-    Each rank of a `team` gets a run of them; if there are fewer than ranks, each rank gets all.
-    """
-
-    def __init__(
-        self,
-        windows: int,
-        batch: int,
-        stride: int = 1,
-        most: int | None = None,
-        team: Team = ALONE,
-    ) -> None:
+    def __init__(self, windows: int, batch: int, stride: int = 1, most: int | None = None) -> None:
         wider = widened(windows, stride, most)
         if wider > stride:
             chosen = one_of_each(windows, wider, torch.Generator().manual_seed(0))
         else:
             chosen = torch.arange(0, windows, stride)
-        if len(chosen) >= team.count:
-            chosen = chosen.tensor_split(team.count)[team.rank]
         self.batches = chosen.split(batch)
 
     def __len__(self) -> int:

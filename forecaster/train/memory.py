@@ -32,7 +32,6 @@ from forecaster.model import ForecastModel
 from forecaster.model.blocks import DecoderLayer, EncoderLayer
 from forecaster.train.graphs import suits_graphs
 from forecaster.train.module import ForecastModule
-from forecaster.train.ranks import ALONE, Team
 
 HEAP = {"cpu": 1.85, "cuda": 1.1}
 """The ratio of memory taken to memory alive, as measured with glibc's malloc
@@ -86,36 +85,33 @@ def ensure_it_fits(
     say: Say,
     *,
     bf16: bool = False,
-    team: Team = ALONE,
 ) -> int:
-    """Report and return the memory that one process of a training will take, in bytes.
+    """Report and return the memory that a training will take, in bytes.
 
     It takes the time of three windows, and changes nothing that the training draws or counts.
-    Raises UnavailableError, naming an option that makes it fit, if less memory is available. The
-    processes of a `team` share the batch and, on a CPU, the memory.
+    Raises UnavailableError, naming an option that makes it fit, if less memory is available.
     """
     tried = (1, 2) if device == "cpu" else (1, 1, 2)  # at first, libraries take some for themselves
     *_, one, two = (HEAP[device] * _peak(model, train, config, n, bf16) for n in tried)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     held = machine.resident() if device == "cpu" else torch.cuda.memory_allocated() + weights
-    batch = -(-config.batch // team.count)
 
     def needed(parts: int) -> int:
         """The bytes at the peak of a training with so many parts to a step."""
-        more = (-(-batch // parts) - 1) * max(two - one, 0.0)
+        more = (-(-config.batch // parts) - 1) * max(two - one, 0.0)
         # with graphs, that of a step as it is and of two sizes of batch (train/graphs.py)
         runs = 3 if graphs and parts == 1 else 1
         return held + STARTED[device] + COPIES * weights + int((one + more) * runs)
 
-    graphs = suits_graphs(config, model, device, team)
+    graphs = suits_graphs(config, model, device)
     expected, left = needed(config.accumulate), machine.memory_left(device)
     if left is None:
         say(f"memory: about {gib(expected)}")
         return expected
-    room = held + (left // team.here if device == "cpu" else left)
+    room = held + left
     say(f"memory: about {gib(expected)} of {gib(room)}")
     if expected > room:
-        fitting = (k for k in PARTS if config.accumulate < k <= batch and needed(k) <= room)
+        fitting = (k for k in PARTS if config.accumulate < k <= config.batch and needed(k) <= room)
         parts = next(fitting, None)
         advice = "set train.checkpointing=true, a shorter window.past or a smaller model.width"
         if parts is not None:

@@ -17,7 +17,6 @@ from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Batch
 from forecaster.model import ForecastModel, pinball_loss
 from forecaster.train.graphs import GraphedStep, suits_graphs
-from forecaster.train.ranks import ALONE, Team
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 LOSSES: dict[str, Loss] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
@@ -39,8 +38,7 @@ class ForecastModule(pl.LightningModule):
     `validation_stop`, is the MSE, or the pinball loss if the model has a quantile head. Schedules
     run over `epochs`, by default those of `config`; `rise` multiplies the rates of `lr_of`.
 
-    Each rank of a `team` gets its share of every batch; the mean of their losses is the loss of
-    the batch. `windows` is the number of windows of the last batch on all ranks.
+    `windows` is the number of windows of the last batch.
     """
 
     sums: Tensor
@@ -53,14 +51,12 @@ class ForecastModule(pl.LightningModule):
         config: TrainConfig,
         epochs: int | None = None,
         rise: float = 1.0,
-        team: Team = ALONE,
-        seed: int = 0,
     ) -> None:
         super().__init__()
         self.model = model
         self.config = config
         self.epochs = epochs or config.epochs
-        self.team, self.seed, self.windows = team, seed, 0
+        self.windows = 0
         self.lr_of = {name: rate * rise for name, rate in config.lr_of.items()}
         self.forget_losses(0)
         self.register_buffer("sums", torch.zeros(3, dtype=torch.float64), persistent=False)
@@ -72,17 +68,16 @@ class ForecastModule(pl.LightningModule):
             self.losses.append(self.graphed(batch))
             return self.losses[-1]
         self.zero_grad()
-        own = self._begin_together(batch) if self.team.count > 1 else 1.0
         *earlier, (share, last) = parts_of(batch, self.config.accumulate)
         losses = []
         for weight, part in earlier:
-            loss = own * weight * self.loss(part)
+            loss = weight * self.loss(part)
             losses.append(loss.detach())
             with torch.autocast(self.device.type, enabled=False):
                 loss.backward()
         loss = self.loss(last)
-        if earlier or own != 1:
-            loss = own * share * loss
+        if earlier:
+            loss = share * loss
         losses.append(loss.detach())
         self.losses.append(torch.stack(losses).sum() if earlier else losses[0])
         return loss
@@ -115,20 +110,6 @@ class ForecastModule(pl.LightningModule):
         elif closure is not None:
             closure()  # it calls training_step, which has done the rest
 
-    def _begin_together(self, batch: Batch) -> float:
-        """Begin a step of several ranks; return the factor of the loss of this rank's share.
-
-        With it the mean over ranks is the mean over the windows or, if targets are missing, over
-        their observed values. The step fixes the random draws of a rank, so that a resumed training
-        draws the same.
-        """
-        step = self.seed * 1_000_003 + self.global_step
-        torch.manual_seed(step * self.team.count + self.team.rank)
-        seen = batch.target_observed
-        own = len(batch.target) if seen is None else int(seen.sum())
-        self.windows, whole = self.team.total(torch.tensor([len(batch.target), own])).tolist()
-        return float(own * self.team.count / max(whole, 1))
-
     def loss(self, batch: Batch) -> Tensor:
         if self.model.spread is not None:
             quantiles = self.model.quantiles(*batch.inputs)
@@ -143,19 +124,16 @@ class ForecastModule(pl.LightningModule):
 
     def mean_loss(self) -> float:
         losses = torch.stack(self.losses).double().cpu()
-        own = torch.tensor([losses.sum(), len(losses)], dtype=torch.float64)
-        total, steps = self.team.total(own).tolist()
-        return float(total / steps)
+        return float(losses.sum() / len(losses))
 
     def raise_if_diverged(self) -> None:
         """Raises DivergedError naming the first step, counted from 1, whose loss is not finite."""
         if not self.losses:
             return
         bad = (~torch.stack(self.losses).cpu().isfinite()).nonzero().flatten()
-        first = float(self.before + 1 + bad[0]) if len(bad) else math.inf
-        step = float(self.team.least(torch.tensor(first, dtype=torch.float64)))
-        if step != math.inf:
-            raise self.diverged(f"the training loss is not finite at step {int(step)}")
+        if len(bad):
+            step = self.before + 1 + int(bad[0])
+            raise self.diverged(f"the training loss is not finite at step {step}")
 
     def diverged(self, what: str) -> DivergedError:
         return DivergedError(
@@ -165,7 +143,6 @@ class ForecastModule(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self.raise_if_diverged()
-        self.team.as_first(self.model.buffers())  # the running statistics of batch norm
         self.sums.zero_()
 
     def validation_step(self, batch: Batch, index: int) -> None:
@@ -184,7 +161,6 @@ class ForecastModule(pl.LightningModule):
                 self.sums[2] += over_observed(pinball, ahead, batch.target, seen).double() * count
 
     def on_validation_epoch_end(self) -> None:
-        self.team.total(self.sums)
         if not self.sums[1]:
             raise DataError(
                 "the validation windows that stop training hold no observed target value; "
@@ -201,7 +177,7 @@ class ForecastModule(pl.LightningModule):
         config = self.config
         kind = torch.optim.AdamW if config.optimiser == "adamw" else torch.optim.Adam
         groups = parameter_groups(self.model, self.lr_of, config.lr, config.weight_decay)
-        graphs = suits_graphs(config, self.model, self.device.type, self.team)
+        graphs = suits_graphs(config, self.model, self.device.type)
         if graphs:  # a graph would repeat a number
             groups = [
                 {**group, "lr": torch.tensor(group["lr"]).to(self.device)} for group in groups

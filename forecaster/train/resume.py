@@ -29,9 +29,7 @@ SPARED = 50
 class Checkpointing(Callback):
     """Writes checkpoints at the start of an epoch and every few minutes; continues from `state`.
 
-    After a signal it writes one more and raises Stopped. Without `checkpoints`, as on any rank but
-    the first, it only continues from `state`.
-
+    After a signal it writes one more and raises Stopped. Without `checkpoints` it does nothing.
     A checkpoint holds the state of every callback.
     """
 

@@ -1,6 +1,5 @@
 """`fit`: train a model on windows and keep the weights that validate best."""
 
-import copy
 import logging
 import math
 import time
@@ -13,7 +12,6 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback, EarlyStopping
-from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
 from forecaster.attention import Attention
@@ -23,12 +21,11 @@ from forecaster.base.spelling import spelled
 from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel
-from forecaster.train.checkpoint import Checkpoints, State, packed, unpacked
+from forecaster.train.checkpoint import Checkpoints
 from forecaster.train.graphs import GraphedStep, suits_graphs
 from forecaster.train.loaders import EpochOrder, InOrder, loader
 from forecaster.train.memory import checkpointed
 from forecaster.train.module import ForecastModule
-from forecaster.train.ranks import ALONE, Team, talking
 from forecaster.train.resume import Checkpointing, finished, load_weights, set_random
 
 Report = Callable[[dict[str, float], int], None]
@@ -39,9 +36,6 @@ HINTS = (
     r".*have no `val_dataloader`",  # a refit has nothing left to validate on
     r"GPU available but not used",  # device=cpu is a choice
     r"You're resuming from a checkpoint that ended before the epoch",  # our sampler handles it
-    r".*`self.log\('validation_.*sync_dist=True",  # they are sums over all ranks
-    r"`broadcast_buffers` is deprecated",  # older torch has no other
-    r"Grad strides do not match bucket view strides",  # of weights with one column
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning 2.6 and torch 2.13
 )
 """Warnings of Lightning that are of no use to a user."""
@@ -102,19 +96,16 @@ def fit(
     report: Report = lambda figures, epoch: None,
     epochs: float | None = None,
     checkpoints: Checkpoints | None = None,
-    team: Team = ALONE,
 ) -> Fit:
     """Train `model` in place and leave it on `device`, in eval mode.
 
     Training lasts at most `epochs` (a fraction is allowed), by default `epochs_at_most`. With
     `validation` it stops early, or after `train.time_limit`, and the weights that `KeepEarliest`
     chose are restored; without it the last weights stay. With `checkpoints` it continues from the
-    newest one, if there is any, and ends with the weights of an uninterrupted training. All ranks
-    of a `team` call this, with the same data; `report` and `checkpoints` are for rank 0. Raises
-    DivergedError when a loss, a validation error or the final weights are not finite, and LostError
-    when another rank is lost.
+    newest one, if there is any, and ends with the weights of an uninterrupted training. Raises
+    DivergedError when a loss, a validation error or the final weights are not finite.
     """
-    state = _newest(checkpoints, team)
+    state = checkpoints.read() if checkpoints else None
     if state is not None and "fit" in state.facts:
         load_weights(model, state)
         set_random(state)
@@ -124,19 +115,19 @@ def fit(
         return Fit(**state.facts["fit"])
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     pl.seed_everything(seed, verbose=False)
-    order = EpochOrder(len(train), config.batch, config.stride, seed, config.windows, team)
+    order = EpochOrder(len(train), config.batch, config.stride, seed, config.windows)
     most = epochs_at_most(config, len(order))
     steps = round((most if epochs is None else epochs) * len(order))
     last_epoch = math.ceil(steps / len(order))
     between = steps_between_checks(config, len(order))
     model.to(train.values.device).prepare(train.rows())
     rise = max(1.0, (config.few_steps or 0) / len(order))
-    module = ForecastModule(model.train(), config, most, rise, team, seed)
+    module = ForecastModule(model.train(), config, most, rise)
     keep = KeepEarliest(config.tolerance)
     late = TimeLimit(config.time_limit)
     stop = EarlyStopping("validation_stop", min_delta=0.0, patience=config.patience)
     windows = steps * order.windows / order.stride / len(order)
-    bar = Bar("training", windows, shown=team.rank == 0)
+    bar = Bar("training", windows)
     progress = EpochReport(report, last_epoch, steps, between, bar, keep, late)
     callbacks: list[Callback] = [progress]
     checks = None
@@ -144,7 +135,7 @@ def fit(
     if validation is not None:
         callbacks += [keep, stop, late]
         checked = (config.validation_stride, config.validation_windows)
-        in_order = InOrder(len(validation), validation.evaluation_batch, *checked, team)
+        in_order = InOrder(len(validation), validation.evaluation_batch, *checked)
         checks = loader(validation, in_order)
         limits["val_check_interval"] = between
         if between > len(order):
@@ -156,16 +147,12 @@ def fit(
         late.end -= state.facts["seconds"]
         if checkpoints is not None:
             checkpoints.tell(f"epoch {state.facts['epoch'] + 1}, step {state.step} of {steps}")
-    team.gather()
-    with warnings.catch_warnings(), talking():
+    with warnings.catch_warnings():
         for hint in HINTS:
             warnings.filterwarnings("ignore", hint)
         trainer = pl.Trainer(
             accelerator="gpu" if device == "cuda" else "cpu",
-            devices=team.here,
-            num_nodes=team.count // team.here,
-            strategy=_together(model, config, train) if team.count > 1 else "auto",
-            use_distributed_sampler=False,  # the order gives each rank its share
+            devices=1,
             precision="bf16-mixed" if takes_bf16(config, model, device) else "32-true",
             max_epochs=last_epoch,
             max_steps=steps,
@@ -186,7 +173,7 @@ def fit(
             report({"validation_mse": keep.near[0].mse}, 0)
         checkpointing.set_back(trainer)
         graphed = None
-        if suits_graphs(config, model, device, team):
+        if suits_graphs(config, model, device):
             graphed = module.graphed = GraphedStep(
                 lambda batch: module.whole_step(trainer.optimizers[0], batch), model, bar.line
             )
@@ -219,22 +206,6 @@ def fit(
     if checkpoints is not None:
         finished(checkpoints, trainer.global_step, model.state_dict(), asdict(fitted))
     return fitted
-
-
-def _newest(checkpoints: Checkpoints | None, team: Team) -> State | None:
-    """The state from which rank 0 continues, on every rank."""
-    state = checkpoints.read() if checkpoints else None
-    if team.count == 1:
-        return state
-    return unpacked(team.share(b"" if state is None else packed(state)))
-
-
-def _together(model: ForecastModel, config: TrainConfig, train: Windows) -> DDPStrategy:
-    """Lightning's strategy; it must know if weights get no gradient, as on a path that is off."""
-    own = copy.deepcopy(model).to(train.values.device)
-    ForecastModule(own, config).loss(train.batch(torch.arange(2) % len(train))).backward()
-    idle = any(weight.grad is None for weight in own.parameters() if weight.requires_grad)
-    return DDPStrategy(find_unused_parameters=idle, broadcast_buffers=False)
 
 
 def takes_bf16(config: TrainConfig, model: ForecastModel, device: str) -> bool:
@@ -312,8 +283,7 @@ class TimeLimit(Callback):
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         late = time.monotonic() >= self.end
         if self.end < math.inf and trainer.global_step and not trainer.should_stop:
-            self.struck = trainer.strategy.reduce_boolean_decision(late, all=False)
-            trainer.should_stop = self.struck
+            self.struck = trainer.should_stop = late
 
 
 class EpochReport(Callback):

@@ -18,6 +18,8 @@ from tests.equality.cases import RECORDS
 
 BUDGET = ("lookback", "budget-ms", "memory", "curves", "device")
 CHANGED: dict[str, dict[str, Any]] = {f"advise --{name}": {} for name in BUDGET} | {
+    # networks are small: one process trains each
+    **{f"train --{name}": {} for name in ("devices", "nodes")},
     "predict --short-history": {"default": None},  # by default what suits a panel or one series
     # one closed form may be served by its name
     **{f"{name} --blend": {"type": str(Blend)} for name in ("train", "config")},

@@ -11,7 +11,6 @@ from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel, Informer, Task, TokenInformer
 from forecaster.train.checkpoint import Checkpoints
-from forecaster.train.ranks import ALONE, Team
 from forecaster.train.run import Fit, fit
 
 TASK = Task(columns=2, targets=(0, 1), past=24, start=6, horizon=6, calendar=1, season=6)
@@ -71,14 +70,13 @@ def train(
     device: str = "cpu",
     report: Callable[[dict[str, float], int], None] = lambda figures, epoch: None,
     checkpoints: Checkpoints | None = None,
-    team: Team = ALONE,
     **config: Any,
 ) -> Fit:
     """Train with a configuration, or, without validation, for `until` epochs of it."""
     config = {"epochs": 2, "batch": 16, "lr": 1e-2, "schedule": "constant", **config}
     return fit(
         model, on, validation, TrainConfig(**config),
-        device=device, seed=seed, report=report, epochs=until, checkpoints=checkpoints, team=team,
+        device=device, seed=seed, report=report, epochs=until, checkpoints=checkpoints,
     )  # fmt: skip
 
 
