@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forecaster.base.errors import DataError, UsageError
+from forecaster.base.errors import UsageError
 from forecaster.cli.options import (
-    MODEL,
     AsJson,
     Asked,
     Count,
@@ -18,7 +17,6 @@ from forecaster.cli.options import (
     Device,
     Model,
     Tracked,
-    can_be_models,
     configured,
     described,
 )
@@ -165,35 +163,6 @@ def tune(
     print(f"best     {found.file}")
     print(f"train    forecaster train --config {found.file}")
     print_pages("runs", found.ui_command)
-
-
-def reproduce(
-    run: Annotated[str, typer.Argument(metavar="RUN", help=MODEL, callback=can_be_models)],
-    as_json: AsJson = False,
-) -> None:
-    """Train a run again from its bundle, and compare bit for bit.
-
-    Nothing is kept or tracked. The exit status is 65 if a tensor differs; on CUDA expect
-    that, because its gradients are not deterministic.
-
-    Example: forecaster reproduce forecaster-ETTh1-M-all-336
-    """
-    from forecaster.forecast.predictor import load_bundle
-
-    bundle = load_bundle(run)
-    from forecaster.run.reproduce import reproduce
-
-    found = reproduce(bundle, say)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        for file in found.files:
-            print(file)
-    if found.equal:
-        say("reproduced, bit for bit")
-        return
-    why = "; ".join(found.others) or "no known condition has changed"
-    raise DataError(f"not reproduced bit for bit: {why}")
 
 
 @configured()

@@ -23,11 +23,13 @@ CHANGED: dict[str, dict[str, Any]] = {f"advise --{name}": {} for name in BUDGET}
     "predict --short-history": {"default": None},  # by default what suits a panel or one series
     # one closed form may be served by its name
     **{f"{name} --blend": {"type": str(Blend)} for name in ("train", "config")},
+    # a run is trained again from its configuration
+    **{name: {} for name in ("reproduce", "reproduce run", "reproduce --json")},
     # the format of torch.export went
     "export --format": {"required": False, "default": "onnx", "type": "typing.Literal['onnx']"},
 }
 """What a parameter has now, by command and name, such as {"train --attn": {...}}; {} is gone."""
-ENDS: dict[str, int] = {}
+ENDS: dict[str, int] = dict.fromkeys(("reproduce", "reproduce no/where", "reproduce damaged"), 2)
 """How a recorded line ends now."""
 SAID = ("description", "title", "summary", "example", "examples")
 
