@@ -8,6 +8,7 @@ configuration so far. The same command continues it; several processes, and seve
 one storage, can share it.
 """
 
+import gc
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,23 +18,30 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 import yaml
 
-from forecaster.base import atomic, installation
-from forecaster.base.errors import ConfigError, ForecasterError, UnavailableError, UsageError
+from forecaster.base import atomic, installation, machine
+from forecaster.base.errors import (
+    ConfigError,
+    DeviceLostError,
+    ForecasterError,
+    UnavailableError,
+    UsageError,
+)
 from forecaster.base.extras import needed
-from forecaster.base.progress import Bar, Say
-from forecaster.base.workers import FailedError, Worker
+from forecaster.base.progress import Bar, Say, lasting
 from forecaster.config.run_config import (
     Loaded,
     RunConfig,
     differences,
     find_file,
-    load_dict,
     read_yaml,
 )
 from forecaster.datasets.dataset import Dataset
 from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.forecast.on_device import works
+from forecaster.model.base import parameters
 from forecaster.run.resuming import make_folder
 from forecaster.tracking import pages
 
@@ -135,8 +143,9 @@ def run(
     """Search until `trials` trials have ended, or `limit` seconds are over.
 
     `load` resolves the configuration with further values as `--set` takes them. A failed trial is
-    reported and stops no other; a trial still running when the time is over is abandoned. Raises
-    UsageError if the folder holds another search, ForecasterError if every trial failed.
+    reported and stops no other; one that trains when the time is over ends at its next check and
+    has failed, too. Raises UsageError if the folder holds another search, ForecasterError if every
+    trial failed, DeviceLostError if no other could use the GPU.
     """
     from optuna.distributions import distribution_to_json
 
@@ -165,9 +174,14 @@ def run(
             trial = study.ask({**space})
             try:
                 own = load(_sets(trial.params)).config.model_copy(update={"data": config.data})
-                facts = _apart(dataset, own.to_dict(), left)
-            except (FailedError, ForecasterError) as error:
-                facts = {"failed": str(error)}
+                facts = judge(dataset, own, left)
+            except DeviceLostError:
+                raise
+            except Exception as error:  # such as too little memory for one of them
+                known = isinstance(error, ForecasterError)
+                facts = {"failed": str(error) if known else f"{type(error).__name__}: {error}"}
+            gc.collect()  # a trainer and its model refer to each other
+            torch.cuda.empty_cache()
             ended = _tell(study, trial, facts)
             if above is not None and ended.validation_mse is not None:
                 _track(above, name, own, ended, say)
@@ -189,27 +203,34 @@ def _sets(values: Mapping[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in values.items()]
 
 
-def judge(dataset: Dataset, config: dict[str, Any]) -> dict[str, Any]:
-    """Train the network of a configuration, and return its figures on validation."""
-    from forecaster.base import machine
-    from forecaster.model.base import parameters
+def judge(dataset: Dataset, config: RunConfig, seconds: float | None) -> dict[str, Any]:
+    """Train the network of a configuration, and return its figures on validation.
+
+    Raises ForecasterError if training takes longer than `seconds`, DeviceLostError if the GPU no
+    longer works.
+    """
     from forecaster.run.experiment import train_network
 
-    problem = make_problem(load_dict(config, "the trial"), dataset)
-    with redirect_stderr(StringIO()):  # a line for each epoch
-        model, fitted = train_network(problem, machine.device(problem.config.device))
+    if seconds is not None:
+        own = config.train.time_limit
+        limited = {"time_limit": seconds if own is None else min(own, seconds)}
+        config = config.model_copy(update={"train": config.train.model_copy(update=limited)})
+    problem = make_problem(config, dataset)
+    device = machine.device(problem.config.device)
+    try:
+        with redirect_stderr(StringIO()):  # a line for each epoch
+            model, fitted = train_network(problem, device)
+    except RuntimeError as error:
+        if works(device):
+            raise
+        raise DeviceLostError(f"the GPU is lost: {error}") from error
+    if seconds is not None and fitted.late and seconds == config.train.time_limit:
+        raise ForecasterError(f"took longer than {lasting(seconds)}")
     return {
         "validation_mse": fitted.validation_mse,
         "best_epoch": fitted.best_epoch,
         "parameters": parameters(model),
     }
-
-
-def _apart(dataset: Dataset, config: dict[str, Any], seconds: float | None) -> dict[str, Any]:
-    """The result of `judge` in its own process. Raises FailedError, also after `seconds`."""
-    with Worker(judge, dataset) as worker:
-        facts: dict[str, Any] = worker.ask(config).receive(seconds)
-        return facts
 
 
 def _track(above: "Run", name: str, config: RunConfig, trial: Trial, say: Say) -> None:

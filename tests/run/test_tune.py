@@ -2,13 +2,20 @@
 
 import json
 from pathlib import Path
+from weakref import ref
 
 import pytest
 import yaml
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from forecaster.base.errors import ConfigError, ForecasterError, UnavailableError, UsageError
-from forecaster.base.workers import FailedError
+from forecaster.base.errors import (
+    ConfigError,
+    DeviceLostError,
+    DivergedError,
+    ForecasterError,
+    UnavailableError,
+    UsageError,
+)
 from forecaster.config.run_config import load
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.run import experiment, tune
@@ -33,12 +40,12 @@ def judged(monkeypatch):
     """Trials that take no time: the error is least for a rate of 0.001 and a width of 16."""
     asked = []
 
-    def apart(dataset, config, seconds):
+    def judge(dataset, config, seconds):
         asked.append(config)
-        rate, width = config["train"]["lr"], config["model"]["width"]
+        rate, width = config.train.lr, config.model.options["width"]
         return {"validation_mse": abs(rate - 0.001) + (width == 8), "best_epoch": 1.0}
 
-    monkeypatch.setattr(tune, "_apart", apart)
+    monkeypatch.setattr(tune, "judge", judge)
     return asked
 
 
@@ -96,7 +103,7 @@ def test_it_goes_on_and_proposes_what_is_new(judged):
     search(trials=3, storage=storage)
     assert len(search(trials=5, storage=storage).trials) == 5
     assert len(judged) == 5
-    rates = {config["train"]["lr"] for config in judged}
+    rates = {config.train.lr for config in judged}
     assert len(rates) == 5, "a seed that began anew would propose the first ones again"
     assert len(search(trials=2, storage=storage).trials) == 5
     assert len(judged) == 5
@@ -109,25 +116,44 @@ def test_another_search_of_that_name_is_refused(judged):
 
 
 def test_a_trial_that_fails_is_told_and_stops_no_other(monkeypatch, judged):
-    plain = tune._apart
+    plain = tune.judge
 
-    def apart(dataset, config, seconds):
+    def judge(dataset, config, seconds):
         if len(judged) != 1:
             return plain(dataset, config, seconds)
         judged.append(config)
-        raise FailedError("raised DivergedError: epoch 1")
+        raise raised
 
-    monkeypatch.setattr(tune, "_apart", apart)
+    monkeypatch.setattr(tune, "judge", judge)
+    raised = DivergedError("in epoch 1")
     found = search(trials=3)
-    assert [trial.failed for trial in found.trials] == ["", "", "raised DivergedError: epoch 1"]
+    assert [trial.failed for trial in found.trials] == ["", "", "in epoch 1"]
     assert [trial.validation_mse is None for trial in found.trials] == [False, False, True]
     judged[:] = [None]
-    with pytest.raises(ForecasterError, match=r"the first: raised DivergedError: epoch 1"):
+    raised = MemoryError("too much")
+    with pytest.raises(ForecasterError, match=r"the first: MemoryError: too much"):
         search(name="none", trials=1)
     with pytest.raises(ForecasterError, match="the time was over"):
         search(name="other", limit=0.0)
     with pytest.raises(UnavailableError, match=r"sqlite:////nowhere/x\.db"):
         search(storage="sqlite:////nowhere/x.db")
+
+
+def test_memory_is_free_again_and_a_lost_gpu_ends_the_search(monkeypatch):
+    def network(problem, device):
+        assert all(model() is None for model in models), "no earlier model is left"
+        if len(models) == 2:
+            raise RuntimeError("illegal memory access")
+        model, fitted = train(problem, device)
+        models.append(ref(model))
+        return model, fitted
+
+    models, train = [], experiment.train_network
+    monkeypatch.setattr(experiment, "train_network", network)
+    monkeypatch.setattr(tune, "works", lambda device: False)
+    with pytest.raises(DeviceLostError, match="illegal memory access"):
+        search(trials=6)
+    assert len(models) == 2
 
 
 @pytest.mark.slow
