@@ -98,9 +98,7 @@ def measure(config: str, data: str, horizon: int) -> dict[str, Any]:
     found = Calibration(model, problem.calibrating("cpu"), LEVELS)
     found.complete()
     names, scaler = problem.schema.targets, problem.schema.target_scaler
-    rules = {
-        name: Coverage(model, rule(found), scaler, online=False) for name, rule in RULES.items()
-    }
+    rules = {name: Coverage(model, rule(found), scaler) for name, rule in RULES.items()}
     test = problem.test("cpu")
     first, *_ = scores([rule.forecast for rule in rules.values()], test)
     return {

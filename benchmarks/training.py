@@ -162,7 +162,6 @@ def kept(result: dict[str, Any], label: str, command: list[str], seconds: float)
         "network": test["network"],
         "parts": result["parts"],
         "intervals": covered(test["intervals"]),
-        "online": covered((test["intervals"] or {}).get("online")),
         "floors": {
             name: {key: value for key, value in floor.items() if key != "skill"}
             for name, floor in test["floors"].items()

@@ -123,7 +123,7 @@ def covered(problem: Problem, model: Blend, intervals: Intervals | None) -> floa
     """The share of the test values that the 80 % band holds."""
     if intervals is None:
         return None
-    own = Coverage(model, intervals, problem.schema.target_scaler, online=False)
+    own = Coverage(model, intervals, problem.schema.target_scaler)
     score(own.forecast, problem.test("cpu"))
     band = own.record(problem.schema.targets).band("80")
     return band["coverage"] if band else None

@@ -107,7 +107,7 @@ def judged(**given):
             key: {"by_step": {}, "columns": {}} | own if own and key[0].isdigit() else own
             for key, own in intervals.items()
         }
-        unknown = {"levels": (), "calibration_windows": 0, "online": None, "pinball": {}}
+        unknown = {"levels": (), "calibration_windows": 0, "pinball": {}}
         given["intervals"] = {**unknown, "verdict": "", **bands}
     blank = {
         "windows": 3, "every": 1, "columns": {}, "by_step": {}, "items": None, "network": None,

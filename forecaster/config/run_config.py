@@ -434,8 +434,6 @@ class IntervalsConfig(ConfigSection):
     """Levels of the quantiles, rising; forecasts can have any level between them."""
     calibrate: bool = True
     """Use the first half of the validation rows to stop training, the second half to calibrate."""
-    online: bool = False
-    """Also judge intervals that follow the errors seen so far, in a separate column."""
 
     @field_validator("levels")
     @classmethod
@@ -487,13 +485,6 @@ class _Values(ConfigSection):
                 f"{_short(self.intervals.levels)}",
                 "train.loss",
                 "intervals.levels",
-            )
-        if self.intervals.online and not self.intervals.calibrate:
-            raise _RuleError(
-                "intervals.online=true needs calibrated intervals, but intervals.calibrate is "
-                "false",
-                "intervals.online",
-                "intervals.calibrate",
             )
         return self
 

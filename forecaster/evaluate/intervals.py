@@ -11,7 +11,6 @@ from torch import Tensor
 
 from forecaster import record
 from forecaster.base import machine, signals
-from forecaster.base.errors import UsageError
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.windows import Batch, Windows
 from forecaster.evaluate.figures import By, Ends, IntervalMetric, QuantileMetric, plain, shown
@@ -23,14 +22,11 @@ from forecaster.forecast.intervals import (
     between,
     conformal_offsets,
     deviation,
-    rising,
 )
 from forecaster.model import Quantiled, Task
 
 SHARES = (0.8, 0.95)
 """The shares of the intervals that are judged; sentences and figures use the first."""
-RATE = 0.05
-"""The largest step of the online form, in root mean squares of the calibrating errors."""
 MOST_ERRORS = 2**25
 """The number of errors held at once while calibrating: 128 MB, in several copies."""
 SINCE = " The intervals that are served were calibrated again since, with these errors."
@@ -255,11 +251,10 @@ def seen_by(
 
 
 class Coverage:
-    """Measures a model's quantiles, window by window in time order.
+    """Measures a model's quantiles, window by window.
 
     `scaler` is that of the targets; the evaluation calls `forecast` instead of the model; `again`
-    takes the errors. Raises UsageError for the online form on a panel, whose windows are not in
-    time order.
+    takes the errors.
     """
 
     def __init__(
@@ -268,19 +263,11 @@ class Coverage:
         intervals: Intervals,
         scaler: Scaler,
         *,
-        online: bool,
         again: Calibration | None = None,
     ) -> None:
-        if online and scaler.std.ndim == 2:
-            raise UsageError(
-                "intervals.online=true follows the errors of one series row by row, but this is a "
-                f"panel of {len(scaler.std)} series: set intervals.online=false"
-            )
         self.model, self.intervals, self.scaler = model, intervals, scaler
         self.narrow = replace(intervals, offsets=intervals.offsets.astype(np.float32))
-        self.fixed = Tally(intervals)
-        self.online = Online(intervals) if online else None
-        self.moving = Tally(intervals)
+        self.tally = Tally(intervals)
         self.again = again
 
     def forecast(self, batch: Batch) -> Tensor:
@@ -296,13 +283,7 @@ class Coverage:
         own, widths = self.narrow, self.intervals.widths(*seen_by(batch, self.model.task))
         quantiles = own.quantiles(paths, own.levels, widths.astype(np.float32))
         quantiles = self._within(batch, quantiles)
-        self.fixed.add(quantiles, *found)
-        if self.online is not None:
-            widths = np.broadcast_to(widths, truth.shape)
-            known = np.ones(truth.shape, dtype=bool) if observed is None else observed
-            windows = zip(paths.astype(float), truth[..., None], known, widths, strict=True)
-            moved = np.stack([self.online.step(*window) for window in windows])
-            self.moving.add(self._within(batch, moved), *found)
+        self.tally.add(quantiles, *found)
         return ahead[..., self.model.middle]
 
     @staticmethod
@@ -315,60 +296,12 @@ class Coverage:
     def record(self, names: tuple[str, ...], *, again: bool = False) -> record.IntervalScores:
         """What was found; `names` are those of the columns. `again` says that the intervals were
         calibrated again since."""
-        online = self.online and record.QuantileScores(**self.moving.found(names, " online"))
         return record.IntervalScores(
             levels=self.intervals.levels,
             calibration_windows=self.intervals.windows,
             again=again,
-            online=online,
-            **self.fixed.found(names, "", SINCE if again else ""),
+            **self.tally.found(names, SINCE if again else ""),
         )
-
-
-class Online:
-    """Offsets that follow the errors seen so far, with one window per row, all scaled.
-
-    After each row, the offset of level a rises by rate * a if the truth lay above the quantile, and
-    falls by rate * (1 - a) otherwise, so that in the long run a share a lies below, whatever the
-    series does. This is the quantile tracking of Angelopoulos, Candès and Tibshirani (NeurIPS 2023,
-    sec. 2.2): adaptive conformal inference (Gibbs and Candès, NeurIPS 2021) on offsets instead of
-    levels, and therefore never infinite. A forecast from row o knows only the rows before o: of an
-    earlier window, the steps that lie there. Errors of step h are thus known h rows late, and steps
-    too large for that delay oscillate ever wider; the rate is RATE, but at most 1 / h, times
-    `Intervals.scale`. A missing value changes nothing.
-    """
-
-    def __init__(self, intervals: Intervals) -> None:
-        self.intervals = intervals
-        backed = intervals.backed
-        self.offsets = intervals.offsets[..., backed].copy()
-        self.up = np.array(intervals.levels)
-        horizon = len(self.offsets)
-        late = np.arange(1, horizon + 1).reshape(-1, 1, 1)
-        self.rate = np.minimum(RATE, 1 / late) * intervals.scale[..., None]
-        self.above = np.zeros((horizon, *self.offsets.shape), dtype=bool)
-        self.seen = np.zeros((*self.above.shape[:-1], 1), dtype=bool)
-        self.window = 0
-
-    def step(
-        self, paths: np.ndarray, truth: np.ndarray, observed: np.ndarray, widths: np.ndarray
-    ) -> np.ndarray:
-        """The quantiles (T, K, levels) of the next window, rising and about the forecast.
-
-        paths (T, K, 1 or Q); truth (T, K, 1), with a value where `observed` (T, K), is used only
-        when its rows are past; widths (T, K) are as from `Intervals.widths`.
-        """
-        horizon = len(self.above)
-        steps = np.arange(min(self.window, horizon))
-        known = (self.window - 1 - steps) % horizon, steps
-        moved = self.above[known] - (1 - self.up)
-        self.offsets[steps] += self.rate[steps] * moved * self.seen[known]
-        own = self.intervals
-        quantiles = own.unsorted(paths, widths, self.offsets)
-        self.above[self.window % horizon] = truth > quantiles
-        self.seen[self.window % horizon] = observed[..., None]
-        self.window += 1
-        return between(rising(quantiles), own.levels, own.levels, own.point(paths))
 
 
 class Tally:
@@ -419,8 +352,8 @@ class Tally:
             for metric in self.metrics:
                 sums[metric.name] += total(metric.of(found))
 
-    def found(self, names: tuple[str, ...], which: str, since: str = "") -> dict[str, Any]:
-        """The fields of `record.QuantileScores`; the pinball losses are scaled."""
+    def found(self, names: tuple[str, ...], since: str = "") -> dict[str, Any]:
+        """Fields of `record.IntervalScores`; the pinball losses are scaled."""
 
         def means(sums: dict[str, np.ndarray], by: By) -> dict[str, Any]:
             """Means over observed values; None if there are none."""
@@ -449,13 +382,13 @@ class Tally:
             **bands,
             "pinball": dict(zip(map(str, self.levels.tolist()), pinball.tolist(), strict=True)),
             **{metric.name: metric.of(self.levels, pinball) for metric in shown(QuantileMetric)},
-            "verdict": verdict(bands[percent(SHARES[0])], which) + since,
+            "verdict": verdict(bands[percent(SHARES[0])]) + since,
         }
 
 
-def verdict(found: record.BandScores | None, which: str) -> str:
+def verdict(found: record.BandScores | None) -> str:
     """A sentence on whether the intervals of the first share cover what they should."""
-    name = f"{percent(SHARES[0])} %{which} intervals"
+    name = f"{percent(SHARES[0])} % intervals"
     if found is None:
         return f"Too few calibrating windows for {name}."
     covered, wanted = found["coverage"] or 0.0, SHARES[0]

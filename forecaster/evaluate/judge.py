@@ -101,12 +101,9 @@ def find_intervals(
         lost = ", ".join(f"{level:g}" for level in levels if level not in found.levels)
         some = f"{found.windows} of the" if found.windows < len(windows) else "the"
         some += f" {len(windows)}"
-        text = (
-            f"calibrated on {some} validation windows of rows {windows.span}"
-            + (f", too few for the levels {lost}" if lost else "")
-            + ("; the online form is only judged: a requested forecast comes without the errors of "
-               "earlier ones" if problem.config.intervals.online else "")
-        )  # fmt: skip
+        text = f"calibrated on {some} validation windows of rows {windows.span}" + (
+            f", too few for the levels {lost}" if lost else ""
+        )
         return found, text, [done]
     if model.spread is None:
         made = rehearse(problem, model, device) if problem.config.intervals.calibrate else None
@@ -136,12 +133,11 @@ def judge(
         parts = parts_of(problem, model, device)
     shared = SharedForecasts(model, [part.to(device).eval() for part in parts])
     names, scaler = problem.schema.targets, problem.schema.target_scaler
-    online = problem.config.intervals.online
     test, coverage, again = problem.test(device), None, None
     if intervals is not None:
         if done is not None:
             again = Calibration(shared, test, tuple(problem.config.intervals.levels))
-        coverage = Coverage(shared, intervals, scaler, online=online, again=again)
+        coverage = Coverage(shared, intervals, scaler, again=again)
     floors = {p.name: (shared.of(p), p.chosen) for p in parts if not isinstance(p, Network)}
     networks = [part for part in parts if isinstance(part, Network)]
     kinds = dict.fromkeys(part.kind for part in model.members)

@@ -471,11 +471,6 @@ def make_problem(
     """
     data, window, series = config.data, config.window, dataset.series
     features, targets = data.features or dataset.features, dataset.targets
-    if config.intervals.online and series.items is not None:
-        raise UsageError(
-            "intervals.online=true follows the errors of one series as they come in, but "
-            f"{dataset.name} has {len(series.items)} series"
-        )
     steps, past, where = len(series.times), window.past, str(dataset.name)
     if isinstance(past, str) and past != "auto":
         past = int(past.split()[0]) * dataset.seasons[0]

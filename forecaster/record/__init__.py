@@ -98,8 +98,8 @@ class BandScores(Scores):
     columns: dict[str, Scores]
 
 
-class QuantileScores(Document):
-    """The quantiles on the test windows, in one form: calibrated once, or online.
+class IntervalScores(Document):
+    """The quantiles of a model on the test windows.
 
     Beside the fields stand the bands, by their share in percent, and the metrics of all quantiles.
     """
@@ -107,6 +107,10 @@ class QuantileScores(Document):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, BandScores | Value]
 
+    levels: tuple[float, ...]
+    calibration_windows: int
+    again: bool = False
+    """Whether the served ones were calibrated again since, with the errors of the test windows."""
     pinball: dict[str, Value]
     """The scaled pinball loss of each level."""
     verdict: str
@@ -127,16 +131,6 @@ class QuantileScores(Document):
         """The value of a metric of all quantiles."""
         found = self.__pydantic_extra__.get(metric)
         return None if isinstance(found, BandScores) else found
-
-
-class IntervalScores(QuantileScores):
-    """The quantiles of a model: calibrated once and, where that was asked for, online, too."""
-
-    levels: tuple[float, ...]
-    calibration_windows: int
-    again: bool = False
-    """Whether the served ones were calibrated again since, with the errors of the test windows."""
-    online: QuantileScores | None
 
 
 class Backtest(Scores):

@@ -239,12 +239,11 @@ def _pairs(groups: Sequence[Sequence[Judged]]) -> Iterator[Table]:
 def _intervals(runs: Sequence[Judged]) -> Iterator[Section]:
     """The metrics of the runs that have intervals."""
     metrics = map(tables.of_metric, shown(IntervalMetric, "report"))
-    found = [tables.TableColumn("form", "form"), tables.TableColumn("share", "%"), *metrics]
+    found = [tables.TableColumn("share", "%"), *metrics]
     notes, rows = [], []
     for run in runs:
-        notes += [
-            f"{run.name}: {form.verdict}" for form in tables.forms(run.test.intervals).values()
-        ]
+        if run.test.intervals:
+            notes.append(f"{run.name}: {run.test.intervals.verdict}")
         rows += [(run.name, *cells) for cells in tables.cells(found, tables.intervals(run.test))]
     if rows:
         head = ("run", *(column.head for column in found))

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from forecaster.evaluate import SHARES, percent
 from forecaster.evaluate.figures import ErrorMetric, IntervalMetric, Metric, QuantileMetric, shown
-from forecaster.record import NETWORK, Backtest, FloorScores, IntervalScores, QuantileScores, Record
+from forecaster.record import NETWORK, Backtest, FloorScores, Record
 
 Cell = str | int | float | None
 Row = dict[str, Cell]
@@ -181,18 +181,9 @@ def steps(test: Backtest, share: str = percent(SHARES[0])) -> list[Row]:
 
 
 def intervals(test: Backtest) -> list[Row]:
-    """The metrics of each form of the intervals and each share."""
-    return [
-        {"form": form, "share": share, **band.measured}
-        for form, own in forms(test.intervals).items()
-        for share, band in own.bands.items()
-    ]
-
-
-def forms(fixed: IntervalScores | None) -> dict[str, QuantileScores]:
-    """The intervals calibrated once, and those that follow the errors seen so far."""
-    found: dict[str, QuantileScores | None] = {"fixed": fixed, "online": fixed and fixed.online}
-    return {name: own for name, own in found.items() if own}
+    """The metrics of the intervals of each share."""
+    bands = test.intervals.bands if test.intervals else {}
+    return [{"share": share, **band.measured} for share, band in bands.items()]
 
 
 def text(test: Backtest, whole: bool = True) -> str:
@@ -224,17 +215,18 @@ def text(test: Backtest, whole: bool = True) -> str:
 def _interval_lines(test: Backtest) -> list[str]:
     """The metrics of intervals and quantiles, and their verdicts."""
     found = [BAND, *map(of_metric, shown(IntervalMetric, "terminal"))]
-    rows: list[Row] = [
-        row | {"name": f"{row['share']} %, {row['form']}"} for row in intervals(test)
-    ]
-    lines = _lines(found, rows) if rows else []
-    for form, own in forms(test.intervals).items():
-        lines += [
-            f"{metric.label}, {form}: {metric.text(own[metric.name])}"
+    own = test.intervals
+    if own is None:
+        return []
+    rows: list[Row] = [row | {"name": f"{row['share']} %"} for row in intervals(test)]
+    return [
+        *(_lines(found, rows) if rows else []),
+        *(
+            f"{metric.label}: {metric.text(own[metric.name])}"
             for metric in shown(QuantileMetric, "terminal")
-        ]
-        lines.append(own.verdict)
-    return lines
+        ),
+        own.verdict,
+    ]
 
 
 def _lines(found: Sequence[TableColumn], rows: Sequence[Row]) -> list[str]:

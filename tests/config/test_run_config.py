@@ -267,7 +267,6 @@ class TestWrongValues:
         for one, other, words in (
             ("data.features=M", "data.target=OT", "choose MS"),
             ("intervals.levels=[0.1, 0.9]", "train.loss=pinball", "must hold 0.5"),
-            ("intervals.calibrate=false", "intervals.online=true", "needs calibrated"),
             ("data.name=ETTh1", "data.freq=h", "describes how to read a file"),
             ("data.name=x.csv", "data.path=y.csv", "is a file already"),
         ):

@@ -7,14 +7,13 @@ import torch
 from scipy import stats
 from torch import nn
 
-from forecaster.base.errors import UsageError
 from forecaster.datasets.calendar import calendar_features, phase_weights
 from forecaster.datasets.items import Items
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate import Coverage, calibrate, score, seen_by
 from forecaster.evaluate import intervals as module
-from forecaster.evaluate.intervals import RATE, Online, fitted, verdict
+from forecaster.evaluate.intervals import fitted, verdict
 from forecaster.forecast.intervals import LEAST, Conditions, Intervals, deviation
 from forecaster.model import ForecastModel, QuantileSpread, Task
 from forecaster.record import BandScores
@@ -42,8 +41,8 @@ def windows(first, last, values=NOISE):
     return Windows(values, torch.zeros(len(values), 1), PAST, HORIZON, first, last, (2, 0))
 
 
-def counted(model, intervals, test, online=False, scaler=SCALER):
-    coverage = Coverage(model.eval(), intervals, scaler, online=online)
+def counted(model, intervals, test, scaler=SCALER):
+    coverage = Coverage(model.eval(), intervals, scaler)
     return score(coverage.forecast, test), coverage.record(("OT", "load")).to_dict()
 
 
@@ -121,7 +120,7 @@ def test_the_crps_of_normal_quantiles():
     truth = np.random.default_rng(0).normal(size=(20_000, 1, 1))
     quantiles = np.broadcast_to(normal, (20_000, 1, 1, 99))
     tally.add(quantiles, 0 * truth, truth, truth < np.inf, np.ones(1))
-    assert tally.found(("x",), "")["crps"] == pytest.approx(np.pi**-0.5, rel=0.02)
+    assert tally.found(("x",))["crps"] == pytest.approx(np.pi**-0.5, rel=0.02)
 
 
 def test_intervals_that_too_few_windows_back_are_not_reported():
@@ -134,17 +133,15 @@ def test_intervals_that_too_few_windows_back_are_not_reported():
 
 
 def test_a_coverage_that_is_off_is_said_in_words():
-    def said(online="", **given):
-        return verdict(BandScores.read({"by_step": {}, **given}), online)
+    def said(**given):
+        return verdict(BandScores.read({"by_step": {}, **given}))
 
     columns = {"a": {"coverage": 0.993}, "b": {"coverage": 0.54}, "c": {"coverage": 0.8}}
     for coverage, words in (
         (0.769, "TOO NARROW"), (0.771, "values;"), (0.829, "values;"), (0.831, "WIDER than"),
     ):  # fmt: skip
-        found = said(" online", coverage=coverage, columns=columns)
-        assert found.startswith(
-            f"The 80 % online intervals cover {coverage:.1%} of the test values"
-        )
+        found = said(coverage=coverage, columns=columns)
+        assert found.startswith(f"The 80 % intervals cover {coverage:.1%} of the test values")
         assert words in found
         assert found.endswith("; by column from 54% (b) to 99% (a).")
     flat = said(coverage=1.0, width=0.0, columns={"a": {"coverage": 1.0}})
@@ -198,7 +195,7 @@ def test_figures_are_plain_means(head, test):
     assert list(got["pinball"].values()) == pytest.approx(losses.tolist())
     assert got["80"]["coverage"] == pytest.approx(0.8, abs=0.06), "the same noise"
     assert got["95"]["coverage"] == pytest.approx(0.95, abs=0.03)
-    assert (got["calibration_windows"], got["online"]) == (498, None)
+    assert got["calibration_windows"] == 498
 
 
 @pytest.mark.parametrize("chosen", [windows(100, 160), holed(False), holed(True)])
@@ -275,63 +272,3 @@ def test_many_windows_of_a_panel_are_thinned_evenly(monkeypatch):
     past, _, observed, _ = seen_by(chosen.batch(index), Last().task)
     recent = deviation(past, 2, observed)
     np.testing.assert_allclose(own.conditions.usual, np.sqrt(np.nanmean(recent**2, axis=0)))
-
-
-class TestOnline:
-    ZERO, HIGH = np.zeros((HORIZON, 2, 1)), np.full((HORIZON, 2, 1), 1e6)
-    SEEN, SAME = np.ones((HORIZON, 2), dtype=bool), np.ones((HORIZON, 2))
-
-    def test_a_forecast_knows_the_rows_before_it_alone(self):
-        noisy, found = NOISE.clone(), []
-        noisy[450:] *= 100
-        for values in (NOISE, noisy):
-            online = Online(calibrate(Last().eval(), windows(100, 300, values), LEVELS))
-            batch = windows(400, 500, values).batch(torch.arange(60))
-            with torch.no_grad():
-                paths = Last().quantiles(*batch.inputs).numpy()
-            each = zip(paths, batch.target[..., None].numpy(), strict=True)
-            found.append(np.stack([online.step(*w, self.SEEN, self.SAME) for w in each]))
-        np.testing.assert_array_equal(*(own[:51] for own in found))  # the 51st begins at row 450
-        # the next one knows row 450, which is the last value it repeats: the widths tell
-        assert not np.allclose(*(np.diff(own[51], axis=-1) for own in found))
-
-    def test_the_offsets_by_hand(self):
-        own = calibrate(Last().eval(), windows(100, 300), LEVELS)
-        online, asked = Online(own), (self.ZERO, self.HIGH, self.SEEN, self.SAME)
-        assert np.array_equal(online.offsets, own.offsets)
-        np.testing.assert_array_equal(online.step(*asked), own.offsets)
-        online.step(*asked)  # with the first step of the first window known
-        moved = (online.offsets - own.offsets) / own.scale[..., None]
-        np.testing.assert_allclose(moved[0], RATE * np.tile(LEVELS, (2, 1)))
-        assert not moved[1:].any()
-        online.step(*asked)  # then the first step of the second window and the second of the first
-        moved = (online.offsets - own.offsets) / own.scale[..., None]
-        np.testing.assert_allclose(moved[:, 0, 0], [2 * RATE * 0.025, RATE * 0.025, 0])
-
-    def test_missing_values_teach_nothing_and_late_steps_move_slowly(self):
-        online = Online(calibrate(Last().eval(), windows(100, 300), LEVELS))
-        start = online.offsets.copy()
-        for _ in range(5):
-            online.step(self.ZERO, self.HIGH, np.tile([False, True], (HORIZON, 1)), self.SAME)
-        assert np.array_equal(online.offsets[:, 0], start[:, 0])
-        assert (online.offsets[:, 1] > start[:, 1]).all()
-        # a large step that is observed late would cause swings: at most 1 / h for step h
-        own = Intervals((0.1, 0.9), np.zeros((40, 1, 2)), np.full((40, 1), 3.0), 99)
-        rate = np.minimum(RATE, 1 / np.arange(1, 41))
-        np.testing.assert_allclose(Online(own).rate[:, 0, 0], 3 * rate)
-
-    def test_a_panel_has_none(self):
-        own = Intervals((0.1, 0.9), np.zeros((HORIZON, 2, 2)), np.ones((HORIZON, 2)), 99)
-        with pytest.raises(UsageError, match=r"online=true follows .* a panel of 5 series"):
-            Coverage(Last(), own, Scaler(np.zeros((5, 2)), np.ones((5, 2))), online=True)
-
-    def test_it_finds_its_coverage_after_the_noise_has_grown(self):
-        values = torch.randn(6000, 3, generator=torch.Generator().manual_seed(0))
-        values[400:] *= 9
-        test = windows(400, 6000, values)
-        own = calibrate(Last().eval(), windows(100, 300, values), LEVELS)
-        _, got = counted(Last(), own, test, online=True)
-        assert got["80"]["coverage"] < 0.6, "of nine times wider ones"
-        assert got["online"]["80"]["coverage"] == pytest.approx(0.8, abs=0.03)
-        assert "TOO NARROW" in got["verdict"]
-        assert got["online"]["verdict"].startswith("The 80 % online intervals cover")

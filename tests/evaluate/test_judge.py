@@ -62,7 +62,7 @@ def test_what_is_served_is_calibrated_again_with_the_errors_that_were_judged():
     covered = before.record.band("80")["coverage"]
     assert covered == after.record.band("80")["coverage"] < 0.6
     test, scaler = problem.test("cpu"), problem.schema.target_scaler
-    since = Coverage(model, after.served, scaler, online=False)
+    since = Coverage(model, after.served, scaler)
     score(since.forecast, test)
     assert since.record(problem.schema.targets).band("80")["coverage"] == pytest.approx(
         0.8, abs=0.1

@@ -74,7 +74,7 @@ def test_the_intervals_of_short_series_hold_what_they_promise():
         own = problem(months(8, seed, rows=72))
         model = blend_of(own)
         found, _ = rehearsal.rehearse(own, model, "cpu")
-        coverage = Coverage(model, found, own.schema.target_scaler, online=False)
+        coverage = Coverage(model, found, own.schema.target_scaler)
         score(coverage.forecast, own.test("cpu"))
         covered.append(coverage.record(own.schema.targets).band("80")["coverage"])
     assert 0.72 < np.mean(covered) < 0.88

@@ -38,7 +38,7 @@ def home(tmp_path_factory):
         patch.chdir(folder)
         small.install(folder, patch)
         patch.setattr(runs, "inference", lambda bundle: Inference(1.25, 3.5))
-        bundle("plain", "intervals.online=true", calibrated=True)
+        bundle("plain", calibrated=True)
         bundle(EVIL, "model.linear=false", seed=1)
         bundle("short", "window.horizon=3")
         yield folder

@@ -53,19 +53,15 @@ def test_the_parts_of_a_run_are_those_judged_and_those_weighed():
     assert (rows["late"]["chosen"], rows["cycle mean"]["chosen"]) == ("this", "k = 2 cycles")
 
 
-def test_intervals_in_words_the_online_form_below_them():
+def test_intervals_in_words():
     assert tables._interval_lines(judged(**metrics())) == []
     band = {"coverage": 0.7512, "width": 1.25, "interval_score": 2, "by_step": {}, "columns": {}}
     fixed = {"80": band, "95": None, "crps": 0.3456, "verdict": "Too narrow."}
-    online = {**fixed, "80": {**band, "coverage": 0.8}, "verdict": "Good.", "pinball": {}}
-    assert tables._interval_lines(judged(intervals={**fixed, "online": online})) == [
-        "intervals     covered  width  score",
-        "80 %, fixed     75.1%  1.250  2.000",
-        "80 %, online    80.0%  1.250  2.000",
-        "CRPS, fixed: 0.346",
+    assert tables._interval_lines(judged(intervals=fixed)) == [
+        "intervals  covered  width  score",
+        "80 %         75.1%  1.250  2.000",
+        "CRPS: 0.346",
         "Too narrow.",
-        "CRPS, online: 0.346",
-        "Good.",
     ]
 
 

@@ -92,7 +92,7 @@ class TestRun:
         intervals = test["intervals"]
         assert intervals["calibration_windows"] == 26
         assert 0.5 < intervals["80"]["coverage"] <= 1
-        assert (intervals["95"], intervals["online"]) == (None, None), "26 windows are too few"
+        assert intervals["95"] is None, "26 windows are too few"
         assert intervals["verdict"].startswith("The 80 % intervals cover ")
 
     def test_the_bundle_holds_the_run(self, result, home):
@@ -322,13 +322,6 @@ class TestIntervals:
         assert intervals["calibration_windows"] == 26 * calibrate
         assert (intervals["95"] is None) == calibrate, "26 windows do not back 95 %"
         assert rejudge(found, "cpu").record == result.record.test
-
-    def test_the_online_form_has_a_column_of_its_own(self):
-        result, _ = run(UNREGISTERED, "intervals.online=true")
-        fixed = result.record.to_dict()["test"]["intervals"]
-        assert fixed["online"]["80"]["coverage"] != fixed["80"]["coverage"]
-        assert "online" in result.bundle.about["intervals"]
-        assert rejudge(result.bundle, "cpu").record == result.record.test
 
 
 @pytest.fixture(scope="module")
