@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from forecaster.evaluate.figures import IntervalMetric, shown
 from forecaster.evaluate.intervals import fitted
 from forecaster.evaluate.judge import SharedForecasts
 from forecaster.evaluate.problem import find_data, make_problem
-from forecaster.forecast.intervals import Intervals, conformal_offsets
+from forecaster.forecast.intervals import Intervals
 from forecaster.parts import Blend, fit_parts, weigh
 from forecaster.record import IntervalScores
 
@@ -37,15 +37,33 @@ LEVELS = tuple(sorted(level for share in SHARES for level in sides(share)))
 SETS = ("ETTh1", "ETTh2", "ETTm1", "ETTm2", "weather")
 
 
+def order_statistics(errors: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+    """What n errors (n, ...) of a forecast add to it at each level, (..., Q).
+
+    Of the sorted errors, levels above 1/2 take number ceil(a (n + 1)), levels below it number
+    floor(a (n + 1)); one that n errors cannot support is infinite. Missing errors do not count.
+    """
+    errors = np.sort(errors, axis=0)  # nan last
+    n = (~np.isnan(errors)).sum(axis=0)
+    offsets = np.empty((*errors.shape[1:], len(levels)))
+    for q, level in enumerate(levels):
+        place = np.round(level * (n + 1), 9)  # 0.7 * 10 is a little more than 7
+        number = (np.floor if level < 0.5 else np.ceil)(place).astype(int)
+        at = np.clip(number - 1, 0, len(errors) - 1)
+        own = np.take_along_axis(errors, at[None], axis=0)[0].astype(float)
+        offsets[..., q] = np.where(number < 1, -np.inf, np.where(number > n, np.inf, own))
+    return offsets
+
+
 def signed(found: Calibration) -> Intervals:
     """Quantiles of the signed errors of each step and column."""
-    return bare(found, conformal_offsets(found.errors, LEVELS))
+    return bare(found, order_statistics(found.errors, LEVELS))
 
 
 def symmetric(found: Calibration) -> Intervals:
     """Quantiles of the sizes of the errors of each step and column."""
     levels = np.array(LEVELS)
-    sizes = conformal_offsets(np.abs(found.errors), np.abs(2 * levels - 1).tolist())
+    sizes = order_statistics(np.abs(found.errors), np.abs(2 * levels - 1).tolist())
     return bare(found, sizes * np.sign(levels - 0.5))
 
 
@@ -64,7 +82,7 @@ def factors(*names: str) -> Callable[[Calibration], Intervals]:
             parts = np.zeros_like(parts)
         if "deviation" not in names:  # no deviation is known, so every window has the usual width
             recent = np.full_like(recent, np.nan)
-        own = fitted(found.errors[..., 0], recent, parts, told, found.windows.horizons, LEVELS)
+        own = fitted(found.errors, recent, parts, told, found.windows.horizons, LEVELS)
         if "few horizons" in names:
             return own
         levels = np.array(LEVELS)

@@ -56,7 +56,6 @@ VARIANTS: dict[str, list[str]] = {
     "a tolerance of 2 %": ["train.tolerance=0.02"],
     "mean absolute error as loss": ["train.loss=mae"],
     "Huber loss": ["train.loss=huber"],
-    "pinball loss": ["train.loss=pinball"],
 }
 
 

@@ -116,7 +116,7 @@ class Client:
                 ]
                 for each in answer["predictions"]:
                     quantiles = each.get("quantiles", {})
-                    rows.append([each[card["forecast"]], *(quantiles[str(q)] for q in levels)])
+                    rows.append([each["mean"], *(quantiles[str(q)] for q in levels)])
             return np.moveaxis(np.array(rows, dtype=np.float64), 1, -1), found
 
         form = _form(card)

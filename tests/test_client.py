@@ -93,9 +93,9 @@ def same(answer: pd.DataFrame, wanted: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(answer, wanted, rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "median", "UTC"])
+@pytest.mark.parametrize("kind", [*KINDS, "UTC"])
 def test_it_answers_as_the_model_itself(kind: str, tmp_path: Path) -> None:
-    others = {"median": {"loss": "pinball"}, "UTC": {"timezone": "UTC", "freq": "15min"}}
+    others = {"UTC": {"timezone": "UTC", "freq": "15min"}}
     bundle = make_bundle(tmp_path, model="tokens", **{**others, **KINDS}[kind])
     frame, levels = history(bundle), (0.9, 0.1, 0.25)
     expected = Predictor(bundle).predict(frame, 4, levels)

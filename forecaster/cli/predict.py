@@ -104,8 +104,6 @@ def predict(
     if input is None:
         input = own_history(source.bundle)
         say(f"history: {input}")
-    if card["forecast"] == "median":
-        say("the model was trained for quantiles: its forecast is the median, not the mean")
     if len(card["made_of"]) > 1:
         from forecaster.forecast.composition import in_words
 
@@ -227,7 +225,7 @@ def _source(
 
         source = Predictor.load(str(model), device)
         about = {"digest": source.bundle.digest, "made_of": made_of(source.bundle)}
-    about |= {"forecast": source.kind, "time": source.schema.time, "horizon": source.form.horizon}
+    about |= {"time": source.schema.time, "horizon": source.form.horizon}
     return source, about
 
 

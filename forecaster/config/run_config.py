@@ -397,8 +397,7 @@ class TrainConfig(ConfigSection):
     cosine: it falls along half a cosine to zero after the last epoch."""
     clip: Rate | None = None
     """The largest norm of the gradient."""
-    loss: Literal["mse", "mae", "huber", "pinball"] = "mse"
-    """pinball: the mean over the levels of `intervals`; the forecast is then the median."""
+    loss: Literal["mse", "mae", "huber"] = "mse"
     checks: Positive = 1
     """Validations in an epoch: one after every steps // checks steps."""
     patience: Positive = 3
@@ -415,8 +414,8 @@ class TrainConfig(ConfigSection):
     Evaluation is always in 32 bits."""
     graphs: bool = True
     """On CUDA, replay an optimiser step as one graph: quicker, since it does not wait for launches,
-    with up to three times the memory. A step that must wait for the device, or with `accumulate`,
-    `checkpointing` or quantiles, runs as it is."""
+    with up to three times the memory. A step that must wait for the device, or with `accumulate` or
+    `checkpointing`, runs as it is."""
     accumulate: Positive = 1
     """Split the windows of a step into this many parts, taken one after another: less memory, the
     same mean gradient."""
@@ -476,17 +475,6 @@ class _Values(ConfigSection):
     """Seed of weights, order and dropout."""
     device: Device = "auto"
     """Where to compute; auto takes CUDA where there is one."""
-
-    @model_validator(mode="after")
-    def _intervals_can_be(self) -> Self:
-        if self.train.loss == "pinball" and 0.5 not in self.intervals.levels:
-            raise _RuleError(
-                f"train.loss=pinball forecasts the median, so intervals.levels must hold 0.5, got "
-                f"{_short(self.intervals.levels)}",
-                "train.loss",
-                "intervals.levels",
-            )
-        return self
 
 
 V = TypeVar("V", bound=_Values)
@@ -563,16 +551,13 @@ class RunConfig(_Values):
 
     def build_model(self, task: "Task") -> "ForecastModel":
         """The untrained model. Raises UsageError naming the sizes if they do not fit."""
-        from forecaster.model import SKELETONS, QuantileSpread
+        from forecaster.model import SKELETONS
 
         skeleton: Any = SKELETONS[self.model.name]
         try:
             model: ForecastModel = skeleton(task, self.attn.plan(), **self.model.options)
         except (ValueError, RuntimeError) as error:  # torch raises either for wrong sizes
             raise UsageError(f"this configuration cannot be built: {error}") from error
-        if self.train.loss == "pinball":
-            levels = tuple(self.intervals.levels)
-            model.spread = QuantileSpread(levels, task.horizon, len(task.targets))
         return model
 
     def to_dict(self) -> dict[str, Any]:

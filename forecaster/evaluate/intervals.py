@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,10 +20,9 @@ from forecaster.forecast.intervals import (
     Conditions,
     Intervals,
     between,
-    conformal_offsets,
     deviation,
 )
-from forecaster.model import Quantiled, Task
+from forecaster.model import Task
 
 SHARES = (0.8, 0.95)
 """The shares of the intervals that are judged; sentences and figures use the first."""
@@ -38,7 +37,15 @@ PARTS = 24
 """The largest number of parts of the cycle with separate widths."""
 
 
-def calibrate(model: Quantiled, windows: Windows, levels: tuple[float, ...]) -> Intervals:
+class Model(Protocol):
+    """What forecasts all that a batch asks, (B, T, K), as `Blend` does."""
+
+    task: Task
+
+    def __call__(self, *asked: Tensor | None) -> Tensor: ...
+
+
+def calibrate(model: Model, windows: Windows, levels: tuple[float, ...]) -> Intervals:
     """Intervals from the model's errors on `windows`; see Calibration."""
     found = Calibration(model, windows, levels)
     found.complete()
@@ -53,15 +60,14 @@ class Calibration:
     """
 
     def __init__(
-        self, model: Quantiled, windows: Windows, levels: tuple[float, ...], *, blocks: int = 1
+        self, model: Model, windows: Windows, levels: tuple[float, ...], *, blocks: int = 1
     ) -> None:
         task, horizon, targets = model.task, windows.horizon, len(windows.targets)
-        paths = 1 if model.spread is None else len(levels)
-        most = max(FEWEST, MOST_ERRORS // (horizon * targets * paths))
+        most = max(FEWEST, MOST_ERRORS // (horizon * targets))
         count = min(len(windows), -(-most // blocks))
         self.model, self.windows, self.levels = model, windows, levels
         self.chosen = torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
-        self.errors = np.empty((count, horizon, targets, paths), dtype=np.float32)
+        self.errors = np.empty((count, horizon, targets), dtype=np.float32)
         bins = min(task.season, PARTS) if task.phase else 1
         self.told = Conditions(task.season, task.phase, np.ones(targets), np.ones((bins, targets)))
         self.recent = np.empty((count, targets))
@@ -76,13 +82,13 @@ class Calibration:
             for places in torch.arange(len(self.chosen)).split(self.windows.evaluation_batch):
                 signals.check()
                 batch = self.windows.batch(self.chosen[places])
-                self.add(places.numpy(), batch, self.model.quantiles(*batch.asked))
+                self.add(places.numpy(), batch, self.model(*batch.asked))
 
     def add(self, places: np.ndarray, batch: Batch, ahead: Tensor) -> None:
-        """Add the quantiles `ahead` (B, T, K, 1 or Q) of a batch, at `places` (B,) in `chosen`."""
-        error = batch.target[..., None] - ahead
+        """Add the forecast `ahead` (B, T, K) of a batch, at `places` (B,) in `chosen`."""
+        error = batch.target - ahead
         if batch.target_observed is not None:
-            error = error.masked_fill(~batch.target_observed[..., None], torch.nan)
+            error = error.masked_fill(~batch.target_observed, torch.nan)
         self.errors[places] = error.cpu().numpy()
         task = self.model.task
         past, known, observed, item = seen_by(batch, task)
@@ -110,9 +116,9 @@ class Calibration:
         skipped = len(windows) - len(self.windows)
 
         def forecast(batch: Batch) -> Tensor:
-            ahead = self.model.quantiles(*batch.asked)
+            ahead = self.model(*batch.asked)
             self.take(batch, ahead, skipped)
-            return ahead[..., self.model.middle]
+            return ahead
 
         return score(forecast, windows)
 
@@ -125,23 +131,19 @@ def together(
 ) -> Intervals:
     """Intervals from the errors of several calibrations, which span `horizons` if that is given.
 
-    The offsets about the model's own quantiles are `conformal_offsets`, those about a point
-    forecast `fitted`, where `pooled` is explained.
+    They are `fitted`, where `pooled` is explained.
     """
     errors, recent, parts, item = (
         np.concatenate([getattr(each, name) for each in done])
         for name in ("errors", "recent", "parts", "item")
     )
-    first, levels = done[0], done[0].levels
-    if first.model.spread is not None:
-        scale = _rms(errors[..., first.model.middle])
-        return Intervals(levels, conformal_offsets(errors, levels), scale, len(errors))
+    first = done[0]
     if horizons is None:
         horizons = sum(each.windows.horizons for each in done)
     panel = first.windows.items
     items = None if panel is None else (item, len(panel))
-    about = first.told, horizons, levels
-    return fitted(errors[..., 0], recent, parts, *about, items=items, pooled=pooled)
+    about = first.told, horizons, first.levels
+    return fitted(errors, recent, parts, *about, items=items, pooled=pooled)
 
 
 def fitted(
@@ -251,7 +253,7 @@ def seen_by(
 
 
 class Coverage:
-    """Measures a model's quantiles, window by window.
+    """Measures the quantiles of intervals about a model's forecasts, window by window.
 
     `scaler` is that of the targets; the evaluation calls `forecast` instead of the model; `again`
     takes the errors.
@@ -259,7 +261,7 @@ class Coverage:
 
     def __init__(
         self,
-        model: Quantiled,
+        model: Model,
         intervals: Intervals,
         scaler: Scaler,
         *,
@@ -271,20 +273,20 @@ class Coverage:
         self.again = again
 
     def forecast(self, batch: Batch) -> Tensor:
-        """The point path, after measuring the quantiles about it; a metrics.Forecast."""
-        ahead = self.model.quantiles(*batch.asked)
+        """The forecast, after measuring the quantiles about it; a metrics.Forecast."""
+        ahead = self.model(*batch.asked)
         if self.again is not None:
             self.again.take(batch, ahead)
-        paths, truth = ahead.float().cpu().numpy(), batch.target.float().cpu().numpy()
+        point, truth = ahead.float().cpu().numpy(), batch.target.float().cpu().numpy()
         seen = batch.target_observed
         observed = None if seen is None else seen.cpu().numpy()
         std = self.scaler.at(batch.item, 3).std
-        found = self._within(batch, self.narrow.point(paths)), truth, observed, std
+        found = self._within(batch, point), truth, observed, std
         own, widths = self.narrow, self.intervals.widths(*seen_by(batch, self.model.task))
-        quantiles = own.quantiles(paths, own.levels, widths.astype(np.float32))
+        quantiles = own.quantiles(point, own.levels, widths.astype(np.float32))
         quantiles = self._within(batch, quantiles)
         self.tally.add(quantiles, *found)
-        return ahead[..., self.model.middle]
+        return ahead
 
     @staticmethod
     def _within(batch: Batch, values: np.ndarray) -> np.ndarray:

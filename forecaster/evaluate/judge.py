@@ -87,7 +87,7 @@ def find_intervals(
     """The intervals of a trained model; `done` is the calibration on the calibrating windows, if
     there was one."""
     levels = tuple(problem.config.intervals.levels)
-    schema, why_not = problem.schema, problem.uncalibrated
+    why_not = problem.uncalibrated
     if not why_not:
         if done is None:
             done = Calibration(model, problem.calibrating(device), levels)
@@ -105,11 +105,8 @@ def find_intervals(
             f", too few for the levels {lost}" if lost else ""
         )
         return found, text, [done]
-    if model.spread is None:
-        made = rehearse(problem, model, device) if problem.config.intervals.calibrate else None
-        return (made[0], made[1] + why_not, []) if made else (None, f"none: {why_not}", None)
-    found = Intervals.uncalibrated(levels, problem.config.window.horizon, len(schema.targets))
-    return found, f"the model's own, not calibrated: {why_not}", None
+    made = rehearse(problem, model, device) if problem.config.intervals.calibrate else None
+    return (made[0], made[1] + why_not, []) if made else (None, f"none: {why_not}", None)
 
 
 def judge(
@@ -174,7 +171,6 @@ class SharedForecasts:
 
     def __init__(self, model: Blend, parts: Sequence[Part]) -> None:
         self.model, self.task = model, model.task
-        self.spread, self.middle = model.spread, model.middle
         self.parts = Once(parts)
         self.places = {part.name: place for place, part in enumerate(parts)}
         self.own = [self.places[name] for name in model.names]
@@ -186,7 +182,7 @@ class SharedForecasts:
 
     def path(self, batch: Batch) -> Tensor:
         """The forecast of the model."""
-        return self._mixed(*batch.asked)
+        return self(*batch.asked)
 
     def without(self, kind: str, batch: Batch) -> Tensor:
         """The forecast of the model without a kind of part; the other shares then sum to one."""
@@ -198,11 +194,8 @@ class SharedForecasts:
         found = self.parts(*batch.inputs)
         return mixed([found[self.own[place]] for place in kept], shares)
 
-    def quantiles(self, past: Tensor, *asked: Tensor | None) -> Tensor:
-        """As `Blend.quantiles`, for all that a batch asks."""
-        return self.model.about(self._mixed(past, *asked), past, asked[2])
-
-    def _mixed(self, *asked: Tensor | None) -> Tensor:
+    def __call__(self, *asked: Tensor | None) -> Tensor:
+        """As `Blend.forward`, for all that a batch asks."""
         found = self.parts(*asked[:4])
         if len(self.own) == 1:
             return found[self.own[0]]
@@ -297,12 +290,12 @@ def in_band(
     Both are in units. The band is that of the first share, or the widest that there is.
     """
     with torch.inference_mode(), machine.exact():
-        found = model.quantiles(*batch.asked)
+        found = forecast_with(model)(batch)
         if batch.shift is not None:
-            found = found + batch.shift[..., None]
+            found = found + batch.shift
         scaled = found.double().cpu().numpy()
     scaler, within = problem.schema.target_scaler, problem.schema.within
-    forecast = within(in_units(scaled[..., model.middle, None], scaler, batch.item)[0])[..., 0]
+    forecast = within(in_units(scaled[..., None], scaler, batch.item)[0])[..., 0]
     share = intervals.widest(SHARES[0]) if intervals else None
     if intervals is None or share is None:
         return forecast, None

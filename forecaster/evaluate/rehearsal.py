@@ -38,11 +38,9 @@ class Block:
 def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, str] | None:
     """Intervals from the errors of a rehearsal, and the beginning of a sentence that says so.
 
-    None for a model without closed forms or with quantiles of its own, where fewer than two blocks
-    hold a window, and where their errors support no level.
+    None for a model without closed forms, where fewer than two blocks hold a window, and where
+    their errors support no level.
     """
-    if model.spread is not None:
-        return None
     forms = [part for part in model.members if not isinstance(part, Network)]
     blocks = _blocks(problem, forms, device) if forms else []
     if len(blocks) < 2:

@@ -1,9 +1,8 @@
 """Quantiles about a forecast: calibrated offsets, their widths by window, interpolation.
 
-About a point forecast, offsets are symmetric, and wider where recent values or the season call for
-it (`Conditions`): normalised conformal prediction (Papadopoulos, Gammerman and Vovk, 2008). About
-the model's own quantiles, they are those of conformalised quantile regression (Romano, Patterson
-and Candès, NeurIPS 2019, theorem 2). Either way the intervals contain the forecast.
+Offsets are symmetric, and wider where recent values or the season call for it (`Conditions`):
+normalised conformal prediction (Papadopoulos, Gammerman and Vovk, 2008). So the intervals contain
+the forecast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,41 +24,6 @@ with 1/2, the bands of restless times hold too little, and 1 takes each deviatio
 LEAST = 0.3
 """The smallest share of the usual deviation that counts: calmer histories do not narrow the
 intervals further."""
-
-
-def conformal_offsets(errors: np.ndarray, levels: Sequence[float]) -> np.ndarray:
-    """What to add to the path of each level, (..., Q), by its errors y - path.
-
-    errors (n, ..., 1) about one path, or (n, ..., Q) about the path of each level. Of the n sorted
-    errors, levels above 1/2 take number ceil(a (n + 1)), so that a new value lies at or below with
-    probability a at least; levels below 1/2 take number floor(a (n + 1)), so that it lies below
-    with probability a at most; 1/2 takes the middle of both. A level that n errors cannot support
-    gets an infinite offset. Errors that are nan, of missing values, do not count.
-
-    That probability holds if old and new errors are exchangeable. Errors of overlapping windows are
-    not: n of them hold about as much information as n / T. The coverage on the test split is
-    therefore part of the result.
-    """
-    errors = np.sort(errors, axis=0)  # nan last
-    n = (~np.isnan(errors[..., 0])).sum(axis=0)
-    offsets = np.empty((*errors.shape[1:-1], len(levels)))
-    for q, level in enumerate(levels):
-        own = errors[..., q if errors.shape[-1] > 1 else 0]
-        place = np.round(level * (n + 1), 9)  # 0.7 * 10 is a little more than 7
-        lower = _order(own, np.floor(place).astype(int), n)
-        upper = _order(own, np.ceil(place).astype(int), n)
-        offsets[..., q] = lower if level < 0.5 else upper
-        if level == 0.5:
-            middle = n > 0
-            offsets[..., q] = np.where(middle, (np.where(middle, lower, 0) + upper) / 2, np.inf)
-    return offsets
-
-
-def _order(errors: np.ndarray, number: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Number `number` (...) of n sorted errors (N, ...) from 1; infinite below 1 and above n."""
-    place = np.clip(number - 1, 0, len(errors) - 1)
-    there = np.take_along_axis(errors, place[None], axis=0)[0].astype(float)
-    return np.where(number < 1, -np.inf, np.where(number > n, np.inf, there))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,14 +96,14 @@ def deviation(past: np.ndarray, season: int, observed: np.ndarray | None = None)
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """How a model's paths become quantiles, in scaled values: standard deviations of a column.
+    """How a forecast gets quantiles, in scaled values: standard deviations of a column.
 
-    `nominal` are the requested levels. `offsets` (T, K, Q) is added to the paths, times the widths
-    of the `conditions` if there are any; it is infinite for levels that too few windows support.
-    `scale` (T, K) is the root mean square of the calibrating errors over those widths; `windows` is
-    the number of calibrating windows, 0 for a model whose own quantiles are taken unchanged. The
-    series of a panel share them, each in its own standard deviations, times its width (K,) in
-    `of_series` (S, K); a series that was not in training has a width of 1.
+    `nominal` are the requested levels. `offsets` (T, K, Q) is added to the forecast, times the
+    widths of the `conditions` if there are any; it is infinite for levels that too few windows
+    support. `scale` (T, K) is the root mean square of the calibrating errors over those widths;
+    `windows` is the number of calibrating windows. The series of a panel share them, each in its
+    own standard deviations, times its width (K,) in `of_series` (S, K); a series that was not in
+    training has a width of 1.
     """
 
     nominal: tuple[float, ...]
@@ -148,12 +112,6 @@ class Intervals:
     windows: int
     conditions: Conditions | None = None
     of_series: np.ndarray | None = None
-
-    @classmethod
-    def uncalibrated(cls, levels: tuple[float, ...], horizon: int, targets: int) -> "Intervals":
-        """The intervals of a model with its own quantiles, taken unchanged."""
-        shape = (horizon, targets)
-        return cls(levels, np.zeros((*shape, len(levels))), np.zeros(shape), 0)
 
     @cached_property
     def backed(self) -> np.ndarray:
@@ -186,35 +144,19 @@ class Intervals:
         widths: np.ndarray = found * each[item][:, None]
         return widths
 
-    def unsorted(
-        self, paths: np.ndarray, widths: np.ndarray, offsets: np.ndarray | None = None
-    ) -> np.ndarray:
-        """The calibrated quantiles (..., T, K, len(levels)), possibly crossing.
-
-        paths (..., T, K, 1 or Q) scaled; widths (..., T, K) are `widths` of their windows;
-        `offsets` (T, K, len(levels)), if given, replace our own.
-        """
-        backed = self.backed
-        own = paths if paths.shape[-1] == 1 else paths[..., backed]
-        offsets = self.offsets[..., backed] if offsets is None else offsets
-        shape = np.broadcast_shapes(own.shape[:-1], widths.shape, offsets.shape[:-1])
-        found = _levels_last(shape, offsets.shape[-1], np.result_type(own, widths, offsets))
-        for q in range(offsets.shape[-1]):
-            path = own[..., min(q, own.shape[-1] - 1)]
-            np.add(path, widths * offsets[..., q], out=found[..., q])
-        return found
-
     def quantiles(
-        self, paths: np.ndarray, levels: Sequence[float], widths: np.ndarray
+        self, point: np.ndarray, levels: Sequence[float], widths: np.ndarray
     ) -> np.ndarray:
-        """The quantiles at `levels`, (..., T, K, len(levels)), rising and about the forecast."""
-        found = rising(self.unsorted(paths, widths))
-        return between(found, self.levels, levels, self.point(paths))
+        """The quantiles at `levels`, (..., T, K, len(levels)), rising and about the forecast.
 
-    def point(self, paths: np.ndarray) -> np.ndarray:
-        """The forecast (..., T, K) among the paths (..., T, K, 1 or Q)."""
-        middle: np.ndarray = paths[..., 0 if paths.shape[-1] == 1 else self.nominal.index(0.5)]
-        return middle
+        point (..., T, K) scaled; widths (..., T, K) are `widths` of their windows.
+        """
+        offsets = self.offsets[..., self.backed]
+        shape = np.broadcast_shapes(point.shape, widths.shape, offsets.shape[:-1])
+        found = _levels_last(shape, offsets.shape[-1], np.result_type(point, widths, offsets))
+        for q in range(offsets.shape[-1]):
+            np.add(point, widths * offsets[..., q], out=found[..., q])
+        return between(rising(found), self.levels, levels, point)
 
     def rescaled(self, ratio: np.ndarray) -> "Intervals":
         """The same intervals in units, for targets with a new scaler.

@@ -19,8 +19,6 @@ class NoticeCode(StrEnum):
     """Values were missing in the look-back: the model did not see those steps."""
     OWN_SCALE = "own_scale"
     """The series was not in the training data: its own history scales it."""
-    MEDIAN = "median"
-    """The model was trained for quantiles alone: it forecasts the median, not the mean."""
     LOST_TO_FLOOR = "lost_to_floor"
     """On the test split the model was worse than its best floor."""
     COVERAGE = "coverage"

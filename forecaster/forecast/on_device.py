@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from forecaster.base import machine
 from forecaster.base.errors import DeviceLostError
@@ -9,7 +10,7 @@ from forecaster.parts import Blend
 
 
 class Runner:
-    """Calls `model.quantiles` on `device`, "cpu" or "cuda", which already holds its weights.
+    """Calls `model` on `device`, "cpu" or "cuda", which already holds its weights.
 
     On a CPU it uses exactly `threads` threads: another number changes the last digits.
     """
@@ -24,7 +25,7 @@ class Runner:
         observed: np.ndarray | None,
         item: np.ndarray | None = None,
     ) -> np.ndarray:
-        """The quantiles (B, T, targets, Q) of scaled values.
+        """The forecast (B, T, targets), scaled.
 
         past (B, P, C) float32, 0 where missing; known (B, P + T, F) float32; observed (B, P, C)
         bool, None if nothing is missing; item (B,) as in `Blend.shares_of`. Raises
@@ -41,7 +42,8 @@ class Runner:
                 )
                 assert own is not None
                 assert ahead is not None
-                output = self.model.quantiles(own, ahead[:, :steps], ahead[:, steps:], mask, series)
+                inputs = own, ahead[:, :steps], ahead[:, steps:], mask, series
+                output: Tensor = self.model(*inputs)
                 return output.cpu().numpy()
         except RuntimeError as error:
             if _is_full(error):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -157,11 +157,11 @@ class Predictor:
             past = scaled.copy()
             past[..., targets] -= moved[:, : self.facts.past].astype(np.float32)
         past = np.nan_to_num(past)
-        paths = self._paths(past, known, observed, question).astype(np.float64)
+        point = self._point(past, known, observed, question).astype(np.float64)
         if moved is not None:
-            paths += moved[:, self.facts.past :, :, None]
+            point += moved[:, self.facts.past :]
         own = scaler.select(self.schema.target_positions)
-        forecast = own.inverse(np.ascontiguousarray(paths[..., self.model.middle]))
+        forecast = own.inverse(point)
         if not levels or self.facts.intervals is None:
             return forecast, np.empty((*forecast.shape, 0))
         widths = self.facts.intervals.widths(
@@ -170,13 +170,13 @@ class Predictor:
             observed[..., targets],
             self.numbers(question) if self.schema.items else None,
         )
-        quantiles = self.facts.intervals.quantiles(paths, levels, widths)
+        quantiles = self.facts.intervals.quantiles(point, levels, widths)
         return forecast, np.stack([own.inverse(q) for q in np.moveaxis(quantiles, -1, 0)], axis=-1)
 
-    def _paths(
+    def _point(
         self, past: np.ndarray, known: np.ndarray, observed: np.ndarray, question: Question
     ) -> np.ndarray:
-        """The runners' paths, (B, T, targets, Q), scaled."""
+        """The runners' forecasts, (B, T, targets), scaled."""
         groups: dict[Runner, list[int]] = {}
         item = None if self.model.of_series is None else self.numbers(question)
         for place, count in enumerate(question.rows or [self.needs] * len(past)):
@@ -312,11 +312,6 @@ class Predictor:
             schema.reading, schema.columns, self.facts.past, self.needs, self.least,
             self.facts.horizon,
         )  # fmt: skip
-
-    @property
-    def kind(self) -> Literal["mean", "median"]:
-        """The kind of `forecast`: the median if the model was trained for quantiles alone."""
-        return "mean" if self.model.spread is None else "median"
 
     @property
     def levels(self) -> tuple[float, ...]:

@@ -18,12 +18,10 @@ def recalibrate(bundle: Bundle, folder: Path, to: Path, say: Say) -> Bundle:
     """Write a model whose intervals have followed the values in a ledger, which keeps the widths;
     the model as it is if they have not changed.
 
-    Raises UsageError for a model without intervals about a point forecast, and where no value came.
+    Raises UsageError for a model without intervals, and where no value came.
     """
     if bundle.intervals is None:
         raise UsageError(f"this model has no intervals: {bundle.about['intervals']}")
-    if bundle.config.train.loss == "pinball":
-        raise UsageError("this model was trained for quantiles: their widths follow nothing")
     model, targets = kept.trained(bundle), bundle.schema.targets
     forecasts = ledger.read(folder, "forecasts", say, model=model)
     first = live.match(forecasts, ledger.read(folder, "actuals", say), first=True).rows

@@ -1,13 +1,9 @@
 """Skeletons: windows in, forecast out. Pure torch."""
 
-from forecaster.model.base import ForecastModel, Quantiled, Task
+from forecaster.model.base import ForecastModel, Task
 from forecaster.model.informer import Informer
-from forecaster.model.quantiles import QuantileSpread, pinball_loss
 from forecaster.model.tokens import TokenInformer
 
 SKELETONS: dict[str, type[ForecastModel]] = {"informer": Informer, "tokens": TokenInformer}
 
-__all__ = [
-    "SKELETONS", "ForecastModel", "Informer", "QuantileSpread", "Quantiled", "Task",
-    "TokenInformer", "pinball_loss",
-]  # fmt: skip
+__all__ = ["SKELETONS", "ForecastModel", "Informer", "Task", "TokenInformer"]

@@ -3,13 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from forecaster.attention.base import Attention, Role
-from forecaster.model.quantiles import QuantileSpread
 
 
 @dataclass(frozen=True)
@@ -34,30 +33,15 @@ class Task:
     covariates: int = 0
 
 
-class Quantiled(Protocol):
-    """Anything that forecasts with quantiles; see `ForecastModel`."""
-
-    task: Task
-
-    @property
-    def spread(self) -> nn.Module | None: ...
-
-    @property
-    def middle(self) -> int: ...
-
-    def quantiles(self, past: Tensor, /, *asked: Any) -> Tensor: ...
-
-
 class ForecastModel(nn.Module, ABC):
-    """Base of the skeletons. `spread` is the quantile head, None for a model trained without one;
-    `targets` (K,) holds the target positions of the task, on the device of the model."""
+    """Base of the skeletons. `targets` (K,) holds the target positions of the task, on the device
+    of the model."""
 
     targets: Tensor
 
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.task = task
-        self.spread: QuantileSpread | None = None
         self.register_buffer("targets", torch.tensor(task.targets), persistent=False)
 
     @abstractmethod
@@ -71,32 +55,6 @@ class ForecastModel(nn.Module, ABC):
         missing; None when no value is.
         Returns (B, T, len(targets)) scaled values.
         """
-
-    def quantiles(
-        self,
-        past: Tensor,
-        past_known: Tensor,
-        future_known: Tensor,
-        observed: Tensor | None = None,
-        item: Tensor | None = None,
-    ) -> Tensor:
-        """The forecast of `forward`, with its quantiles if the model has a head for them.
-
-        `item` (B,), the series of a panel, serves a blend and is not read. Returns (B, T,
-        len(targets), Q) scaled values at the head's levels, ascending; without a head Q = 1, the
-        forecast itself. The forecast is at index `middle` in both cases.
-        """
-        path: Tensor = self(past, past_known, future_known, observed)
-        if self.spread is None:
-            return path[..., None]
-        seen = None if observed is None else observed[..., self.targets]
-        spread: Tensor = self.spread(path, past[..., self.targets], seen)
-        return spread
-
-    @property
-    def middle(self) -> int:
-        """The index of the forecast itself among its quantiles."""
-        return 0 if self.spread is None else self.spread.middle
 
     @classmethod
     def places(cls, options: Mapping[str, Any]) -> tuple[Role, ...]:

@@ -41,12 +41,10 @@ class Network(Part):
 class Blend(nn.Module):
     """Parts as one forecast, weighted at each step, with the interface of `ForecastModel`.
 
-    A part without any weight is left out. If the network learned a spread of quantiles, it lies
-    around the blended path.
+    A part without any weight is left out.
     """
 
     weights: Tensor
-    targets: Tensor
     table: Tensor
 
     def __init__(
@@ -82,15 +80,12 @@ class Blend(nn.Module):
         self.members = list(parts.values())
         self.parts = nn.ModuleList(self.members)
         self.register_buffer("weights", weights.float(), persistent=False)
-        self.register_buffer("targets", torch.tensor(task.targets), persistent=False)
         table = torch.cat([own, weights.mean(dim=1)[None].to(own)])  # the last: not in training
         self.register_buffer("table", table.float(), persistent=False)
         linear = [i for i, part in enumerate(self.members) if part.linear() is not None]
         self.merged = merged([self.members[i] for i in linear], weights[linear])
         """The linear parts merged into one, for complete windows."""
         self.apart = [i for i in range(len(parts)) if self.merged is None or i not in linear]
-        self.learned = [part.model for part in self.members if isinstance(part, Network)]
-        """The trained model whose quantiles lie around the path, even if it has no share."""
 
     @classmethod
     def alone(cls, part: Part) -> "Blend":
@@ -115,15 +110,6 @@ class Blend(nn.Module):
         return next((part.model for part in self.members if isinstance(part, Network)), None)
 
     @property
-    def spread(self) -> nn.Module | None:
-        return self.learned[0].spread if self.learned else None
-
-    @property
-    def middle(self) -> int:
-        """The index of the forecast itself among its quantiles."""
-        return self.learned[0].middle if self.learned else 0
-
-    @property
     def needs(self) -> int:
         """The number of history steps that the parts need."""
         return max(part.needs for part in self.members)
@@ -131,8 +117,8 @@ class Blend(nn.Module):
     def within(self, steps: int) -> "Blend | None":
         """The blend of the parts that need at most `steps` steps of history.
 
-        Its weights are scaled to sum to one again, and its quantiles are as far apart as before.
-        None if at some step no part with a weight is left.
+        Its weights are scaled to sum to one again; None if at some step no part with a weight is
+        left.
         """
         kept = [i for i, part in enumerate(self.members) if part.needs <= steps]
         shares = self.weights[kept]
@@ -145,9 +131,7 @@ class Blend(nn.Module):
             some = own.sum(dim=1, keepdim=True)
             common = shares.mean(dim=1).to(own).expand(len(own), -1)
             own = torch.where(some > 0, own / some.clamp(min=1e-12), common)
-        left = Blend(self.task, parts, shares, own).to(self.weights.device).eval()
-        left.learned = self.learned
-        return left
+        return Blend(self.task, parts, shares, own).to(self.weights.device).eval()
 
     def shares_of(self, item: Tensor | None) -> Tensor:
         """The weights (B, n, 1) in series `item` (B,), or (n, T) without weights of series.
@@ -176,27 +160,6 @@ class Blend(nn.Module):
             return ahead
         found: list[Tensor] = [part(*inputs) for part in self.members]
         return found[0] if len(found) == 1 else mixed(found, shares)
-
-    def quantiles(
-        self,
-        past: Tensor,
-        past_known: Tensor,
-        future_known: Tensor,
-        observed: Tensor | None = None,
-        item: Tensor | None = None,
-    ) -> Tensor:
-        """As `ForecastModel.quantiles`; `item` as in `shares_of`."""
-        path = self(past, past_known, future_known, observed, item)
-        return self.about(path, past, observed)
-
-    def about(self, path: Tensor, past: Tensor, observed: Tensor | None) -> Tensor:
-        """The quantiles around a path (B, T, K), as `quantiles` gives them around its own."""
-        if self.spread is None:
-            return path[..., None]
-        reach = self.learned[0].task.past
-        seen = None if observed is None else observed[:, -reach:, self.targets]
-        found: Tensor = self.spread(path, past[:, -reach:, self.targets], seen)
-        return found
 
     def effective(self) -> dict[str, str]:
         """What each attention amounts to; nothing without a network."""

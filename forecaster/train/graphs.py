@@ -23,10 +23,10 @@ Step = Callable[[Batch], Tensor]
 
 
 def suits_graphs(config: TrainConfig, model: ForecastModel, device: str) -> bool:
-    """Whether the steps of a training are graphs, unless they wait: on CUDA, in one part, without
-    checkpointing and without a quantile head."""
+    """Whether the steps of a training are graphs, unless they wait: on CUDA, in one part and
+    without checkpointing."""
     one = config.accumulate == 1 and not config.checkpointing
-    return device == "cuda" and config.graphs and one and model.spread is None
+    return device == "cuda" and config.graphs and one
 
 
 class GraphedStep:

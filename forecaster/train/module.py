@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -15,7 +14,7 @@ from forecaster.base import machine
 from forecaster.base.errors import ConfigError, DataError, DivergedError
 from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Batch
-from forecaster.model import ForecastModel, pinball_loss
+from forecaster.model import ForecastModel
 from forecaster.train.graphs import GraphedStep, suits_graphs
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -34,9 +33,8 @@ class ForecastModule(pl.LightningModule):
 
     The losses of all steps after step `before` stay on the device, without waiting for it; one that
     is not finite ends the run at the next validation or end of epoch. Losses are computed
-    in 32 bits, whatever precision the model trains in. The quantity that stops training,
-    `validation_stop`, is the MSE, or the pinball loss if the model has a quantile head. Schedules
-    run over `epochs`, by default those of `config`; `rise` multiplies the rates of `lr_of`.
+    in 32 bits, whatever precision the model trains in. Schedules run over `epochs`, by default
+    those of `config`; `rise` multiplies the rates of `lr_of`.
 
     `windows` is the number of windows of the last batch.
     """
@@ -59,7 +57,7 @@ class ForecastModule(pl.LightningModule):
         self.windows = 0
         self.lr_of = {name: rate * rise for name, rate in config.lr_of.items()}
         self.forget_losses(0)
-        self.register_buffer("sums", torch.zeros(3, dtype=torch.float64), persistent=False)
+        self.register_buffer("sums", torch.zeros(2, dtype=torch.float64), persistent=False)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         """The loss of the last part of a step, after the gradients of the parts before it."""
@@ -111,10 +109,6 @@ class ForecastModule(pl.LightningModule):
             closure()  # it calls training_step, which has done the rest
 
     def loss(self, batch: Batch) -> Tensor:
-        if self.model.spread is not None:
-            quantiles = self.model.quantiles(*batch.inputs)
-            pinball = partial(pinball_loss, levels=self.model.spread.levels)
-            return over_observed(pinball, quantiles, batch.target, batch.target_observed)
         loss, forecast = LOSSES[self.config.loss], self.model(*batch.inputs)
         return over_observed(loss, forecast, batch.target, batch.target_observed)
 
@@ -147,18 +141,12 @@ class ForecastModule(pl.LightningModule):
 
     def validation_step(self, batch: Batch, index: int) -> None:
         with torch.autocast(self.device.type, enabled=False), machine.exact():
-            ahead = self.model.quantiles(*batch.inputs)
+            error = (self.model(*batch.inputs) - batch.target).double()
             seen = batch.target_observed
-            count = batch.target.numel() if seen is None else seen.sum()
-            middle = ahead[..., self.model.middle]
-            error = (middle - batch.target).double()
             if seen is not None:
                 error = error.masked_fill(~seen, 0.0)
             self.sums[0] += error.square().sum()
-            self.sums[1] += count
-            if self.model.spread is not None:
-                pinball = partial(pinball_loss, levels=self.model.spread.levels)
-                self.sums[2] += over_observed(pinball, ahead, batch.target, seen).double() * count
+            self.sums[1] += batch.target.numel() if seen is None else seen.sum()
 
     def on_validation_epoch_end(self) -> None:
         if not self.sums[1]:
@@ -167,11 +155,9 @@ class ForecastModule(pl.LightningModule):
                 "raise train.validation_windows, or give a file with values there"
             )
         mse = self.sums[0] / self.sums[1]
-        stop = mse if self.model.spread is None else self.sums[2] / self.sums[1]
-        if not torch.isfinite(mse + stop):
+        if not torch.isfinite(mse):
             raise self.diverged(f"the validation error is not finite after step {self.global_step}")
         self.log("validation_mse", mse.float(), prog_bar=True)
-        self.log("validation_stop", stop.float())
 
     def configure_optimizers(self) -> Any:
         config = self.config
@@ -224,15 +210,11 @@ def parts_of(batch: Batch, count: int) -> list[tuple[Tensor | float, Batch]]:
 def over_observed(loss: Loss, forecast: Tensor, target: Tensor, observed: Tensor | None) -> Tensor:
     """Apply a loss that is a mean, taking the mean over observed targets only; 0 without any.
 
-    forecast is (B, T, K) or (B, T, K, Q); target and observed are (B, T, K). observed is None if
-    nothing is missing.
+    All are (B, T, K); observed is None if nothing is missing.
     """
     if observed is None:
         return loss(forecast, target)
-    seen, known = observed, target
-    if forecast.ndim > target.ndim:
-        seen, known = observed[..., None], target[..., None]
-    without = loss(torch.where(seen, forecast, known), target)  # no error at missing targets
+    without = loss(torch.where(observed, forecast, target), target)  # no error at missing targets
     return without * (observed.numel() / observed.sum().clamp(min=1))
 
 

@@ -125,7 +125,7 @@ def fit(
     module = ForecastModule(model.train(), config, most, rise)
     keep = KeepEarliest(config.tolerance)
     late = TimeLimit(config.time_limit)
-    stop = EarlyStopping("validation_stop", min_delta=0.0, patience=config.patience)
+    stop = EarlyStopping("validation_mse", min_delta=0.0, patience=config.patience)
     windows = steps * order.windows / order.stride / len(order)
     bar = Bar("training", windows)
     progress = EpochReport(report, last_epoch, steps, between, bar, keep, late)
@@ -229,9 +229,8 @@ def steps_between_checks(config: TrainConfig, steps: int) -> int:
 
 @dataclass(frozen=True)
 class Check:
-    """One validation: the value that stops training, the MSE, the step before it, the weights."""
+    """One validation: the MSE, the step before it, the weights."""
 
-    stop: float
     mse: float
     step: int
     state: dict[str, Tensor]
@@ -254,15 +253,14 @@ class KeepEarliest(Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)
-        figures = trainer.callback_metrics
-        stop, mse = float(figures["validation_stop"]), float(figures["validation_mse"])
+        mse = float(trainer.callback_metrics["validation_mse"])
         self.last_step, self.last = trainer.global_step, mse
-        if stop < self.best:  # a check that is not better than an earlier one is never chosen
-            self.best, self.best_step = stop, self.last_step
+        if mse < self.best:  # a check that is not better than an earlier one is never chosen
+            self.best, self.best_step = mse, self.last_step
             limit = self.best * (1 + self.tolerance)
             state = {k: v.clone() for k, v in module.model.state_dict().items()}
-            self.near = [check for check in self.near if check.stop <= limit]
-            self.near.append(Check(stop, mse, trainer.global_step, state))
+            self.near = [check for check in self.near if check.mse <= limit]
+            self.near.append(Check(mse, trainer.global_step, state))
 
     def state_dict(self) -> dict[str, Any]:
         names = ("best", "best_step", "last", "last_step")

@@ -131,9 +131,6 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Predictor) -> Job:
         notices += surprises
     if flaws:
         raise invalid(flaws)
-    if forecaster.kind == "median":
-        text = "this model was trained for quantiles alone: median, not mean, is given"
-        notices.append(Notice(code=NoticeCode.MEDIAN, input=None, text=text))
     return Job(inputs, steps, levels, notices, places=full)
 
 

@@ -267,8 +267,6 @@ class Prediction(Answer):
     mean: Values | None = None
     """In units: a list of columns per time step, or one number per time step when the request's
     target was such a list."""
-    median: Values | None = None
-    """In place of `mean`, from a model that was trained for quantiles alone."""
     quantiles: dict[str, Values] | None = None
     """By level, e.g. "0.1", where levels were requested; values never fall as the level rises."""
 
@@ -396,9 +394,9 @@ class ModelCard(ModelIdentity):
     horizon: int
     """The most steps that it forecasts."""
     forecast: str
-    """mean or median: what it forecasts."""
+    """What it forecasts: the mean."""
     quantile_levels: list[float]
-    """The levels that it was calibrated or trained for; a request may ask for any level from the
+    """The levels that it was calibrated for; a request may ask for any level from the
     first to the last."""
     intervals: str
     """How its quantiles were made, or why there are none."""

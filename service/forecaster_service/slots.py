@@ -157,7 +157,6 @@ def _facts(forecaster: Predictor) -> dict[str, Any]:
         **{name: getattr(schema, name) for name in (*SAME, "id")},
         "future covariates": schema.known.columns,
         "static attributes": {a.name: "a word" if a.words else "a number" for a in attributes},
-        "what is forecast": forecaster.kind,
     }
 
 
@@ -226,7 +225,7 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "needs": forecaster.needs,
         "least": forecaster.least,
         "horizon": bundle.horizon,
-        "forecast": forecaster.kind,
+        "forecast": "mean",
         "quantile_levels": forecaster.levels,
         "intervals": str(about["intervals"]),
         "bands": _bands(test),

@@ -77,9 +77,6 @@ class TestPredict:
         assert out.splitlines()[1].startswith("2026-03-01 16:00:00,10.0,9.0,12.0,")
         for levels, words in (("0.1;0.9", "got '0.1;0.9'"), ("0.99", "from 0.1 to 0.9, got 0.99")):
             assert words in refused(2, *arguments, "--levels", levels)
-        unsaved(loss="pinball").save(tmp_path / "head")
-        _, err = done("predict", "--model", tmp_path / "head", "--input", csv)
-        assert "its forecast is the median, not the mean" in err
 
     def test_what_stands_out_goes_to_stderr(self, csv, done, tmp_path):
         warning(unsaved(calibrated=True)).save(tmp_path / "lost")

@@ -266,7 +266,6 @@ class TestWrongValues:
     def test_of_two_that_do_not_fit_the_last_is_blamed(self, written):
         for one, other, words in (
             ("data.features=M", "data.target=OT", "choose MS"),
-            ("intervals.levels=[0.1, 0.9]", "train.loss=pinball", "must hold 0.5"),
             ("data.name=ETTh1", "data.freq=h", "describes how to read a file"),
             ("data.name=x.csv", "data.path=y.csv", "is a file already"),
         ):
@@ -408,10 +407,6 @@ class TestModels:
             model = config.build_model(replace(self.TASK, season=96))
         assert type(model) is SKELETONS[config.model.name]
         assert model.effective()
-
-    def test_a_loss_of_quantiles_gives_a_head_at_these_levels(self):
-        sets = ("train.loss=pinball", "intervals.levels=[0.2, 0.5]")
-        assert resolve(*sets).config.build_model(self.TASK).spread.levels == (0.2, 0.5)
 
     def test_sizes_that_do_not_fit_are_a_usage_error(self):
         pairs = {"parts=7": "parts=7, season=24", "heads=3": "width=16, heads=3"}

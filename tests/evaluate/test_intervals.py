@@ -15,7 +15,7 @@ from forecaster.evaluate import Coverage, calibrate, score, seen_by
 from forecaster.evaluate import intervals as module
 from forecaster.evaluate.intervals import fitted, verdict
 from forecaster.forecast.intervals import LEAST, Conditions, Intervals, deviation
-from forecaster.model import ForecastModel, QuantileSpread, Task
+from forecaster.model import ForecastModel, Task
 from forecaster.record import BandScores
 
 LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
@@ -27,13 +27,11 @@ TOLD = Conditions(1, (), np.ones(1), np.ones((1, 1)))
 class Last(ForecastModel):
     """Forecasts the last value of the two targets, columns 2 and 0."""
 
-    def __init__(self, head=False):
+    def __init__(self):
         super().__init__(Task(3, (2, 0), PAST, 1, HORIZON, 1, 2))
         self.unused = nn.Parameter(torch.zeros(1))
-        if head:
-            self.spread = QuantileSpread(LEVELS, HORIZON, 2)
 
-    def forward(self, past, past_known, future_known, observed=None):
+    def forward(self, past, past_known, future_known, observed=None, item=None):
         return past[:, -1:, [2, 0]].expand(-1, HORIZON, -1)
 
 
@@ -75,7 +73,7 @@ class Zero(ForecastModel):
     def __init__(self):
         super().__init__(Task(1, (0,), 48, 24, 24, 4, 24, phase_weights("h", 24)))
 
-    def forward(self, past, past_known, future_known, observed=None):
+    def forward(self, past, past_known, future_known, observed=None, item=None):
         return past.new_zeros(len(past), 24, 1)
 
 
@@ -92,7 +90,7 @@ def test_hours_that_are_harder_have_wider_intervals():
     own = calibrate(Zero().eval(), chosen, LEVELS)
     batch = test.batch(torch.arange(len(test)))
     widths = own.widths(*seen_by(batch, Zero().task))
-    ends = own.quantiles(np.zeros((*batch.target.shape, 1)), (0.1, 0.9), widths)[:, :, 0]
+    ends = own.quantiles(np.zeros(batch.target.shape), (0.1, 0.9), widths)[:, :, 0]
     truth, width = batch.target[..., 0].numpy(), ends[..., 1] - ends[..., 0]
     inside = (ends[..., 0] <= truth) & (truth <= ends[..., 1])
     at = noon[3000 + np.arange(len(test))[:, None] + np.arange(24)]
@@ -157,23 +155,19 @@ def holed(panel):
     return Windows(values, torch.zeros(grid, 1), PAST, HORIZON, 40, grid, (2, 0), items)
 
 
-@pytest.mark.parametrize(
-    ("head", "test"),
-    [(False, windows(600, 900)), (True, windows(600, 900)), (False, holed(False)),
-     (False, holed(True))],
-)  # fmt: skip
-def test_figures_are_plain_means(head, test):
+@pytest.mark.parametrize("test", [windows(600, 900), holed(False), holed(True)])
+def test_figures_are_plain_means(test):
     """Over what is observed, and in units by the deviation of each series."""
     std = np.array([[10.0, 0.5], [2.0, 3.0]]) if test.items else np.array([10.0, 0.5])
-    model = Last(head).eval()
+    model = Last().eval()
     own = calibrate(model, windows(100, 600), LEVELS)
     scored, got = counted(model, own, test, scaler=Scaler(np.zeros_like(std), std))
     reference = score(lambda batch: model(*batch.inputs), test)
     np.testing.assert_array_equal(scored.by_window, reference.by_window)
     batch = test.batch(torch.arange(len(test)))
     with torch.no_grad():
-        paths = model.quantiles(*batch.inputs).double().numpy()
-    quantiles = own.quantiles(paths, LEVELS, own.widths(*seen_by(batch, model.task)))
+        point = model(*batch.inputs).double().numpy()
+    quantiles = own.quantiles(point, LEVELS, own.widths(*seen_by(batch, model.task)))
     if batch.target_observed is not None:
         quantiles[~batch.target_observed] = np.nan
     error = batch.target.double().numpy()[..., None] - quantiles
@@ -196,26 +190,6 @@ def test_figures_are_plain_means(head, test):
     assert got["80"]["coverage"] == pytest.approx(0.8, abs=0.06), "the same noise"
     assert got["95"]["coverage"] == pytest.approx(0.95, abs=0.03)
     assert got["calibration_windows"] == 498
-
-
-@pytest.mark.parametrize("chosen", [windows(100, 160), holed(False), holed(True)])
-def test_offsets_about_a_head_are_those_of_each_step_and_column(chosen):
-    model = Last(True).eval()
-    own = calibrate(model, chosen, LEVELS)
-    assert (own.windows, own.levels, own.conditions) == (len(chosen), LEVELS, None)
-    batch = chosen.batch(torch.arange(len(chosen)))
-    with torch.no_grad():
-        errors = (batch.target[..., None] - model.quantiles(*batch.inputs)).numpy()
-    if batch.target_observed is not None:
-        errors[~batch.target_observed] = np.nan
-    for step, column in np.ndindex(HORIZON, 2):
-        alone = np.sort(errors[:, step, column], axis=0)
-        alone = alone[~np.isnan(alone[:, 0])]
-        n = len(alone)
-        ends = alone[int(np.floor(0.1 * (n + 1))) - 1, 1], alone[int(np.ceil(0.9 * (n + 1))) - 1, 5]
-        assert own.offsets[step, column, [1, 5]] == pytest.approx(ends)
-        middle = alone[:, model.middle]
-        assert own.scale[step, column] == pytest.approx(np.sqrt(np.mean(middle**2)))
 
 
 @pytest.mark.parametrize("panel", [False, True])

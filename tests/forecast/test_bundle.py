@@ -59,7 +59,6 @@ def conditioned():
 
 BUNDLES = {
     "cycle": unsaved,
-    "head": lambda: unsaved(calibrated=True, loss="pinball"),
     "conditions": conditioned,
     "blend": lambda: blended(unsaved("informer"), network=0.5, cycle=0.3, last=0.2),
     "without the network": lambda: blended(unsaved(), cycle=0.5, last=0.5),

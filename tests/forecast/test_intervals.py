@@ -1,7 +1,5 @@
-import warnings
 from dataclasses import replace
 
-import crepes
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +11,6 @@ from forecaster.forecast.intervals import (
     LEAST,
     Conditions,
     Intervals,
-    conformal_offsets,
     deviation,
 )
 
@@ -28,68 +25,29 @@ def made(offsets, nominal=LEVELS[2:7:2], windows=50):
     return Intervals(nominal, np.array(offsets, dtype=float)[None, None], np.ones((1, 1)), windows)
 
 
-class TestOffsets:
-    @pytest.mark.parametrize("n", [10, 39, 57, 400])
-    def test_they_are_those_of_crepes_at_every_step_and_column(self, n):
-        errors = np.random.default_rng(n).gumbel(size=(n, 3, 2))
-        got = conformal_offsets(errors[..., None], LEVELS)
-        low, high = [100 * x for x in LEVELS if x < 0.5], [100 * x for x in LEVELS if x > 0.5]
-        for step, column in np.ndindex(3, 2):
-            system = crepes.ConformalPredictiveSystem().fit(errors[:, step, column])
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # numpy warns where our result is infinite
-                lower = system.predict_percentiles(np.zeros(1), lower_percentiles=low)
-                upper = system.predict_percentiles(np.zeros(1), higher_percentiles=high)
-            wanted = [*lower[0], np.median(errors[:, step, column]), *upper[0]]
-            np.testing.assert_array_equal(got[step, column], wanted)
-
-    def test_exactly_enough_errors_back_a_level(self):
-        """9 of 10 places lie below the last of nine errors; 0.7 * 10 counts as 7."""
-        errors = np.arange(1.0, 10.0)[:, None]
-        assert conformal_offsets(errors, (0.1, 0.7, 0.9)).tolist() == [1, 7, 9]
-        assert conformal_offsets(errors, (0.09, 0.91)).tolist() == [-np.inf, np.inf]
-        assert conformal_offsets(errors[:1], (0.5,)).tolist() == [1]
-
-    def test_missing_errors_do_not_count(self):
-        errors = np.random.default_rng(0).normal(size=(60, 3, 2, 1))
-        errors[np.random.default_rng(1).random(errors.shape) < 0.4] = np.nan
-        errors[5:, 0, 0], errors[:, 0, 1] = np.nan, np.nan
-        got = conformal_offsets(errors, LEVELS)
-        for place in [(0, 0), (1, 0), (2, 1)]:
-            own = errors[:, *place]
-            wanted = conformal_offsets(own[~np.isnan(own[:, 0])], LEVELS)
-            np.testing.assert_array_equal(got[place], wanted)
-        assert np.isinf(got[0, 1]).all()
-
-
 class TestIntervals:
     def test_levels_that_too_few_windows_back_are_left_out(self):
         own = made([-np.inf, 0.5, 3])
         assert own.levels == (0.5, 0.9)
-        point = np.full((4, 1, 1, 1), 10.0)
+        point = np.full((4, 1, 1), 10.0)
         np.testing.assert_array_equal(own.quantiles(point, (0.9, 0.5), ONE)[0, 0], [[13, 10]])
-        head = np.array([7.0, 10.0, 12.0]).reshape(1, 1, 3)
-        np.testing.assert_array_equal(own.quantiles(head, (0.5, 0.9), ONE[0])[0, 0], [10, 15])
 
     @settings(max_examples=200, deadline=None)
     @given(
         own=st.sets(st.integers(1, 99), min_size=1, max_size=6),
         asked=st.lists(st.floats(0, 1), max_size=5),
-        head=st.booleans(),
         seed=st.integers(0, 2**32 - 1),
     )
-    def test_they_contain_the_forecast_and_rise_whatever_was_calibrated(
-        self, own, asked, head, seed
-    ):
+    def test_they_contain_the_forecast_and_rise_whatever_was_calibrated(self, own, asked, seed):
         """Also if all errors of the calibrating windows had one sign, and between levels."""
-        nominal = tuple(sorted(level / 100 for level in own | ({50} if head else set())))
+        nominal = tuple(sorted(level / 100 for level in own))
         random = np.random.default_rng(seed)
         offsets = random.normal(random.normal(scale=3), size=(2, 3, len(nominal)))
         intervals = Intervals(nominal, offsets, np.ones((2, 3)), 50)
-        paths = random.normal(size=(4, 2, 3, len(nominal) if head else 1))
+        point = random.normal(size=(4, 2, 3))
         levels = np.sort(np.clip([*asked, *nominal], nominal[0], nominal[-1]))
-        got = intervals.quantiles(paths, levels, random.exponential(size=(4, 2, 3)))
-        point = paths[..., [nominal.index(0.5) if head else 0]]
+        got = intervals.quantiles(point, levels, random.exponential(size=(4, 2, 3)))
+        point = point[..., None]
         assert (got[..., levels < 0.5] <= point).all()
         assert (got[..., levels == 0.5] == point).all()
         assert (got[..., levels > 0.5] >= point).all()

@@ -10,8 +10,9 @@ import torch
 from forecaster.attention import ATTENTIONS, AttentionChoice, AttentionPlan
 from forecaster.base.errors import DeviceLostError
 from forecaster.forecast.on_device import Runner
-from forecaster.model import Informer, QuantileSpread, Task, TokenInformer
+from forecaster.model import Informer, Task, TokenInformer
 from forecaster.model.base import ForecastModel
+from forecaster.parts import Blend, Network
 
 BREAK = """
 import os
@@ -22,7 +23,7 @@ from forecaster.base.errors import DeviceLostError
 from tests.forecast.test_on_device import Runner, batch, make_model
 
 model = make_model().to("cuda")
-run, quantiles = Runner(model, "cuda"), model.quantiles
+run, forward = Runner(model, "cuda"), model.forward
 
 def wrong(*_):
     raise ValueError("wrong")
@@ -30,14 +31,14 @@ def wrong(*_):
 def broken(past, *others):
     return past.flatten()[torch.full((1,), 10**9, device="cuda")]
 
-model.quantiles = wrong
+model.forward = wrong
 try:
     run(*batch(1, False))
 except ValueError:
     print("ValueError")
-model.quantiles = quantiles
-assert run(*batch(1, False)).shape == (1, 6, 2, 3)
-model.quantiles = broken
+model.forward = forward
+assert run(*batch(1, False)).shape == (1, 6, 2)
+model.forward = broken
 try:
     run(*batch(2, False))
 except DeviceLostError as error:
@@ -50,17 +51,16 @@ TASK = Task(
 )
 
 
-def make_model(name: str = "prob", skeleton: str = "tokens") -> ForecastModel:
+def make_model(name: str = "prob", skeleton: str = "tokens") -> Blend:
     torch.manual_seed(0)
     choice = AttentionChoice(name, {"factor": 1} if name == "prob" else {})
     plan = AttentionPlan(choice, choice)
     model: ForecastModel = Informer(TASK, plan, width=8, heads=2, feed_forward=8)
     if skeleton == "tokens":
         model = TokenInformer(TASK, plan, width=8, parts=3, calendar=True)
-    model.spread = QuantileSpread((0.1, 0.5, 0.9), TASK.horizon, len(TASK.targets))
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.3)
-    return model.eval()
+    return Blend.alone(Network(model.eval()))
 
 
 def batch(count: int, masked: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -77,8 +77,8 @@ def test_on_a_processor_it_is_the_model_itself(masked: bool) -> None:
     found = Runner(model, "cpu")(past, known, observed)
     given = past, known[:, :24], known[:, 24:], observed
     with torch.inference_mode():
-        wanted = model.quantiles(*(None if x is None else torch.from_numpy(x) for x in given))
-    assert found.shape == (3, 6, 2, 3)
+        wanted = model(*(None if x is None else torch.from_numpy(x) for x in given))
+    assert found.shape == (3, 6, 2)
     np.testing.assert_array_equal(found, wanted.numpy())
 
 
@@ -110,7 +110,7 @@ class TestFailures:
 def failing(error: Exception, monkeypatch: Any) -> Runner:
     """A runner whose model raises an error."""
     model = make_model()
-    monkeypatch.setattr(model, "quantiles", Mock(side_effect=error))
+    monkeypatch.setattr(model, "forward", Mock(side_effect=error))
     return Runner(model, "cpu")
 
 

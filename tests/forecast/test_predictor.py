@@ -19,7 +19,7 @@ from forecaster.datasets.calendar import phase_weights
 from forecaster.datasets.card import load_card
 from forecaster.datasets.fetch import locate
 from forecaster.evaluate.problem import find_data, make_problem
-from forecaster.forecast.intervals import Conditions, Intervals
+from forecaster.forecast.intervals import Conditions
 from forecaster.forecast.notices import NoticeCode
 from forecaster.forecast.predictor import Predictor, load_bundle
 from forecaster.forecast.questions import Question
@@ -108,17 +108,6 @@ class TestPredict:
         pd.testing.assert_frame_equal(whole, short)
         assert [each.code for each in said] == [each.code for each in others]
         assert "missing" not in "".join(others)
-
-    def test_a_learned_spread_stays_about_what_is_left(self, calibrated):
-        found = blended(unsaved("informer", loss="pinball"), network=0.5, last=0.5)
-        forecaster = Predictor(replace(found, intervals=calibrated.bundle.intervals), "cpu")
-        ahead = forecaster.predict(history().tail(3), levels=(0.1, 0.5, 0.9), short_history="drop")
-        last = history()["load"].iloc[-1]
-        for name in ("load", "load 0.5"):
-            np.testing.assert_allclose(ahead[name], last, rtol=1e-5)
-        assert (
-            ahead["load"].between(ahead["load 0.1"], ahead["load 0.9"], inclusive="neither").all()
-        )
 
     def test_a_model_of_utc_answers_in_utc(self):
         forecaster = Predictor(unsaved(timezone="UTC"), "cpu")
@@ -220,25 +209,9 @@ class TestQuantiles:
         for level in (0.05, 0.95, 0.0, 2.0, np.nan):
             with pytest.raises(UsageError, match=rf"quantiles from 0.1 to 0.9, got {level:g}"):
                 calibrated.predict(history(), levels=[0.5, level])
-        assert (forecaster.kind, forecaster.levels) == ("mean", ())
+        assert forecaster.levels == ()
         with pytest.raises(UsageError, match="has no quantiles: none: nobody calibrated it"):
             forecaster.predict(history(), levels=[0.5])
-
-    @pytest.mark.parametrize("calibrated", [False, True])
-    def test_a_head_gives_its_own_about_the_median(self, calibrated, forecaster):
-        bundle = unsaved(loss="pinball", calibrated=calibrated)
-        if not calibrated:
-            bundle = replace(bundle, intervals=Intervals.uncalibrated((0.1, 0.5, 0.9), 6, 3))
-        head = Predictor(bundle, "cpu")
-        assert head.kind == "median"
-        ahead = head.predict(history(), levels=head.levels)
-        for column in COLUMNS:
-            assert ahead[column].equals(forecaster.predict(history())[column]), "the same weights"
-            assert ahead[f"{column} 0.5"].equals(ahead[column])
-        widths = (ahead["load 0.9"] - ahead["load 0.1"]).to_numpy()
-        grown = 3 * np.arange(1, 7) if calibrated else 0
-        np.testing.assert_allclose(widths - grown, (widths - grown)[0], rtol=1e-5)
-        assert (widths - grown)[0] > 0
 
 
 class TestForecast:
@@ -253,13 +226,13 @@ class TestForecast:
 
     def test_one_thread_computes_it(self, monkeypatch):
         forecaster, seen = Predictor(unsaved(), "cpu"), []
-        quantiles = forecaster.model.quantiles
+        forward = forecaster.model.forward
 
         def noting(*arrays):
             seen.append(torch.get_num_threads())
-            return quantiles(*arrays)
+            return forward(*arrays)
 
-        monkeypatch.setattr(forecaster.model, "quantiles", noting)
+        monkeypatch.setattr(forecaster.model, "forward", noting)
         with machine.threads(2):
             forecaster.golden([0])
             assert (seen, torch.get_num_threads()) == ([1], 2)

@@ -82,7 +82,6 @@ def test_where_there_is_nothing_to_follow(tmp_path):
     (tmp_path / "l").mkdir()
     for bundle, words in (
         (make_bundle(tmp_path / "m"), "has no value of a step that this model forecast"),
-        (make_bundle(tmp_path / "q", loss="pinball"), "was trained for quantiles"),
         (unsaved(), "has no intervals"),
     ):
         with pytest.raises(UsageError, match=words):

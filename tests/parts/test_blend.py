@@ -169,8 +169,6 @@ class TestBlend:
         torch.testing.assert_close(folds.forecast(blend, data), wanted)
         means = blend.weights.mean(dim=1).tolist()
         assert blend.shares == pytest.approx(dict(zip((p.name for p in parts), means, strict=True)))
-        quantiles = blend.quantiles(*data.batch(torch.arange(3)).inputs)
-        assert (quantiles.shape, blend.middle, blend.spread) == ((3, HORIZON, 2, 1), 0, None)
         assert blend.effective() == {}
         for part in fitted("gaps"):
             alone = Blend.alone(part)

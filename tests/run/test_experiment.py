@@ -310,19 +310,6 @@ class TestIntervals:
         assert len(result.bundle.intervals.levels) == 9
         assert result.record.stopping_windows == result.record.validation_windows == 30
 
-    @pytest.mark.parametrize("calibrate", [True, False])
-    def test_a_quantile_head_is_trained_judged_and_kept(self, calibrate, home):
-        choice = f"intervals.calibrate={str(calibrate).lower()}"
-        result, _ = run(UNREGISTERED, "train.loss=pinball", choice)
-        found = bundle.load(home / result.folder)
-        untrained = found.config.build_model(found.schema.task(36, 18, 5)).state_dict()
-        for name in ("spread.steps", "spread.power"):
-            assert not torch.equal(found.weights[name], untrained[name])
-        intervals = result.record.to_dict()["test"]["intervals"]
-        assert intervals["calibration_windows"] == 26 * calibrate
-        assert (intervals["95"] is None) == calibrate, "26 windows do not back 95 %"
-        assert rejudge(found, "cpu").record == result.record.test
-
 
 @pytest.fixture(scope="module")
 def refitted(result):

@@ -41,7 +41,6 @@ def attributes(size, kind):
         (TWO, {"columns": ("wind", "load")}, ["columns", "targets"]),
         (TWO, {**TWO, "freq": "15min"}, ["freq"]),
         (TWO, {**TWO, "timezone": "UTC"}, ["timezone"]),
-        (TWO, {**TWO, "loss": "pinball"}, ["what is forecast"]),
         (ONE, AHEAD_, ["future covariates"]),
         (PANEL, ATTRIBUTES, ["static attributes"]),
         (PANEL, ONE, ["id", "series"]),

@@ -5,18 +5,12 @@ import torch
 
 from forecaster.base.errors import ConfigError, DataError
 from forecaster.config.run_config import TrainConfig
-from forecaster.model import QuantileSpread, pinball_loss
 from forecaster.train.module import LOSSES, SCHEDULES, ForecastModule, parameter_groups
-from tests.train.small import TASK, VALIDATION, cycle, train
-
-LEVELS = (0.1, 0.5, 0.9)
+from tests.train.small import VALIDATION, cycle
 
 
-def module(head: bool = False, **config: Any) -> ForecastModule:
-    model = cycle(dropout=0.0).eval()
-    if head:
-        model.spread = QuantileSpread(LEVELS, TASK.horizon, 2)
-    return ForecastModule(model, TrainConfig(**config))
+def module(**config: Any) -> ForecastModule:
+    return ForecastModule(cycle(dropout=0.0).eval(), TrainConfig(**config))
 
 
 def holes(shape: torch.Size) -> torch.Tensor:
@@ -36,16 +30,12 @@ def test_losses() -> None:
     assert losses == {"mse": 4.625, "mae": 1.75, "huber": (0.125 + 2.5) / 2}
 
 
-@pytest.mark.parametrize("name", [*LOSSES, "pinball"])
+@pytest.mark.parametrize("name", LOSSES)
 def test_only_observed_targets_count(name: str) -> None:
     batch = VALIDATION.batch(torch.arange(8))
     seen = holes(batch.target.shape)
-    own = module(name == "pinball", loss=name)
-    ahead = own.model.quantiles(*batch.inputs)
-    if name == "pinball":
-        wanted = pinball_loss(ahead[seen][:, None, None], batch.target[seen][:, None, None], LEVELS)
-    else:
-        wanted = LOSSES[name](ahead[..., 0][seen], batch.target[seen])
+    own = module(loss=name)
+    wanted = LOSSES[name](own.model(*batch.inputs)[seen], batch.target[seen])
     for other in (0.0, 1e6):
         gaps = batch._replace(target=batch.target.where(seen, other), target_observed=seen)
         own.zero_grad()
@@ -58,9 +48,8 @@ def test_only_observed_targets_count(name: str) -> None:
     assert float(nothing.detach()) == 0
 
 
-@pytest.mark.parametrize("head", [True, False])
-def test_validation_is_over_observed_targets_of_all_batches(head: bool) -> None:
-    own = module(head, loss="pinball" if head else "mse")
+def test_validation_is_over_observed_targets_of_all_batches() -> None:
+    own = module()
     logged: dict[str, float] = {}
     own.log = lambda name, value, **options: logged.update({name: float(value)})  # type: ignore[method-assign]
     batch = VALIDATION.batch(torch.arange(10))
@@ -73,12 +62,8 @@ def test_validation_is_over_observed_targets_of_all_batches(head: bool) -> None:
             given = {"target": target[part], "target_observed": seen[part]}
             own.validation_step(VALIDATION.batch(part)._replace(**given), 0)
         own.on_validation_epoch_end()
-        ahead = own.model.quantiles(*batch.inputs)
-    stop = mse = (ahead[..., own.model.middle] - batch.target)[seen].square().mean()
-    if head:
-        stop = pinball_loss(ahead[seen][:, None, None], batch.target[seen][:, None, None], LEVELS)
-    wanted = {"validation_mse": float(mse), "validation_stop": float(stop)}
-    assert logged == pytest.approx(wanted, rel=1e-5)
+        mse = (own.model(*batch.inputs) - batch.target)[seen].square().mean()
+    assert logged == pytest.approx({"validation_mse": float(mse)}, rel=1e-5)
 
 
 def test_a_validation_without_observed_targets_is_refused() -> None:
@@ -87,16 +72,6 @@ def test_a_validation_without_observed_targets_is_refused() -> None:
     own.validation_step(batch._replace(target_observed=batch.target.isnan()), 0)
     with pytest.raises(DataError, match=r"train\.validation_windows"):
         own.on_validation_epoch_end()
-
-
-def test_the_widths_of_a_head_follow_the_noise() -> None:
-    model = module(head=True).model
-    assert train(model, loss="pinball", epochs=4).best_epoch > 0
-    batch = VALIDATION.batch(torch.arange(len(VALIDATION)))
-    with torch.no_grad():
-        low, _, high = model.quantiles(*batch.inputs).unbind(dim=-1)
-    inside = ((low <= batch.target) & (batch.target <= high)).float().mean()
-    assert 0.6 < float(inside) < 0.95
 
 
 def test_the_longest_key_that_begins_a_name_gives_its_rate() -> None:

@@ -4,7 +4,9 @@ import hashlib
 import json
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+import numpy as np
 
 from forecaster.base.atomic import write
 from forecaster.base.errors import BundleError, StorageError, UnavailableError
@@ -22,8 +24,8 @@ class Description:
     """An exported model in words and numbers: `DESCRIPTION` in its folder.
 
     `model` is the name of the model and `bundle` the digest of its bundle; `past`, `horizon` and
-    `needs` are steps; `levels` those of the intervals, () without any; `kind` is mean or median;
-    `made_of` are its parts, and `by_series` says whether each series has weights of its own.
+    `needs` are steps; `levels` those of the intervals, () without any; `made_of` are its parts, and
+    `by_series` says whether each series has weights of its own.
     `about` and `record` are the bundle's, as far as remarks about forecasts need them. `parity` is
     the largest distance from the bundle's forecasts, in standard deviations of the series, and
     `sha256` is that of the model's file.
@@ -35,7 +37,6 @@ class Description:
     horizon: int
     needs: int
     levels: tuple[float, ...]
-    kind: Literal["mean", "median"]
     schema: Schema
     about: dict[str, Any]
     record: Record
@@ -47,7 +48,8 @@ class Description:
     @property
     def intervals(self) -> Intervals | None:
         """The intervals, for their levels only; the numbers are in the model."""
-        return Intervals.uncalibrated(self.levels, 1, 1) if self.levels else None
+        zero = np.zeros((1, 1, len(self.levels)))
+        return Intervals(self.levels, zero, zero[..., 0], 0) if self.levels else None
 
     @property
     def inputs(self) -> dict[str, str]:

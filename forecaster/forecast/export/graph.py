@@ -52,7 +52,7 @@ class ExportedModule(nn.Module):
         if not schema.items:
             self.register_buffer("mean", torch.from_numpy(schema.scaler.mean)[None, None])
             self.register_buffer("std", torch.from_numpy(schema.scaler.std)[None, None])
-        self.spread = Quantiles(bundle.intervals) if forecaster.levels else None
+        self.quantiles = Quantiles(bundle.intervals) if forecaster.levels else None
         self.effects: _Shift | None = None
         if effects := schema.known.shifting:
             width = self.model.task.calendar + self.model.task.covariates
@@ -78,16 +78,15 @@ class ExportedModule(nn.Module):
             past = past - before @ self.onto
         past = past.float().masked_fill(~observed, 0.0)
         ahead = known[:, self.past :]
-        paths = self.model.quantiles(past, known[:, : self.past], ahead, observed, item).double()
+        point = self.model(past, known[:, : self.past], ahead, observed, item).double()
         if moved is not None:
-            paths = paths + moved[..., None]
+            point = point + moved
         mean, std = mean[..., self.targets], std[..., self.targets]
-        point = paths[..., self.model.middle]
         forecast = point * std + mean
-        if self.spread is None or levels is None:
+        if self.quantiles is None or levels is None:
             return (forecast,)
         own, seen = past[..., self.targets], observed[..., self.targets]
-        found: Tensor = self.spread(paths, point, own, ahead, seen, levels, item)
+        found: Tensor = self.quantiles(point, own, ahead, seen, levels, item)
         return forecast, found * std[..., None] + mean[..., None]
 
 
@@ -138,7 +137,6 @@ class Quantiles(nn.Module):
         super().__init__()
         assert intervals is not None
         conditions, backed = intervals.conditions, intervals.backed
-        self.backed = np.flatnonzero(backed).tolist()
         self.register_buffer("offsets", torch.from_numpy(intervals.offsets[..., backed]).double())
         self.register_buffer("own", torch.tensor(intervals.levels, dtype=torch.float64))
         self.each = intervals.of_series is not None
@@ -154,7 +152,6 @@ class Quantiles(nn.Module):
 
     def forward(
         self,
-        paths: Tensor,
         point: Tensor,
         past: Tensor,
         ahead: Tensor,
@@ -163,16 +160,15 @@ class Quantiles(nn.Module):
         item: Tensor | None = None,
     ) -> Tensor:
         """Scaled quantiles (B, T, K, levels) at the levels `at`."""
-        paths = paths if paths.shape[-1] == 1 else paths[..., self.backed]
-        offsets = self.offsets
+        offsets, point = self.offsets, point[..., None]
         if self.season:
             widths = self._by_window(past, seen)[:, None] * self.phases[self._parts(ahead)]
             offsets = widths[..., None] * offsets
         if self.each and item is not None:
             offsets = self.of_series[item][:, None, :, None] * offsets
-        found = (paths + offsets).sort(dim=-1).values
+        found = (point + offsets).sort(dim=-1).values
         level = found @ self._shares(at)
-        point, side = point[..., None], at - 0.5
+        side = at - 0.5
         level = torch.where(side < 0, torch.minimum(level, point), level)
         level = torch.where(side > 0, torch.maximum(level, point), level)
         return torch.where(side == 0, point, level)
@@ -225,7 +221,6 @@ def export(forecaster: Predictor, folder: Path) -> Description:
         horizon=bundle.horizon,
         needs=forecaster.needs,
         levels=forecaster.levels,
-        kind=forecaster.kind,
         schema=bundle.schema,
         about={key: bundle.about[key] for key in ("intervals", "ranges") if key in bundle.about},
         record=Record(test=bundle.record.test),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -37,10 +37,6 @@ class Exported(Predictor):
     @property
     def least(self) -> int:  # in Predictor a cached property
         return self.description.needs
-
-    @property
-    def kind(self) -> Literal["mean", "median"]:
-        return self.description.kind
 
     def _ahead(
         self,

@@ -52,7 +52,7 @@ def _write(job: Job, done: Done[Forecast], served: Served, request_id: str) -> b
             "start": series.first,
             "freq": forecaster.schema.freq,
             "columns": forecaster.schema.targets,
-            forecaster.kind: forecast,
+            "mean": forecast,
         }
         predictions.append(prediction | ({"quantiles": quantiles} if quantiles else {}))
     timing = {

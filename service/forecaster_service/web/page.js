@@ -232,9 +232,9 @@ function repeatedWords(card, names) {
 // The difference between the two scenarios, for one target.
 function differenceWords(column) {
   const { card, prediction, other } = state.shown;
-  const differences = prediction[card.forecast].map((row, i) => other.prediction[card.forecast][i][column] - row[column]);
+  const differences = prediction.mean.map((row, i) => other.prediction.mean[i][column] - row[column]);
   const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-  const average = mean(differences), level = mean(prediction[card.forecast].map((row) => row[column]));
+  const average = mean(differences), level = mean(prediction.mean.map((row) => row[column]));
   const most = differences.reduce((best, value, i) => (Math.abs(value) > Math.abs(differences[best]) ? i : best), 0);
   const name = prediction.columns[column];
   if (!differences[most]) return `With ${other.name}, ${name} stays the same.`;
@@ -363,7 +363,7 @@ function showResult() {
     ...[...answer.notices, ...also].map(({ code, text }) => make("li", { class: REMARKS.has(code) ? "remark" : "done" }, sentence(text))));
   $("legend-other").textContent = other ? `with ${other.name}` : "";
   $("difference").hidden = !other;
-  $("legend-forecast").textContent = `forecast (${card.forecast})`;
+  $("legend-forecast").textContent = "forecast (mean)";
   $("legend-band").hidden = !prediction.quantiles;
   $("values").textContent = valuesCsv("\n");
   $("curl").textContent = `curl -s ${url("predict")}${state.key && ' -H "Authorization: Bearer $FORECASTER_API_KEY"'} -H 'Content-Type: application/json' -d @- <<'JSON'\n${JSON.stringify(body)}\nJSON`;
@@ -387,8 +387,8 @@ function valuesCsv(newline) {
   const quantiles = Object.entries(prediction.quantiles || {});
   const second = (name) => (other ? [`${name} with ${other.name}`] : []);
   const fields = [card.time, ...prediction.columns.flatMap((name) => [name, ...quantiles.map(([level]) => `${name} ${level}`), ...second(name)])];
-  const data = prediction[card.forecast].map((row, i) => [stamp(ahead(i), card.freq),
-    ...row.flatMap((value, j) => [value, ...quantiles.map(([, values]) => values[i][j]), ...(other ? [other.prediction[card.forecast][i][j]] : [])])]);
+  const data = prediction.mean.map((row, i) => [stamp(ahead(i), card.freq),
+    ...row.flatMap((value, j) => [value, ...quantiles.map(([, values]) => values[i][j]), ...(other ? [other.prediction.mean[i][j]] : [])])]);
   return [fields, ...data].map((row) => row.map(cell).join(",")).join(newline);
 }
 
@@ -440,8 +440,8 @@ function points(column) {
   const place = series.columns.indexOf(prediction.columns[column]);
   const quantiles = prediction.quantiles || {};
   const history = series.target.map((row, i) => ({ time: stamps[i], value: row[place], kind: "history" })).slice($("whole").checked ? 0 : -recent(state.shown));
-  const forecast = prediction[card.forecast].map((row, i) => ({
-    time: ahead(i), value: row[column], kind: "forecast", other: other?.prediction[card.forecast][i][column],
+  const forecast = prediction.mean.map((row, i) => ({
+    time: ahead(i), value: row[column], kind: "forecast", other: other?.prediction.mean[i][column],
     low: quantiles["0.1"]?.[i][column], high: quantiles["0.9"]?.[i][column],
   }));
   const names = [prediction.item_id, ...(card.wide ? [] : [prediction.columns[column]])];

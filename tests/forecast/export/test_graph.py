@@ -39,11 +39,10 @@ class TestExport:
             {"mean", "std", "item"} if bundle.schema.items else set()
         )
 
-    def test_of_quantiles_of_its_own_and_without_any(self, tmp_path):
-        for kind, loss in {"median": "pinball", "mean": "mse"}.items():
-            found = graph.export(Predictor(unsaved(loss=loss), "cpu"), tmp_path / kind)
-            assert (found.kind, [*found.outputs]) == (kind, ["forecast"])
-            assert "levels" not in found.inputs
+    def test_without_quantiles(self, tmp_path):
+        found = graph.export(Predictor(unsaved(), "cpu"), tmp_path / "out")
+        assert [*found.outputs] == ["forecast"]
+        assert "levels" not in found.inputs
 
     @pytest.mark.parametrize("away", [1e-3, np.nan])
     def test_what_forecasts_something_else_is_not_kept(self, away, tmp_path, monkeypatch):
@@ -68,22 +67,20 @@ class TestExport:
 
 class TestQuantiles:
     @pytest.mark.parametrize("weights", [(), (24.0,)])
-    @pytest.mark.parametrize("paths", [1, 3])
     @pytest.mark.parametrize("steps", [12, 5])
-    def test_they_are_those_of_the_intervals(self, steps, paths, weights):
+    def test_they_are_those_of_the_intervals(self, steps, weights):
         random = np.random.default_rng(0)
         usual, phases = np.array([0.7, 0.0]), 1 + random.random((3, 2))
         conditions = Conditions(4, weights, usual, phases)
         offsets = random.normal(size=(6, 2, 3))
         intervals = Intervals(LEVELS, offsets, np.ones((6, 2)), 9, conditions)
-        found = random.normal(size=(5, 6, 2, paths))
-        point = found[..., paths // 2]
+        point = random.normal(size=(5, 6, 2))
         past, known = random.normal(size=(5, steps, 2)), random.random((5, 6, 2)) - 0.5
         seen = random.random(past.shape) < 0.8
         seen[0, :, 0] = False
         at = (0.1, 0.3, 0.5, 0.85, 0.9)
-        expected = intervals.quantiles(found, at, intervals.widths(past * seen, known, seen))
-        given = (found, point, past * seen, known, seen, np.array(at))
+        expected = intervals.quantiles(point, at, intervals.widths(past * seen, known, seen))
+        given = (point, past * seen, known, seen, np.array(at))
         actual = graph.Quantiles(intervals)(*map(torch.tensor, given))
         np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
@@ -91,8 +88,8 @@ class TestQuantiles:
         offsets = np.array([[[-np.inf, 0.5, np.inf]]])
         intervals = Intervals(LEVELS, offsets, np.ones((1, 1)), 9)
         spread = graph.Quantiles(intervals)
-        path, ones = torch.ones(2, 1, 1, 1).double(), torch.ones(2, 1, 1)
-        given = (path, path[..., 0], ones, ones, ones > 0)
+        ones = torch.ones(2, 1, 1)
+        given = (ones.double(), ones, ones, ones > 0)
         assert spread(*given, torch.tensor([0.5]).double()).tolist() == [[[[1.0]]]] * 2
 
 
@@ -116,6 +113,6 @@ def test_real_files(tmp_path):
         make_bundle(tmp_path / kind.replace(", ", "-"), **KINDS[kind])
     for kind in ("ahead", "words"):  # all columns are targets, and one of three
         make_bundle(tmp_path / f"own-{kind}", model="tokens", **KINDS[kind])
-    blended(unsaved(loss="pinball"), cycle=1.0).save(tmp_path / "no-network")
+    blended(unsaved(), cycle=1.0).save(tmp_path / "no-network")
     command = [sys.executable, "-c", PROGRAM, *sorted(tmp_path.iterdir())]
     assert subprocess.check_output(command, text=True).split() == ["True"] * 6

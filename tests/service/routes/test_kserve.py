@@ -30,9 +30,8 @@ def test_without_quantiles_there_are_none(client, full):
         assert (content["quantiles"], len(content["mean_forecast"])) == (None, 2)
 
 
-def test_one_number_per_step_and_a_median(tmp_path):
-    kind = {**KINDS["panel"], "loss": "pinball"}
-    make_bundle(tmp_path / "b", model="tokens", **kind)
+def test_one_number_per_step(tmp_path):
+    make_bundle(tmp_path / "b", model="tokens", **KINDS["panel"])
     with start(model=str(tmp_path / "b")) as client:
         full = client.get(f"/models/{NAME}/example").json()
         (series,) = full["inputs"]
@@ -41,11 +40,10 @@ def test_one_number_per_step_and_a_median(tmp_path):
         ours = client.post("/predict", json={"inputs": [{**series, "item_id": "new"}]}).json()
     (content,) = answer["outputs"][0]["content"]
     assert content["type"] == "univariate_time_series"
-    assert content["mean_forecast"] == ours["predictions"][0]["median"]
+    assert content["mean_forecast"] == ours["predictions"][0]["mean"]
     assert answer["warnings"] == ours["warnings"]
-    assert [each["code"] for each in answer["notices"]] == ["own_scale", "median"]
+    assert [each["code"] for each in answer["notices"]] == ["own_scale"]
     assert answer["notices"] == ours["notices"]
-    assert "median, not mean" in answer["warnings"][1]
 
 
 @pytest.mark.parametrize(
