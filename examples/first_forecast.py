@@ -42,8 +42,8 @@ model.fit(demand)
 model
 
 # %% [markdown]
-# The last line states whether the model is better than the best forecast that needs no training. Here are
-# all of those forecasts, with their weights in the model:
+# The last line states whether the model is better than the best forecast that needs no training.
+# Here are all of those forecasts, with their weights in the model:
 
 # %%
 model.evaluate().sort_values("mse").round(3)
