@@ -17,6 +17,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forecaster.forecast import kept
+from forecaster.forecast.predictor import load_bundle
+from forecaster.record.look import look
 from tests.forked import forked
 from tests.service.processes import Server, free_port, running, until, wait_for
 
@@ -66,7 +69,6 @@ def test_a_shift_is_seen_and_the_model_renews_itself(forecaster, tmp_path):
     settings = {
         "FORECASTER_LEDGER": "ledger", "FORECASTER_API_KEYS": ",".join(hashed),
         "FORECASTER_ACTUALS_KEYS": "anna", "FORECASTER_POLL_SECONDS": "0.5",
-        "FORECASTER_LEDGER_SECONDS": "1",
     }  # fmt: skip
     serve = [sys.executable, "-m", "forecaster", "serve", "--model", "serving", "--port", str(port),
              "--workers", "2"]  # fmt: skip
@@ -82,15 +84,15 @@ def test_a_shift_is_seen_and_the_model_renews_itself(forecaster, tmp_path):
             return client.post("/predict", {**body, "quantile_levels": [0.1]})
 
         def scored(steps):
-            looks = []
+            promise = kept.promise(load_bundle(str(tmp_path / "serving")))
 
             def there():
-                looks.append(anna.get(f"/models/{card['name']}/live"))
-                return bool(looks[-1]["scored"] == steps)
+                return (ledger / "actuals").is_dir() and len(look(ledger, promise).rows) == steps
 
             until(there)
-            return looks[-1]
+            return json.loads(forecaster(*score, "--json"))
 
+        ledger, score = tmp_path / "ledger", ("score", "--model", "serving", "--ledger", "ledger")
         renew = ("renew", "--model", "serving", "--data", "load.csv", "--ledger", "ledger",
                  "--if-alarmed", "--to", "serving")  # fmt: skip
         for day in range(SHIFTED):
@@ -131,8 +133,7 @@ def test_a_shift_is_seen_and_the_model_renews_itself(forecaster, tmp_path):
         assert not any(each["since"] for each in live["alarms"])
 
     picture = PICTURE or "live.png"
-    told = json.loads(forecaster("score", "--model", "serving", "--ledger", "ledger",
-                                 "--picture", picture, "--json"))  # fmt: skip
+    told = json.loads(forecaster(*score, "--picture", picture, "--json"))
     old = json.loads(forecaster("score", "--model", found[1], "--ledger", "ledger",
                                 "--json"))  # fmt: skip
     before, after = (each["periods"][-1] for each in (old, told))

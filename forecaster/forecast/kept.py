@@ -66,24 +66,13 @@ def actuals(model: "Predictor", question: Question, seen: datetime | None = None
     past = question.values.shape[1]
     newest = slice(-min(past, model.form.horizon), None)
     own = question.values[:, newest][..., list(model.schema.target_positions)]
+    count, steps, width = own.shape
     times = _times(model, question, past)[:, newest]
-    return came(_names(question), model.schema.targets, times, own, seen)
-
-
-def came(
-    names: Sequence[str] | np.ndarray,
-    targets: Sequence[str],
-    times: np.ndarray,
-    values: np.ndarray,
-    seen: datetime | None = None,
-) -> pd.DataFrame:
-    """The rows of the values (B, N, K) of series at `times` (B, N), but those that are missing."""
-    count, steps, width = values.shape
     table = pd.DataFrame({
-        "series": np.repeat(np.array(names, dtype=object), steps * width),
-        "target": np.tile(np.array(targets, dtype=object), count * steps),
+        "series": np.repeat(_names(question), steps * width),
+        "target": np.tile(np.array(model.schema.targets, dtype=object), count * steps),
         "time": np.repeat(times, width, axis=1).reshape(-1),
-        "value": values.reshape(-1),
+        "value": own.reshape(-1),
     })  # fmt: skip
     return _seen(table, seen)
 

@@ -60,15 +60,14 @@ class Ledger:
         self._files: dict[tuple[Kind, int], list[Path]] = {}
         """Those that this writer has not merged yet, by how often they were merged before."""
 
-    def add(self, kind: Kind, rows: pd.DataFrame) -> bool:
-        """Keep rows for the next `flush`; False if there is no room for them."""
+    def add(self, kind: Kind, rows: pd.DataFrame) -> None:
+        """Keep rows for the next `flush`, or count them as lost if there is no room for them."""
         with self._lock:
             if self._rows + len(rows) > MOST_WAITING:
                 self.lost += len(rows)
-                return False
+                return
             self._waiting.setdefault(kind, []).append(rows)
             self._rows += len(rows)
-            return True
 
     def flush(self) -> int:
         """Write what was added, and delete what is old; return the rows that were written.
@@ -89,16 +88,6 @@ class Ledger:
         if written:
             self._forget()
         return written
-
-    @property
-    def changed(self) -> int:
-        """When a file was last written by anyone, in nanoseconds of the disk's clock; 0 if there is
-        none."""
-        times = [0]
-        for kind in ("forecasts", "actuals"):
-            with suppress(OSError):  # a folder changes with each file that is moved into it
-                times.append((self.folder / kind).stat().st_mtime_ns)
-        return max(times)
 
     def _write(self, kind: Kind, rows: pd.DataFrame) -> None:
         import pyarrow as pa
@@ -159,13 +148,12 @@ def read(
     say: Callable[[str], None] = lambda _: None,
     *,
     model: str | None = None,
-    most: int | None = None,
 ) -> pd.DataFrame:
     """All rows of a kind, in the order in which they were written; none without files.
 
-    Those of one `model`, and of files with `most` rows or a little more, the newest ones, if given.
-    `say` gets a sentence about files of another version, which are left out. Raises DataError for a
-    folder that is not there, and for a file that is no Parquet file.
+    Those of one `model`, if given. `say` gets a sentence about files of another version, which are
+    left out. Raises DataError for a folder that is not there, and for a file that is no Parquet
+    file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -174,11 +162,9 @@ def read(
         raise DataError(f"{folder} is not there: `forecaster predict --ledger {folder}` begins one")
     parts, others, wanted = list[pd.DataFrame](), 0, [("model", "=", model)] if model else None
     files, seen = {*(folder / kind).glob("*.parquet")}, set[Path]()
-    while new := sorted(files - seen, reverse=True):
+    while new := sorted(files - seen):
         files = set()
         for file in new:
-            if most is not None and sum(map(len, parts)) >= most:
-                break
             seen.add(file)
             try:
                 if (pq.read_schema(file).metadata or {}).get(b"ledger", b"").decode() != VERSION:
@@ -191,5 +177,5 @@ def read(
                 raise DataError(f"{file} cannot be read: {error}") from error
     if others:
         say(f"{others} files of {folder / kind} are of another version and are left out")
-    parts = [part for part in parts[::-1] if len(part)]
+    parts = [part for part in parts if len(part)]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()

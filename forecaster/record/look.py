@@ -1,7 +1,6 @@
 """What a ledger says of one model: its errors by period, beside what its test split promised."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,9 +8,6 @@ import pandas as pd
 
 from forecaster.base.progress import Say
 from forecaster.record import Record, alarms, ledger, live
-
-MOST_SERIES = 1000
-"""The most series that a service tells of."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +62,10 @@ class Look:
         }
 
 
-def look(
-    folder: Path, promise: Promise, say: Say = lambda _: None, most: int | None = None
-) -> Look:
-    """Score the forecasts of a model in a ledger, the newest `most` rows if given. Raises DataError
-    as `ledger.read` does."""
-    forecasts = ledger.read(folder, "forecasts", say, model=promise.model, most=most)
-    actuals = ledger.read(folder, "actuals", say, most=most)
+def look(folder: Path, promise: Promise, say: Say = lambda _: None) -> Look:
+    """Score the forecasts of a model in a ledger. Raises DataError as `ledger.read` does."""
+    forecasts = ledger.read(folder, "forecasts", say, model=promise.model)
+    actuals = ledger.read(folder, "actuals", say)
     found = live.match(forecasts, actuals)
     first = live.match(forecasts, actuals, first=True).rows
     first = first[first["step"] <= promise.steps] if len(first) else first
@@ -81,16 +74,3 @@ def look(
         origins, year = alarms.origins(first, promise.steps), alarms.in_a_year(first)
         told = alarms.alarms(origins, promise.ratio, year, promise.steps)
     return Look(promise, *found, told)
-
-
-def whole(folder: Path, promise: dict[str, Any], most: int) -> dict[str, Any]:
-    """What GET /models/NAME/live answers: all of `look`, by series, target and step, too; of many
-    series, those with the largest errors."""
-    found = look(folder, Promise(**promise), most=most)
-    by = {name: live.plain(found.frame(name)) for name in ("target", "step")}
-    if len(found.rows):
-        error = (found.rows["error"].abs() / found.rows["scale"]).groupby(found.rows["series"])
-        worst = error.mean().nlargest(MOST_SERIES).index
-        own = found.rows[found.rows["series"].isin(worst)]
-        by["series"] = live.plain(live.summary(own, "series"))
-    return {"looked": datetime.now(UTC).isoformat(), **found.to_dict(), "by": by}

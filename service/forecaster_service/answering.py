@@ -56,44 +56,37 @@ def model_for(request: Request, name: str | None) -> Served:
     return served
 
 
-class BodyRoute(APIRoute):
+class ForecastRoute(APIRoute):
     """A route whose endpoint gets the JSON body, validated as the type of its parameter `body`, and
-    the request; `answer` turns what it returns into a response.
+    the request, and returns an `Order`.
 
-    `admit` refuses before the body is read. The route does not resolve dependencies, as FastAPI's
-    own handler does, because that costs time and these routes have none.
+    The route does not resolve dependencies, as FastAPI's own handler does, because that costs time
+    and these routes have none.
     """
 
     rows_are_objects = False
 
-    def admit(self, request: Request, store: Store) -> None:
-        """Raise HttpError where a request cannot be accepted, 503 without a model or room."""
-        store.admit(left(store, request))
-        check_type(request, JSON)
-
-    async def answer(self, made: Any, request: Request, store: Store) -> Response:
-        raise NotImplementedError
-
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        endpoint: Callable[[Any, Request], Any] = self.endpoint
+        endpoint: Callable[[Any, Request], Order] = self.endpoint
         kind: TypeAdapter[Any] = TypeAdapter(get_type_hints(endpoint, include_extras=True)["body"])
 
         async def handle(request: Request) -> Response:
             store = store_of(request)
             try:
-                return await self.answer(await made(request, store), request, store)
+                return await _answer(await ordered(request, store), request, store)
             except HttpError as error:
                 store.metrics.refused(error.reason)
                 raise
 
-        async def made(request: Request, store: Store) -> Any:
-            self.admit(request, store)
+        async def ordered(request: Request, store: Store) -> Order:
+            store.admit(left(store, request))
+            check_type(request, JSON)
             until = monotonic() + left(store, request)
             async with store.bodies.read(request, until) as data:
                 if not data:
                     raise HttpError(400, "the body is empty: expected JSON")
 
-                def asked() -> Any:
+                def asked() -> Order:
                     value = parse(data, store.settings, rows_are_objects=self.rows_are_objects)
                     return endpoint(kind.validate_python(value, context=ARRAYS), request)
 
@@ -106,13 +99,6 @@ class BodyRoute(APIRoute):
                     ) from None
 
         return handle
-
-
-class ForecastRoute(BodyRoute):
-    """A route whose endpoint returns an `Order`."""
-
-    async def answer(self, made: Order, request: Request, store: Store) -> Response:
-        return await _answer(made, request, store)
 
 
 def check_type(request: Request, media: str) -> None:

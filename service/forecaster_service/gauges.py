@@ -2,7 +2,6 @@
 
 from asyncio import sleep
 from collections.abc import Callable, Mapping
-from math import nan
 from time import time
 from typing import Literal, TypeAlias
 
@@ -12,10 +11,9 @@ from forecaster.base.version import __version__
 from forecaster_service.logs import LINES
 from forecaster_service.metrics import MODEL, labels
 from forecaster_service.protocol import Connections
-from forecaster_service.slots import Served
 from forecaster_service.store import Store
 
-Rule: TypeAlias = Literal["livesum", "livemin", "livemax", "livemostrecent", "sum"]
+Rule: TypeAlias = Literal["livesum", "livemin", "livemax", "sum"]
 """What the figure of several processes is; only `sum` counts those that are gone."""
 STATE: Mapping[str, tuple[str, Rule, Callable[[Store, Connections], float]]] = {
     "ready": ("1 when /readyz answers 200.", "livemin", lambda s, _: s.is_ready),
@@ -51,18 +49,6 @@ OF_PROCESS: Mapping[str, Rule] = {
 """The rules of the figures of a process; livesum for the others."""
 
 
-LIVE = {
-    "steps": ("Forecast steps that are scored.", "period"),
-    "mae": ("Mean absolute error, in units.", "period"),
-    "scaled": ("Mean absolute error, in standard deviations of each series.", "period"),
-    "against_naive": ("Its ratio to that of the seasonal naive forecast.", "period"),
-    "bias": ("Mean of forecast minus value, in units.", "period"),
-    "coverage": ("Share of values in the 80 % band.", "period"),
-    "alarm": ("1 while that is worse than on the test split.", "what"),
-}
-"""What is found of the forecasts in the ledger, by model and a further label."""
-
-
 class Gauges:
     """The state of a store, its connections and its process, as of the last `update`."""
 
@@ -91,11 +77,6 @@ class Gauges:
             "forecaster_model_looked_timestamp_seconds",
             "When the name of the model was last resolved; 0 for never.", "livemax", "source",
         )  # fmt: skip
-        self.live = {
-            name: gauge(f"forecaster_live_{name}", words, "livemostrecent", *MODEL, kind)
-            for name, (words, kind) in LIVE.items()
-            if store.keeper.ledger is not None
-        }
         self._shown: dict[str, tuple[str, ...]] = {}
         self._collector = ProcessCollector(registry=None)
         self.process = {
@@ -111,20 +92,6 @@ class Gauges:
         while True:
             self.update()
             await sleep(1)
-
-    def _update_live(self, served: Served) -> None:
-        """Set what the ledger says of a model; nan where it does not say."""
-        model = labels(served.identity)
-        found = self.store.keeper.found(served.forecaster) or {"periods": [], "alarms": []}
-        for period in found["periods"]:
-            values = {**period, "coverage": period.get("80 %")}
-            for name in (name for name, (_, label) in LIVE.items() if label == "period"):
-                value = values[name]
-                self.live[name].labels(*model, period["period"]).set(
-                    nan if value is None else value
-                )
-        for alarm in found["alarms"]:
-            self.live["alarm"].labels(*model, alarm["what"]).set(alarm["since"] is not None)
 
     def update(self) -> None:
         """Set all gauges to the present state."""
@@ -142,8 +109,6 @@ class Gauges:
                     self.info.labels(*before or ()).set(0)
                 self.info.labels(*shown).set(1)
                 self._shown[slot.source] = shown
-                if self.live:
-                    self._update_live(served)
             self.loaded.labels(slot.label).set(slot.loaded)
             # a fixed version or run, or polling is off: the name always means the loaded model
             known = slot.served and (slot.fixed or not self.store.settings.poll_seconds)

@@ -137,27 +137,15 @@ Levels: TypeAlias = Annotated[
 ]
 
 
-class SeriesValues(Strict):
-    """Values of one series."""
-
-    item_id: Name | None = None
-    """Its name, as in the requests that forecast it."""
-    start: Annotated[str, Field(max_length=40)] | None = None
-    """The time of the first row, ISO 8601; required."""
-    target: Target
-    """The values in their units, oldest first: one list of columns per time step, or one number
-    per time step for a single column. null where one is missing."""
-    columns: Annotated[list[Name], Field(fail_fast=True, max_length=MOST_COLUMNS)] | None = None
-    """The names of the columns of `target`; by default the targets of the model."""
-
-
-class SeriesInput(SeriesValues):
+class SeriesInput(Strict):
     """One series up to now."""
 
     item_id: Name | None = None
     """A name that is returned with the forecast: letters, digits, spaces and _ . : @ -, or any name
     of a series that the model was trained on. A model of a panel recognises its series by it; any
     other series is scaled by its own history."""
+    start: Annotated[str, Field(max_length=40)] | None = None
+    """The time of the first row, ISO 8601; required."""
     target: Target
     """The values in their units, oldest first: one list of columns per time step, or one number
     per time step for a single column. null where one is missing: it is masked, never filled, and

@@ -75,11 +75,8 @@ class Settings(BaseSettings):
     """Days after which the files of the ledger are deleted."""
     ledger_bytes: Annotated[int, Field(ge=1)] = 2**30
     """The most bytes of the ledger; beyond it, the oldest files are deleted."""
-    ledger_seconds: Annotated[float, Field(gt=0)] = 300
-    """Seconds between two looks at how good the forecasts of the ledger were."""
     actuals_keys: Annotated[tuple[str, ...], NoDecode] = ()
-    """Names of API keys, separated by commas, with which POST /actuals may be used, and whose
-    histories are kept as actual values."""
+    """Names of API keys, separated by commas, whose histories are kept as actual values."""
     attentions: Annotated[tuple[str, ...], NoDecode] = ()
     """Names, separated by commas, of attentions that may be imported from other packages."""
     parts: Annotated[tuple[str, ...], NoDecode] = ()

@@ -74,9 +74,7 @@ class Store:
         cuda = settings.device != "cpu" and torch.cuda.is_available()
         batch = settings.max_batch or (64 if cuda else 16)  # small ones stay in a CPU's caches
         self.bodies = Bodies(settings)
-        self.keeper = Keeper(
-            settings, lambda: [s.served.forecaster for s in self.slots if s.served]
-        )
+        self.keeper = Keeper(settings)
         self.batcher: Batcher[Inputs, Forecast] = Batcher(
             batch, settings.max_queue, lambda: self.bodies.waiting
         )

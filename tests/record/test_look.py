@@ -1,14 +1,9 @@
-import json
-import subprocess
-import sys
-
-import pandas as pd
 import pytest
 
 from forecaster.base.errors import DataError
 from forecaster.record import Record
 from forecaster.record.ledger import Ledger
-from forecaster.record.look import Promise, look, whole
+from forecaster.record.look import Promise, look
 from tests.bundles import judged
 from tests.record.test_live import actuals, forecasts
 
@@ -36,24 +31,6 @@ def test_a_look_is_at_one_model(folder):
     assert look(folder, Promise("sha256:c", 40)).waiting == 0
     with pytest.raises(DataError, match="is not there"):
         look(folder / "other", PROMISE)
-
-
-def test_a_look_at_the_newest_rows_reads_no_older_files(folder):
-    ledger = Ledger(folder)
-    ledger.add("forecasts", forecasts(origin=pd.Timestamp("2026-02-01")))
-    ledger.flush()
-    assert [len(look(folder, PROMISE, most=most).rows) for most in (None, 40)] == [74, 37]
-
-
-def test_another_process_finds_the_same(folder):
-    told = json.dumps({"model": "sha256:a", "steps": 40, "error": 0.4, "ratio": 0.5})
-    command = [sys.executable, "-m", "forecaster.record", folder, "1000"]
-    done = subprocess.run(command, input=told, capture_output=True, text=True, check=True)
-    found, here = json.loads(done.stdout), whole(folder, json.loads(told), 1000)
-    for each in (found, here):
-        assert each.pop("looked")
-    assert found == here
-    assert set(found["by"]) == {"series", "target", "step"}
 
 
 def test_a_model_is_held_to_its_test_split():

@@ -14,7 +14,6 @@ import yaml
 from packaging.utils import canonicalize_name
 
 from forecaster_service.app import create_app
-from forecaster_service.gauges import LIVE
 from forecaster_service.settings import Settings
 from tests.service.containers import ROOT
 from tests.test_house import PINS, closure
@@ -240,8 +239,6 @@ DRAWN = [
 ]
 SEVERAL = {"forecaster_workers", "forecaster_workers_wanted", "forecaster_worker_deaths_total"}
 """Metrics that only the parent of several processes has."""
-LEDGER = {f"forecaster_live_{name}" for name in LIVE}
-"""Those of a service with a ledger."""
 
 
 def given(client):
@@ -260,8 +257,8 @@ class TestMonitoring:
         for text in (shown, asked):
             found = set(re.findall(r"\b(?:forecaster|process)_\w+", text))
             assert found
-            assert found - names <= SEVERAL | LEDGER
-        for name in names | LEDGER:
+            assert found - names <= SEVERAL
+        for name in names:
             plain = re.sub(r"_(bucket|sum|count)$", "", name)
             if name.startswith("forecaster_") and not name.endswith("_created"):
                 assert f"`{plain}`" in said, name
