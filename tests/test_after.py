@@ -139,5 +139,3 @@ def test_a_shift_is_seen_and_the_model_renews_itself(forecaster, tmp_path):
     before, after = (each["periods"][-1] for each in (old, told))
     assert after["mae"] < before["mae"] / 3
     assert after["against_naive"] < 1 < before["against_naive"]
-    text = forecaster("recalibrate", "--model", "serving", "--ledger", "ledger")
-    assert "load, 80% band" in text

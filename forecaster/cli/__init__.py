@@ -79,7 +79,7 @@ def overall(
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Forecast": (train.train, predict.future, predict.predict, predict.effects, serve.serve),
     "Judge": (train.evaluate, reports.report, reports.compare),
-    "After": (after.score, after.recalibrate, after.renew),
+    "After": (after.score, after.renew),
     "Choose": (attentions.advise, train.tune, attentions.attentions, train.config),
     "Keep": (keep.promote, keep.sync, keep.export, keep.doctor),
 }

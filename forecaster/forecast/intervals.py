@@ -5,7 +5,7 @@ normalised conformal prediction (Papadopoulos, Gammerman and Vovk, 2008). So the
 the forecast.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from operator import add
@@ -172,22 +172,6 @@ class Intervals:
             scale=self.scale * ratio,
             conditions=own and replace(own, usual=own.usual * ratio),
         )
-
-    def widened(
-        self,
-        targets: Sequence[str],
-        widths: Mapping[str, Mapping[str, float]],
-        before: Mapping[str, Mapping[str, float]],
-    ) -> "Intervals":
-        """The same intervals with other `widths` than `before`: logarithms of factors on the
-        offsets, by target and band, such as "0.8"."""
-        offsets = self.offsets.copy()
-        for k, target in enumerate(targets):
-            for q, level in enumerate(self.nominal):
-                band = f"{abs(2 * level - 1):.9g}"
-                now, was = (each.get(target, {}).get(band, 0.0) for each in (widths, before))
-                offsets[:, k, q] *= np.exp(now - was)
-        return replace(self, offsets=offsets)
 
     def reach(self, levels: Sequence[float]) -> bool:
         """Whether all of `levels` lie within the range of ours."""

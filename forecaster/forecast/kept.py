@@ -41,8 +41,7 @@ def forecasts(
         return np.repeat(found[:, None], steps, axis=1).reshape(-1)
 
     table = {
-        "model": trained(model.bundle),
-        "digest": model.digest,
+        "model": model.digest,
         "series": np.repeat(_names(question), steps * targets),
         "target": np.tile(model.schema.targets, count * steps),
         "made": _utc(made),
@@ -77,16 +76,10 @@ def actuals(model: "Predictor", question: Question, seen: datetime | None = None
     return _seen(table, seen)
 
 
-def trained(bundle: "Bundle") -> str:
-    """The digest of a model as it was trained, before its intervals were calibrated anew."""
-    calibration = bundle.about.get("calibration")
-    return bundle.digest if calibration is None else str(calibration["model"])
-
-
 def promise(bundle: "Bundle") -> Promise:
     """What the forecasts of a model are held to."""
     season = bundle.schema.reading.seasons[0]
-    return Promise.of(bundle.record, trained(bundle), bundle.horizon, season)
+    return Promise.of(bundle.record, bundle.digest, bundle.horizon, season)
 
 
 def of_series(series: Series, targets: Sequence[str]) -> pd.DataFrame:

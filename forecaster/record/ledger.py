@@ -1,18 +1,16 @@
 """A ledger: what models forecast and what came, as Parquet files in a folder.
 
-`forecasts/`, `actuals/` and `calibrations/` hold files that one writer wrote whole at one time, so
-several processes and machines may write into one folder. pandas and DuckDB read them (`SELECT *
-FROM read_parquet('ledger/forecasts/*.parquet', union_by_name=true)`). A file states the VERSION of
-its columns; those of another version are named and left out.
+`forecasts/` and `actuals/` hold files that one writer wrote whole at one time, so several processes
+and machines may write into one folder. pandas and DuckDB read them (`SELECT * FROM
+read_parquet('ledger/forecasts/*.parquet', union_by_name=true)`). A file states the VERSION of its
+columns; those of another version are named and left out.
 
-A forecast has a row for each step and target: `model`, the digest of its model as it was trained,
-and `digest`, as it answered, which differs once its intervals are calibrated anew; `series`, "" for
-a single one; `target`; `made`, the time in UTC at which it was made; `origin`, the time of the last
+A forecast has a row for each step and target: `model`, the digest of its model; `series`, "" for a
+single one; `target`; `made`, the time in UTC at which it was made; `origin`, the time of the last
 row of the history; `step` from 1 and its `time`; `forecast`, and its quantiles as `q0.1`; `naive`,
 the value a season before in the history; `last`, the newest value of the history, and `known`, its
 time; and `scale`, the standard deviation of the series. An actual value has `series`, `target`,
-`time`, `value`, and the time `seen` in UTC. A calibration has the `width` of a `band` of a `target`
-with which a `digest` answers (`forecaster.record.adapting`).
+`time`, `value`, and the time `seen` in UTC.
 """
 
 import itertools
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 from forecaster.base import atomic
 from forecaster.base.errors import DataError, StorageError
 
-Kind = Literal["forecasts", "actuals", "calibrations"]
+Kind = Literal["forecasts", "actuals"]
 VERSION = "2"
 MOST_WAITING = 1_000_000
 """The most rows that wait to be written; further ones are lost."""

@@ -13,9 +13,9 @@ from forecaster.record import Record, alarms, ledger, live
 @dataclass(frozen=True)
 class Promise:
     """What a model is held to: the scaled mean absolute `error` of its test split, and its `ratio`
-    to that of the seasonal naive forecast, where they are known. `model` is its digest as it was
-    trained. Alarms watch the first `steps` of a forecast: a season, or the horizon if that is less
-    or nothing repeats."""
+    to that of the seasonal naive forecast, where they are known. `model` is its digest. Alarms
+    watch the first `steps` of a forecast: a season, or the horizon if that is less or nothing
+    repeats."""
 
     model: str
     steps: int

@@ -21,7 +21,6 @@ from forecaster.config.run_config import Loaded, RunConfig
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.scaling import Scaler
 from forecaster.evaluate.problem import open_data
-from forecaster.forecast import kept
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.historical import replay
 from forecaster.forecast.predictor import Predictor, keep
@@ -184,7 +183,7 @@ def _serve(
 ) -> tuple[str, Path, bool]:
     """Let a winner be served; returns a sentence on what became of it, its folder, and whether it
     is served."""
-    why = {**contest.to_dict(), "judged": not whole, "before": kept.trained(champion)}
+    why = {**contest.to_dict(), "judged": not whole, "before": champion.digest}
     became, folder, wins = contest.decision.reason, served.folder, contest.decision.wins
     if champion.origin.get("name"):
         from forecaster.tracking import pages, registry

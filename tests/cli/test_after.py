@@ -5,13 +5,11 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from forecaster.forecast import kept
-from forecaster.forecast.predictor import Predictor, load_bundle
+from forecaster.forecast.predictor import Predictor
 from forecaster.record.ledger import Ledger, read
 from forecaster.run import renew as renewing
-from tests.forecast.test_recalibrated import tell
 from tests.record.test_live import actuals, forecasts
-from tests.service.toy import COLUMNS, KINDS, make_bundle
+from tests.service.toy import KINDS, make_bundle
 
 
 def test_forecasts_are_kept_and_scored_when_their_values_come(done, refused, tmp_path):
@@ -44,25 +42,6 @@ def test_forecasts_are_kept_and_scored_when_their_values_come(done, refused, tmp
     assert "other has no forecast of this model" in refused(2, *other)
 
 
-def test_the_model_is_written_anew_with_its_widths(done, refused, tmp_path, monkeypatch):
-    before = make_bundle(tmp_path / "m").digest
-    tell(tmp_path, range(5))
-    asked = ("recalibrate", "--model", tmp_path / "m", "--ledger", tmp_path / "l")
-    lines = done(*asked)[0].splitlines()
-    digest = load_bundle(tmp_path / "m").digest
-    assert digest != before
-    assert lines[-1].endswith(digest)
-    assert [line.split(",")[0] for line in lines[:-1]] == sorted(COLUMNS)
-    assert "80% band: 2.72 times" in lines[0]
-    out, err = done(*asked, "--json")
-    assert json.loads(out)["digest"] == digest
-    assert "the intervals stay as they are" in err
-    bundle = load_bundle(tmp_path / "m")
-    monkeypatch.setattr("forecaster.forecast.predictor.load_bundle", lambda name: bundle)
-    err = refused(2, "recalibrate", "--model", "forecaster-x", "--ledger", tmp_path / "l")
-    assert "write it with --to FOLDER" in err
-
-
 def test_the_exit_code_says_whether_the_model_stays(run, refused, tmp_path, monkeypatch):
     done = SimpleNamespace(became="why", folder=Path("there"))
     given = {}
@@ -76,7 +55,7 @@ def test_the_exit_code_says_whether_the_model_stays(run, refused, tmp_path, monk
 
     monkeypatch.setattr(renewing, "renew", lambda *_, **__: pytest.fail("nothing is to be done"))
     ledger = Ledger(tmp_path / "l")
-    ledger.add("forecasts", forecasts(model=kept.trained(bundle)))
+    ledger.add("forecasts", forecasts(model=bundle.digest))
     ledger.add("actuals", actuals())
     ledger.flush()
     status, out, err = run(*renew, "--if-alarmed", "--ledger", tmp_path / "l", "--json")

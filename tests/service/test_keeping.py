@@ -34,7 +34,7 @@ def test_forecasts_are_kept_and_the_histories_of_those_who_may(folder, tmp_path)
     kept, actual = read(tmp_path / "l", "forecasts"), read(tmp_path / "l", "actuals")
     targets, horizon = len(model.schema.targets), model.bundle.horizon
     assert len(kept) == 2 * horizon * targets
-    assert set(kept["digest"]) == {model.digest}
+    assert set(kept["model"]) == {model.digest}
     first = kept[: horizon * targets]
     told = np.array(answer.json()["predictions"][0]["mean"]).reshape(-1)
     np.testing.assert_allclose(first["forecast"], told, rtol=1e-6)
