@@ -64,8 +64,6 @@ class ForecastRoute(APIRoute):
     and these routes have none.
     """
 
-    rows_are_objects = False
-
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint: Callable[[Any, Request], Order] = self.endpoint
         kind: TypeAdapter[Any] = TypeAdapter(get_type_hints(endpoint, include_extras=True)["body"])
@@ -87,7 +85,7 @@ class ForecastRoute(APIRoute):
                     raise HttpError(400, "the body is empty: expected JSON")
 
                 def asked() -> Order:
-                    value = parse(data, store.settings, rows_are_objects=self.rows_are_objects)
+                    value = parse(data, store.settings)
                     return endpoint(kind.validate_python(value, context=ARRAYS), request)
 
                 try:

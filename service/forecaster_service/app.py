@@ -32,8 +32,6 @@ from forecaster_service.protocol import Connections
 from forecaster_service.registry import Found
 from forecaster_service.routes import (
     health,
-    invocations,
-    kserve,
     metrics,
     models,
     page,
@@ -75,7 +73,7 @@ def create_app(
     keys = [Security(HTTPBearer(scheme_name="key", auto_error=False))]
     guarded = {"dependencies": keys, "responses": http_errors.responses(400, 401)}
     shown = guarded if settings.api_keys else {"responses": http_errors.responses(400)}
-    for routes in (predict, read, invocations, kserve, models, metrics):
+    for routes in (predict, read, models, metrics):
         app.include_router(routes.router, **shown)
     app.include_router(health.router, responses=http_errors.responses(400))
     app.include_router(page.router)

@@ -28,8 +28,8 @@ WEIGHT = 0.5
 Result = TypeVar("Result")
 
 
-def parse(data: bytes, settings: Settings, *, rows_are_objects: bool = False) -> Any:
-    """The JSON value of a body. With `rows_are_objects`, objects do not count as series.
+def parse(data: bytes, settings: Settings) -> Any:
+    """The JSON value of a body.
 
     Raises HttpError: 400 for a body that is not JSON or has a duplicate key, 422 for more than the
     settings allow. NaN and Infinity are read, so that the error can show where they are.
@@ -38,7 +38,7 @@ def parse(data: bytes, settings: Settings, *, rows_are_objects: bool = False) ->
     strings, is limited first, by counting bytes; the rest is counted in the parsed value.
     """
     # A series is one object plus up to three for its covariates, and a row is a list.
-    if not rows_are_objects and data.count(b"{") > 4 * settings.max_series + 2:
+    if data.count(b"{") > 4 * settings.max_series + 2:
         raise _too_many("series", settings.max_series)
     if max(map(data.count, (b"{", b"["))) > settings.max_rows + 4 * settings.max_series:
         raise _too_many("rows", settings.max_rows)
@@ -54,8 +54,6 @@ def parse(data: bytes, settings: Settings, *, rows_are_objects: bool = False) ->
     most = 100 * settings.max_series + MOST_COLUMNS
     if data.count(b":") > most and _keys(value) > most:
         raise _too_many("keys", most)
-    if rows_are_objects:
-        return value
     inputs = value.get("inputs") if isinstance(value, dict) else None
     series = inputs if isinstance(inputs, list) else []
     if len(series) > settings.max_series:

@@ -65,8 +65,8 @@ class Inputs:
     known: np.ndarray
     static: Mapping[str, float | str]
     rows: int
-    first: str = ""
-    flat: bool = False
+    first: str
+    flat: bool
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,12 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Predictor) -> Job:
     steps = parameters.prediction_length or forecaster.bundle.horizon
     levels = sorted(set(parameters.quantile_levels))
     numbers = len(request.inputs) * steps * len(forecaster.schema.targets) * len(levels)
+    if numbers > MOST_QUANTILES:
+        raise UsageError(
+            f"expected at most {MOST_QUANTILES:,} quantiles in one answer, over all series, "
+            f"steps and columns, got {numbers:,}: ask for fewer levels, steps or series"
+        )
     parents: Location = ("parameters",) if full else ()
-    check_quantiles(numbers)
     flaws = [each.flaw(parents) for each in _refusals(parameters, forecaster)]
     inputs, notices = [], []
     for number, series in enumerate(request.inputs):
@@ -215,15 +219,6 @@ def _refusals(parameters: Parameters, forecaster: Predictor) -> Iterator[Refused
         yield RefusedError(("quantile_levels",), str(error), "no_quantiles")
 
 
-def check_quantiles(count: int) -> None:
-    """Raise UsageError for an answer with too many quantiles."""
-    if count > MOST_QUANTILES:
-        raise UsageError(
-            f"expected at most {MOST_QUANTILES:,} quantiles in one answer, over all series, "
-            f"steps and columns, got {count:,}: ask for fewer levels, steps or series"
-        )
-
-
 def _series(
     series: SeriesInput, forecaster: Predictor, parameters: Parameters, place: int | None
 ) -> tuple[Inputs, list[Notice]]:
@@ -245,7 +240,7 @@ def _series(
             message += "; short_history=drop forecasts from them with fewer parts of the model"
         raise RefusedError(("target",), message, "too_short")
     known, static = _known(series, before, forecaster), _static(series, schema)
-    start, first = times(series.start, rows, forecaster)
+    start, first = _times(series.start, rows, forecaster)
     past, count = len(history), min(rows, len(history))
     missing = np.isnan(history[past - count :])
     empty = missing.all(axis=0)
@@ -266,11 +261,11 @@ def _series(
         surprises.append(Notice(code=NoticeCode.MISSING_MASKED, input=place, text=text))
     if schema.items and name not in forecaster.places:
         surprises.append(Notice(code=OWN_SCALE.code, input=place, text=str(OWN_SCALE)))
-    flat = not in_rows(series.target)
+    flat = not _in_rows(series.target)
     return Inputs(name, history, start, known, static, count, first, flat), surprises
 
 
-def in_rows(target: Any) -> bool:
+def _in_rows(target: Any) -> bool:
     """Whether each step has a list of columns, not a number."""
     return isinstance(target[0], list | np.ndarray)
 
@@ -289,7 +284,7 @@ def _covariates(
 
     ahead = names(schema.known.columns)
     optional = names(schema.past_only) if role == "past_covariates" else []
-    check_names(role, list(given), ahead, optional)
+    _check_names(role, list(given), ahead, optional)
     first = max(length - forecaster.bundle.past, 0) if role == "past_covariates" else 0
     complete = set(ahead)
     columns: dict[str, np.ndarray] = {}
@@ -322,9 +317,9 @@ def _history(
     target: Any = series.target  # an array, or lists
     names = [name for name in schema.columns if name not in before]
     given = names if series.columns is None else series.columns
-    check_names("columns", given, names)
+    _check_names("columns", given, names)
     widths: Sequence[int] = [1]
-    if in_rows(target):
+    if _in_rows(target):
         widths = target.shape[1:] if isinstance(target, np.ndarray) else list(map(len, target))
     for row, width in enumerate(widths):
         if width != len(names):
@@ -360,7 +355,7 @@ def _known(
 def _static(series: SeriesInput, schema: Schema) -> dict[str, float | str]:
     """The static attributes, by name."""
     given, attributes = series.static_covariates, schema.known.attributes
-    check_names("static_covariates", list(given), [each.name for each in attributes])
+    _check_names("static_covariates", list(given), [each.name for each in attributes])
     for each in attributes:
         value = given[each.name]
         if value not in each.words if each.words else isinstance(value, str):
@@ -373,7 +368,7 @@ def _wanted(words: Sequence[str] | None) -> str:
     return f"one of {_listed(words)}" if words else "a number"
 
 
-def check_names(
+def _check_names(
     where: str, given: Sequence[str], needed: Sequence[str], optional: Sequence[str] = ()
 ) -> None:
     """Raise RefusedError unless each needed name is given once, and nothing unknown."""
@@ -403,7 +398,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + more
 
 
-def times(text: str | None, rows: int, forecaster: Predictor) -> tuple[pd.Timestamp, str]:
+def _times(text: str | None, rows: int, forecaster: Predictor) -> tuple[pd.Timestamp, str]:
     """The times of the first row of the look-back and, in ISO 8601, of the first forecast step."""
     schema, past, horizon = forecaster.schema, forecaster.bundle.past, forecaster.bundle.horizon
     utc, offset = schema.timezone == "UTC", _offset(schema.freq)

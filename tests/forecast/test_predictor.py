@@ -136,6 +136,24 @@ class TestPredict:
         with pytest.raises(DataError, match=word):
             forecaster.predict(change(history()))
 
+    @pytest.mark.parametrize(
+        ("column", "cell", "word"),
+        [
+            ("load", "much", "expected a number, got 'much'"),
+            ("load", float("inf"), "finite"),
+            *[("time", cell, "row 6") for cell in (10**30, "yesterday", None, True)],
+            ("time", "2026-01-01T07:00:00Z", "time zone"),
+            ("time", "9999-12-31T23:00:00", "row"),
+        ],
+    )
+    def test_a_cell_that_does_not_fit_is_named(self, column, cell, word, forecaster):
+        frame = history()
+        frame["time"] = frame["time"].astype(str)
+        frame[column] = frame[column].astype(object)
+        frame.loc[5, column] = cell
+        with pytest.raises(DataError, match=word):
+            forecaster.predict(frame)
+
     def test_a_forecast_that_is_not_finite_is_an_error(self):
         forecaster = Predictor(scaled(unsaved(), np.nan), "cpu")
         with pytest.raises(DataError, match=r"not finite .*'load'"):

@@ -17,7 +17,7 @@ import torch
 from forecaster.base import machine
 from forecaster.forecast.predictor import Predictor
 from tests.service.processes import until
-from tests.service.toy import HORIZON, KSERVE, PAST, mean, start
+from tests.service.toy import HORIZON, PAST, mean, start
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def test_a_full_queue_is_503_until_there_is_room(full, folder):
             refusals = [client.post("/predict", json=two)]
             answers += [pool.submit(client.post, "/predict", json=full)]
             until(lambda: store.batcher.waiting == 3)
-            for path in ("/predict", "/v1/predict", "/invocations", KSERVE):
+            for path in ("/predict", "/v1/predict"):
                 refusals += [client.post(path, content=b"not even read")]
             refusals += [client.get("/readyz")]
             assert client.get("/livez").status_code == 200

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.service.processes import head, serving
-from tests.service.toy import HORIZON, KSERVE, NAME, PAST, kserve
+from tests.service.toy import NAME
 
 # A thread of the service or of a library may use `random` while edits are drawn. Hypothesis blames
 # the edits, and warns again as it prints their strategy, which holds long tokens.
@@ -31,7 +31,7 @@ TOKENS = [
     b'""', b"{}", b"[]", b"[[]]", b",", b":", b'"', b"\\", b'"\\ud800"', b'"\\u0000"', b"\x00",
     b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", "\u2028\u202e\U0001f600".encode(), b"[" * 300,
     b"[" * 100_000, b'{"a":' * 300, b"/* */", b"0x1", b"01", b"1.", b'"target":[1],',
-    b'"inputs":[{}],', b'"start":"9999-12-31T23:00:00",', b'"params":{},', b'"model":"../x",',
+    b'"inputs":[{}],', b'"start":"9999-12-31T23:00:00",', b'"model":"../x",',
     b'"quantile_levels":[5e-324,1],', b'"prediction_length":1e0,', b"+99:99", b"-12-31T24:00:00",
 ]  # fmt: skip
 TOKENS_OF_HTTP = [
@@ -79,31 +79,20 @@ def fuzzed(tokens):
 def requests(example):
     """Requests that the model accepts, by path; "/v1/predict" has the flat form."""
     (series,) = example["inputs"]
-    before, ahead = series["past_covariates"], series["future_covariates"]
-    rows = []
-    for step in range(PAST + HORIZON):
-        target = series["target"][step] if step < PAST else [None] * len(series["columns"])
-        row = {**dict(zip(series["columns"], target, strict=True)), **series["static_covariates"]}
-        for name, values in before.items():
-            row[name] = [*values, *ahead.get(name, [None] * HORIZON)][step]
-        stamp = f"2026-01-{1 + step // 24:02}T{step % 24:02}:00"
-        rows.append({"time": stamp, "town": series["item_id"], **row})
     return {
         "/predict": example,
         "/v1/predict": {**series, **example["parameters"]},
-        "/invocations": {"dataframe_records": rows, "params": {"horizon": 2}},
     }
 
 
-@pytest.mark.parametrize("path", ["/predict", "/v1/predict", "/invocations", KSERVE, "/read"])
-def test_mutated_bodies_get_expected_answers(serve, client, path):
-    asked = client if path == KSERVE else serve("all", "tokens")[0]
+@pytest.mark.parametrize("path", ["/predict", "/v1/predict", "/read"])
+def test_mutated_bodies_get_expected_answers(serve, path):
+    asked = serve("all", "tokens")[0]
     kind = CSV if path == "/read" else JSON
     answer = asked.get(f"/models/{NAME}/example", headers={"Accept": kind["Content-Type"]})
     body, statuses = answer.content, Counter[int]()
     if kind is JSON:
-        example = answer.json()
-        body = json.dumps(kserve(example) if path == KSERVE else requests(example)[path]).encode()
+        body = json.dumps(requests(answer.json())[path]).encode()
 
     @fuzzed(TOKENS)
     def try_it(changes):

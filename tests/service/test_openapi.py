@@ -9,20 +9,19 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import load_all_checks
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from tests.service.toy import KSERVE, NAME, kserve
+from tests.service.toy import NAME
 
 load_all_checks()
 pytestmark = pytest.mark.slow
 
 OPERATIONS = {
-    "POST /predict": 100, "POST /v1/predict": 20, "POST /invocations": 100, f"POST {KSERVE}": 100,
+    "POST /predict": 100, "POST /v1/predict": 20,
     "POST /read": 50, "POST /read/future": 20, "POST /future": 20,
     "GET /models/{name}": 100, "GET /models/{name}/example": 100,
     "GET /readyz": 100, "GET /models": 1, "GET /livez": 1, "GET /healthz": 1, "GET /version": 1,
     "GET /metrics": 1, "GET /ping": 1,
 }  # fmt: skip
 """All operations, and how many requests are made."""
-OPTIONS = {"parameters", "params", "options"}
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +35,7 @@ def fitting(server):
     """Series that fit the model, by path."""
     example = server.get(f"/models/{NAME}/example")
     (series,) = example["inputs"]
-    days = [f"2026-01-{1 + hour // 24:02}T{hour % 24:02}:00" for hour in range(24)]
-    rows = [[day, *row] for day, row in zip(days, series["target"], strict=True)]
-    theirs = kserve(example)
-    del theirs["options"]
-    split = {"columns": ["time", *series["columns"]], "data": rows}
-    ours = {"inputs": [series]}
-    table = {"dataframe_split": split}
-    return {"/predict": ours, "/v1/predict": ours, "/invocations": table, KSERVE: theirs}
+    return {path: {"inputs": [series]} for path in ("/predict", "/v1/predict")}
 
 
 def test_every_operation_is_tried(operations):
@@ -68,7 +60,7 @@ def test_answers_are_those_described(operations, fitting, operation):
     def try_it(case):
         series = fitting.get(case.path)
         if series and next(number) % 2:
-            options = {key: value for key, value in case.body.items() if key in OPTIONS}
+            options = {key: value for key, value in case.body.items() if key == "parameters"}
             case.body = {**options, **series}
         answer = case.call()
         statuses[answer.status_code] += 1

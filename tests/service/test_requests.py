@@ -8,10 +8,10 @@ import time
 from copy import deepcopy
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from tests.service.toy import COLUMNS, HORIZON, KSERVE, PAST, kserve, refused, start
+from forecaster_service import forecasting
+from tests.service.toy import COLUMNS, HORIZON, PAST, refused, start
 
 
 def told(problem):
@@ -247,68 +247,7 @@ def test_longest_series_in_many(folder, flat):
             assert told(refused(client, {"inputs": [series | change]})) == "too_many_rows"
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "flaw"),
-    [
-        ("type", "univariate_time_series", "type rank"),
-        ("name", "/", "name item_id"),
-        ("start_timestamp", None, "start_timestamp start"),
-        ("series", [[1.0] * 3], "series too_short"),
-        ("series", [[1.0] * 3, [1, "2", 3]], "series[1][1] float_type"),
-        ("frequency", "S", "frequency other_freq"),
-        ("options", {"horizon": HORIZON + 1}, "options.horizon beyond_horizon"),
-        ("options", {"horizon": 1, "quantiles": [0.01]}, "options.quantiles no_quantiles"),
-        ("options", {"horizon": 1, "quantile": [0.1]}, "options.quantile extra_forbidden"),
-        ("options", {}, "options.horizon missing"),
-    ],
-)
-def test_kserve_is_told_in_the_words_of_its_request(client, full, key, value, flaw):
-    body = kserve(full)
-    inner = key not in body
-    (body["inputs"][0] if inner else body)[key] = value
-    found = told(refused(client, body, path=KSERVE))
-    assert found == (f"inputs[0].{flaw}" if inner else flaw)
-
-
-def test_kserve_knows_no_covariates(serve):
-    client, _, series = serve("ahead")
-    assert told(refused(client, kserve({"inputs": [series]}), path=KSERVE)) == "model no_covariates"
-
-
-SPLIT = {"columns": ["a"], "data": [[1]]}
-TABLES: list[tuple[Any, str]] = [
-    ({}, "tables"),
-    ({"inputs": {}}, "inputs too_short"),
-    ({"inputs": {"a": [1], "b": [1, 2]}}, ""),
-    ({"inputs": {"a": [1, "x", {}]}}, "inputs.a[2] cell"),
-    ({"dataframe_records": [{"a": 1}, {"a": [1]}]}, "dataframe_records[1].a cell"),
-    ({"instances": [{"a": 1}], "parms": {}}, "parms extra_forbidden"),
-    ({"instances": [{"a": 1}], "inputs": [{"a": 1}]}, "tables"),
-    ({"dataframe_split": {**SPLIT, "data": [[1], [2, 3]]}}, ""),
-    ({"dataframe_split": {**SPLIT, "data": [[[1]]]}}, "dataframe_split.data[0][0] cell"),
-    ({"dataframe_split": {"columns": ["a", "a"], "data": [[1, 2]]}}, ""),
-    ({"dataframe_split": SPLIT}, ""),
-    ({"instances": [{"a": 1}], "params": {"quantile_levels": [0.01]}}, ""),
-]
-
-
-@pytest.mark.parametrize(("body", "flaw"), TABLES)
-def test_what_is_no_table_of_the_model(client, body, flaw):
-    assert told(refused(client, json.dumps(body), path="/invocations")) == flaw
-
-
-def test_cells_that_do_not_fit(client, full):
-    (series,) = full["inputs"]
-    times = pd.date_range(series["start"], periods=PAST, freq="h").astype(str)
-    for column, cell, words in (
-        ("load", "much", "expected a number, got 'much'"),
-        ("load", float("inf"), "finite"),
-        *[("time", cell, "row 6") for cell in (10**30, "yesterday", None, True)],
-        ("time", "2026-01-01T07:00:00Z", "time zone"),
-        ("time", "9999-12-31T23:00:00", "row"),
-    ):
-        table = dict(zip(COLUMNS, map(list, zip(*series["target"], strict=True)), strict=True))
-        table["time"] = [*times]
-        table[column][5] = cell
-        body = json.dumps({"inputs": table})
-        assert words in refused(client, body, path="/invocations")["detail"]
+def test_quantiles_of_one_answer(client, full, monkeypatch):
+    monkeypatch.setattr(forecasting, "MOST_QUANTILES", len(COLUMNS) * HORIZON)
+    full["parameters"] = {"quantile_levels": [0.1, 0.9]}
+    assert "steps and columns, got 36:" in refused(client, full)["detail"]

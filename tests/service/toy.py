@@ -29,7 +29,6 @@ from tests.bundles import judged
 
 NOTHING_KNOWN = KnownInputs()
 NAME = "forecaster-toy-M-all-6"
-KSERVE = "/v1/timeseries/forecast"
 PAST, HORIZON = 24, 6
 COLUMNS = ("load", "wind", "Zürich °C")
 MODELS = {
@@ -186,16 +185,6 @@ def start(**settings):
     with TestClient(app, base_url="http://localhost") as client:
         wait_until_loaded(client)
         yield client
-
-
-def kserve(full, **changes):
-    """A request of /predict in the format of KServe's clients."""
-    (series,) = full["inputs"]
-    rank = "multi" if isinstance(series["target"][0], list) else "uni"
-    theirs = {"type": f"{rank}variate_time_series", "name": series["item_id"], "frequency": "H"}
-    theirs |= {"series": series["target"], "start_timestamp": series["start"]}
-    options = {"horizon": HORIZON, "quantiles": [0.9, 0.1]}
-    return {"model": NAME, "inputs": [{**theirs, **changes}], "options": options}
 
 
 def refused(client, body, status=422, path="/predict", **headers):

@@ -67,7 +67,7 @@ def _write(job: Job, done: Done[Forecast], served: Served, request_id: str) -> b
 
 
 def _table(job: Job, done: Done[Forecast], served: Served, request_id: str) -> bytes:
-    """The response as CSV: a row for each step of each series, in the columns of /invocations."""
+    """The response as CSV: a row for each step of each series, in columns such as "load 0.1"."""
     schema, text = served.forecaster.schema, StringIO()
     named = len(job.inputs) > 1 or job.inputs[0].item_id is not None
     suffixes = ["", *(f" {level}" for level in job.levels)]

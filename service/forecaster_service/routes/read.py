@@ -21,12 +21,13 @@ from forecaster.forecast.future import future_rows
 from forecaster.forecast.notices import ShortHistory
 from forecaster_service.answering import CSV, PROBLEMS, TEXT, check_type, left
 from forecaster_service.body import LARGE
-from forecaster_service.routes.invocations import MOST_CELLS
 from forecaster_service.schemas import MOST_ITEMS, Answer, ModelName, Name, SeriesInput
 from forecaster_service.settings import Settings
 from forecaster_service.slots import Served
 from forecaster_service.store import store_of
 
+MOST_CELLS = 2**23
+"""The most values of a table, counting all steps between its first and its last time."""
 LONGEST_LINE = 2**18
 """The most bytes of a line."""
 BODY = {**TEXT, "required": True}

@@ -192,7 +192,7 @@ class TestCsv:
         assert NAME in answer.headers["x-forecaster-model"]
         return pd.read_csv(StringIO(answer.text))
 
-    def test_the_same_numbers_in_the_columns_of_invocations(self, client, full):
+    def test_the_same_numbers_in_named_columns(self, client, full):
         body = {**full, "inputs": [{**full["inputs"][0], "item_id": each} for each in "ab"]}
         body["parameters"] = {"prediction_length": 4, "quantile_levels": [0.9, 0.1]}
         table, answer = self.ask(client, body), client.post("/predict", json=body).json()

@@ -139,6 +139,19 @@ class TestBounds:
         lines[1] = lines[1].replace("2026", "1926")
         assert "steps of h lie between" in wrong(client, "\n".join(lines))
 
+    def test_a_gap_of_a_wide_panel_costs_no_memory(self, serve, monkeypatch):
+        client, *_ = serve("wide", "tokens")
+        monkeypatch.setattr(read, "MOST_CELLS", 30_000)
+        whole = pd.DataFrame(dict.fromkeys(KINDS["wide"]["items"], 1.0), times[: PAST + 1])
+        for first, words in (("2024", "25 rows for"), ("1926", "steps of h lie between")):
+            rows = whole.set_axis(times[: PAST + 1].insert(0, pd.Timestamp(first))[:-1])
+            assert words in wrong(client, rows.rename_axis("time").to_csv())
+
+    def test_long_names_make_no_long_answer(self, client):
+        names = ["ü" * 250 + str(number) for number in range(99)]
+        text = ",".join(names) + "\n" + ",".join("1" * 99) + "\n"
+        assert len(wrong(client, text)) == 1000
+
     def test_without_a_model_the_text_is_not_read(self):
         with start() as empty:
             assert empty.post("/read", content=b"x", headers=CSV).status_code == 503
