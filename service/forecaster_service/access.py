@@ -16,9 +16,7 @@ from forecaster_service.http_errors import HttpError
 from forecaster_service.metrics import Metrics
 from forecaster_service.settings import Settings
 
-OPEN = frozenset(
-    ("/", "/livez", "/readyz", "/healthz", "/ping", "/version", "/openapi.json", "/docs")
-)
+OPEN = frozenset(("/", "/livez", "/readyz", "/healthz", "/version", "/openapi.json", "/docs"))
 OPEN_FOLDERS = ("/page/", "/static-offline-docs/")
 """Answered without a key: probes, the page and the docs."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")

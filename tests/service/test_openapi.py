@@ -19,7 +19,7 @@ OPERATIONS = {
     "POST /read": 50, "POST /read/future": 20, "POST /future": 20,
     "GET /models/{name}": 100, "GET /models/{name}/example": 100,
     "GET /readyz": 100, "GET /models": 1, "GET /livez": 1, "GET /healthz": 1, "GET /version": 1,
-    "GET /metrics": 1, "GET /ping": 1,
+    "GET /metrics": 1,
 }  # fmt: skip
 """All operations, and how many requests are made."""
 

@@ -1,6 +1,6 @@
 """Routes that show whether the process lives, whether it can answer, and its version."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
@@ -8,11 +8,6 @@ from forecaster.base.version import __version__
 from forecaster_service.http_errors import responses
 from forecaster_service.schemas import Status, Version
 from forecaster_service.store import store_of
-
-READINESS: dict[str, Any] = {
-    "response_model_exclude_none": True,
-    "responses": responses(422, 503),
-}
 
 router = APIRouter(tags=["health"])
 
@@ -26,15 +21,18 @@ async def livez() -> Status:
     return Status(status="alive")
 
 
-@router.get("/ping", operation_id="ping", **READINESS)
-@router.get("/readyz", operation_id="get_readiness", **READINESS)
+@router.get(
+    "/readyz",
+    operation_id="get_readiness",
+    response_model_exclude_none=True,
+    responses=responses(422, 503),
+)
 async def readyz(
     request: Request,
     verbose: Annotated[str | None, Query(max_length=8, description="Name the models too.")] = None,
 ) -> Status:
     """All models are loaded and have forecast their examples, and there is room in the queue.
-    Otherwise, and shortly before the service ends, the answer is 503 with the reason. /ping is the
-    same, for clients of `mlflow models serve`."""
+    Otherwise, and shortly before the service ends, the answer is 503 with the reason."""
     models = store_of(request).whole()
     if verbose is None:
         return Status(status="ready")

@@ -8,7 +8,7 @@ from tests.service.toy import NAME, make_bundle, rename, start
 
 
 def test_ready_alive_and_of_which_version(client, folder):
-    states = {"livez": "alive", "healthz": "alive", "readyz": "ready", "ping": "ready"}
+    states = {"livez": "alive", "healthz": "alive", "readyz": "ready"}
     for path, state in states.items():
         assert client.get(f"/{path}").json() == {"status": state}
     digest = Predictor.load(folder).bundle.digest
@@ -27,7 +27,7 @@ def test_without_a_model_it_lives_and_says_why(model, word, tmp_path, folder):
     with start(model=model and str(tmp_path / model)) as client:
         assert client.get("/livez").status_code == 200
         assert client.get("/models").json() == {"models": []}
-        asked = [client.get("/readyz"), client.get("/ping"), client.post("/predict", json={})]
+        asked = [client.get("/readyz"), client.post("/predict", json={})]
         for answer in asked:
             assert answer.status_code == 503
             assert word in answer.json()["detail"]
