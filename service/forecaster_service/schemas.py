@@ -340,8 +340,6 @@ class ModelCard(ModelIdentity):
     effective: str
     """What its attention amounts to at the lengths of this model."""
     device: str
-    graphs: bool
-    """Always false: no model runs as CUDA graphs any more."""
     columns: list[str]
     """The columns that it reads, in its order."""
     time: str

@@ -208,7 +208,6 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "refit": bool(about.get("refit")),
         "effective": about.get("attn_effective", ""),
         "device": forecaster.device,
-        "graphs": False,
         "id": MARK.join(schema.id) or None,
         "id_columns": schema.id,
         "past_covariates": reading.read_from(schema.past_only),

@@ -27,7 +27,7 @@ def test_card_tells_what_a_client_needs(client, folder):
     assert card == {
         "name": NAME, "version": None, "alias": None, "run_id": "0" * 32, "attn": "prob",
         "attn_weight": 1.0, "digest": bundle.digest, "effective": "sparse",
-        "device": "cpu", "graphs": False, "columns": list(COLUMNS), "time": "time", "id": None,
+        "device": "cpu", "columns": list(COLUMNS), "time": "time", "id": None,
         "id_columns": [], "wide": False, "targets": list(COLUMNS), "past_covariates": [],
         "future_covariates": [], "effects": [], "static_covariates": [], "items": 0,
         "item_names": [], "freq": "h", "timezone": "naive", "policy": "error", "look_back": PAST,
