@@ -161,9 +161,9 @@ class Forecaster:
         """Train on a frame, judge on its last part, and calibrate the intervals.
 
         frame: wide, with a time column (or an index of stamps) and columns of values; or long, with
-        a column of ids, such as unique_id, ds, y. With `cutoffs`, the model is also judged at that
-        many cut-offs. With `track`, the run is kept in runs/ and tracked in MLflow, as by
-        `forecaster train`. scikit-learn gives `y`; the values are in the frame, so it is refused
+        a column of ids, such as unique_id, ds, y. With `cutoffs`, models trained at that many
+        cut-offs are judged, too. With `track`, the run is kept in runs/ and tracked in MLflow, as
+        by `forecaster train`. scikit-learn gives `y`; the values are in the frame, so it is refused
         unless it is a column of it.
 
         Raises DataError for a frame that cannot be read or is too short, naming row and column;
@@ -377,9 +377,8 @@ class Forecaster:
         problem = make_problem(*take_frame(self._load(), table, self._say), self._say)
         device = machine.device(problem.config.device)
         found = roll(
-            problem, cutoffs, lambda at: train_anew(at, device, self._say), device, self._say,
-            anew=True,
-        ).record  # fmt: skip
+            problem, cutoffs, lambda at: train_anew(at, device, self._say), device, self._say
+        ).record
         zone = "UTC" if problem.schema.timezone == "UTC" else None
         rows = [
             {

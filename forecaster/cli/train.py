@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forecaster.base.errors import UsageError
 from forecaster.cli.options import (
     AsJson,
     Asked,
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from forecaster.config.run_config import Loaded
     from forecaster.record import Backtest, Cutoffs
 
-CUTOFFS = "Judge at this many cut-offs of the test split (docs/evaluation.md)."
+CUTOFFS = "Train anew and judge at this many cut-offs of the test split (docs/evaluation.md)."
 
 
 @configured()
@@ -80,22 +79,20 @@ def train(
     print_pages("compare", result.ui_command)
 
 
-@described(cutoffs=CUTOFFS, refit="Train anew at each cut-off, on the rows before it alone.")
+@described(cutoffs=CUTOFFS)
 def evaluate(
     model: Model,
     cutoffs: CountOrNone = None,
-    refit: Annotated[bool, typer.Option("--refit")] = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Repeat the evaluation of a trained model.
 
-    Judges it on every test window beside forecasts that need no training, or at several cut-offs.
+    Judges it on every test window beside forecasts that need no training; or trains it anew at
+    several cut-offs, on the rows before each, and judges that.
 
     Example: forecaster evaluate --model forecaster-ETTh1-M-all-336 --cutoffs 5
     """
-    if refit and not cutoffs:
-        raise UsageError("--refit trains anew at cut-offs: add their number, such as --cutoffs 5")
     from forecaster.base import machine
     from forecaster.evaluate import cutoffs as rolling
     from forecaster.evaluate import judge
@@ -105,7 +102,7 @@ def evaluate(
     bundle, where = load_bundle(model), machine.device(device or "auto")
     found: Backtest | Cutoffs
     if cutoffs:
-        make = partial(experiment.train_anew, device=where, say=say) if refit else None
+        make = partial(experiment.train_anew, device=where, say=say)
         found = rolling.rejudge(bundle, cutoffs, make, where, say).record
     else:
         found = judge.rejudge(bundle, where).record

@@ -4,6 +4,7 @@ A cut-off is the step at which a block begins. The windows whose targets lie in 
 as the test split is; nothing from that step on chooses, trains or calibrates.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from forecaster.base.errors import UsageError
-from forecaster.base.progress import Say
+from forecaster.base.progress import Say, lasting
 from forecaster.base.spelling import spelled
 from forecaster.datasets.card import Borders
 from forecaster.evaluate import SHARES, Evaluation, Score, percent
 from forecaster.evaluate.figures import plain
-from forecaster.evaluate.judge import find_intervals, judge, parts_of
+from forecaster.evaluate.judge import find_intervals, judge
 from forecaster.evaluate.metrics import average
 from forecaster.evaluate.problem import Problem, reopen
 from forecaster.forecast.bundle import Bundle
@@ -27,7 +28,7 @@ from forecaster.parts import Blend, Part
 from forecaster.record import AtCutoff, Cutoffs, FloorSpreads, MeanErrors, Spread, Spreads
 
 Make = Callable[[Problem], tuple[Sequence[Part], Blend]]
-"""Takes the problem of a cut-off; returns all parts that were tried, and the model."""
+"""Trains at a cut-off; returns all parts that were tried, and the model."""
 COVERED = percent(SHARES[0])
 
 
@@ -35,11 +36,10 @@ COVERED = percent(SHARES[0])
 class Cutoff(Problem):
     """The problem at a cut-off, whose block is the test part, in the scaling of the `whole`.
 
-    Validation ends at the cut-off; the steps from `half` on calibrate.
+    Validation ends at the cut-off.
     """
 
     whole: Problem = field(kw_only=True)
-    halved: int = field(kw_only=True)
 
     @cached_property
     def schema(self) -> Schema:
@@ -53,18 +53,13 @@ class Cutoff(Problem):
     def _tables(self) -> Any:
         return self.whole._tables
 
-    @property
-    def half(self) -> int:
-        return self.halved
 
-
-def cut(whole: Problem, count: int, *, anew: bool) -> list[Cutoff]:
+def cut(whole: Problem, count: int) -> list[Cutoff]:
     """The problems at `count` cut-offs, the first where the test split begins.
 
-    With `anew` the splits move along: validation keeps its length, and training takes all before
-    it. Otherwise every cut-off has the training steps, and the steps that stop training, of the
-    whole problem; all other steps before the cut-off calibrate. Raises UsageError for more cut-offs
-    than fit, naming how many do, and for a panel whose series are cut by their own lengths.
+    The splits move along: validation keeps its length, and training takes all before it. Raises
+    UsageError for more cut-offs than fit, naming how many do, and for a panel whose series are cut
+    by their own lengths.
     """
     borders, horizon = whole.borders, whole.config.window.horizon
     if borders.each:
@@ -83,15 +78,9 @@ def cut(whole: Problem, count: int, *, anew: bool) -> list[Cutoff]:
         )
     cuts = []
     for first, last in pairwise(_edges(borders, count)):
-        train, half = borders.train, whole.half
-        if anew:
-            train += first - borders.validation
-            half = (train + first) // 2
-        elif whole.uncalibrated and first > borders.validation:
-            half = borders.validation  # all of validation stopped training
-        own = Borders(train, first, last)
+        own = Borders(borders.train + first - borders.validation, first, last)
         rows = whole.config, whole.dataset, whole.series, own
-        cuts.append(Cutoff(*rows, whole.effects, whole=whole, halved=half))
+        cuts.append(Cutoff(*rows, whole.effects, whole=whole))
     return cuts
 
 
@@ -122,7 +111,6 @@ class Rolling:
     cuts: Sequence[Cutoff]
     found: Sequence[Evaluation]
     calibrated: Sequence[str]
-    anew: bool
 
     @cached_property
     def whole(self) -> Evaluation:
@@ -176,7 +164,6 @@ class Rolling:
         each = tuple(self._at(number) for number in range(len(self.found)))
         return Cutoffs(
             count=len(each),
-            anew=self.anew,
             each=each,
             **_spreads([e.model for e in self.found]),
             coverage=_spread([own.coverage for own in each]),
@@ -232,41 +219,46 @@ def _spread(values: Sequence[float | None]) -> Spread:
     )
 
 
-def roll(whole: Problem, count: int, make: Make, device: str, say: Say, *, anew: bool) -> Rolling:
-    """Judge the model that `make` returns at each of `count` cut-offs; raises as `cut` does."""
-    cuts = cut(whole, count, anew=anew)
+def roll(
+    whole: Problem, count: int, make: Make, device: str, say: Say, *, took: float | None = None
+) -> Rolling:
+    """Judge the model that `make` trains at each of `count` cut-offs; raises as `cut` does.
+
+    `took` are the seconds of one training, if they are known, to say how long all will last.
+    """
+    cuts = cut(whole, count)
     found, calibrated = [], []
+    begun = time.monotonic()
     for number, at in enumerate(cuts, start=1):
         first, last = at.borders.validation, at.borders.test
-        say(f"cut-off {number} of {count}: forecasts steps {first} to {last} from those before")
+        each = (time.monotonic() - begun) / (number - 1) if number > 1 else took
+        left = "" if each is None else f"; about {lasting(each * (count - number + 1))} left"
+        span = f"steps {first} to {last}"
+        say(f"cut-off {number} of {count}: forecasts {span} from those before{left}")
         tried, model = make(at)
         intervals, words, _ = find_intervals(at, model, device)
         found.append(judge(at, model, device, intervals, tried))
         calibrated.append(words)
-    return Rolling(cuts, found, calibrated, anew)
+    return Rolling(cuts, found, calibrated)
 
 
-def rejudge(bundle: Bundle, count: int, make: Make | None, device: str, say: Say) -> Rolling:
-    """Judge a bundle at `count` cut-offs of its data, or the models of `make` in its place."""
-    whole = reopen(bundle, anew=make is not None)
-    if make is not None:
-        return roll(whole, count, make, device, say, anew=True)
-    model = bundle.build().to(device)
-    made = parts_of(whole, model, device), model
-    return roll(whole, count, lambda at: made, device, say, anew=False)
+def rejudge(bundle: Bundle, count: int, make: Make, device: str, say: Say) -> Rolling:
+    """Judge the configuration of a bundle at `count` cut-offs of its data."""
+    trained = bundle.record.train
+    took = None if trained is None else trained.seconds
+    return roll(reopen(bundle, anew=True), count, make, device, say, took=took)
 
 
 def text(report: Cutoffs) -> str:
     """The report for the terminal: the cut-offs, mean and spread over them, the verdict."""
     count = report.count
-    how = "trained anew at each" if report.anew else "one model, calibrated anew at each"
     spans = [[end[:16].replace("T", " ") for end in (own.first, own.last)] for own in report.each]
     if all(end.endswith(" 00:00") for span in spans for end in span):
         spans = [[end[:10] for end in span] for span in spans]
     room = 2 + max(len(end) for span in spans for end in span)
     lines = [
-        f"{count} cut-off{'s' * (count > 1)} of the test split, {how}; values scaled by training "
-        "rows",
+        f"{count} cut-off{'s' * (count > 1)} of the test split, trained anew at each; values "
+        "scaled by training rows",
         f"{'from':<{room}}{'to':<{room}}{'windows':>7}{'MSE':>9}{'MAE':>9}{'network':>9}"
         f"{'covered':>9}  best floor",
     ]

@@ -175,7 +175,7 @@ class Backtest(Scores):
         return "\n\n".join(verdict for verdict in found if verdict)
 
     def band(self, share: str) -> BandScores | None:
-        """The intervals, calibrated once, for a share such as "80"; None if there are none."""
+        """The intervals for a share such as "80"; None if there are none."""
         return self.intervals.band(share) if self.intervals else None
 
     @property
@@ -251,11 +251,9 @@ class AtCutoff(MeanErrors):
 
 
 class Cutoffs(Spreads):
-    """The model at several cut-offs of the test split, each weighed equally."""
+    """Models trained at several cut-offs of the test split, each weighed equally."""
 
     count: int
-    anew: bool
-    """Whether a model was trained at each."""
     each: tuple[AtCutoff, ...]
     coverage: Spread
     network: Spreads | None

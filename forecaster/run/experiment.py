@@ -92,7 +92,7 @@ def run(
 ) -> Result:
     """Train, judge, keep and track one configuration; `show` gets the metrics of the test split.
 
-    If `cutoffs` is given, the model is also judged at that many cut-offs. `resume` is the name of
+    If `cutoffs` is given, models trained at that many cut-offs are judged, too. `resume` is the name of
     an unfinished run to continue, or "auto" for the newest one of this configuration and these
     data, if there is any. Without `force`, a finished run with the same configuration, data and
     code is shown again instead. The configuration names the data unless they are given as `data`.
@@ -116,7 +116,7 @@ def run(
         for sentence in sentences(problem.oddities):
             say(sentence)
     if cutoffs:
-        cut(problem, cutoffs, anew=False)  # refuses too many before training
+        cut(problem, cutoffs)  # refuses too many before training
     ready = prepare(problem, say)
     tags = _tags(loaded, ready)
     with _under_way(loaded, ready, tags, begun, cutoffs, data is not None, say) as (own, tracked):
@@ -211,9 +211,10 @@ def make(
     signals.check()
     judged = judge(problem, served, device, intervals, tried, done)
     show(judged.record)
-    made, rolling = (tried, served), None
+    rolling = None
     if cutoffs:
-        rolling = roll(problem, cutoffs, lambda at: made, device, say, anew=False).record
+        again = partial(train_anew, device=device, say=say)
+        rolling = roll(problem, cutoffs, again, device, say, took=fitted.seconds).record
     record = Record(
         parameters=parameters(model),
         train=trained,

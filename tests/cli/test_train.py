@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,7 @@ def test_a_run_is_judged_at_cut_offs_and_again_from_its_bundle(small_run, done, 
     err = refused(2, "train", *small_run, "--cutoffs", "17")
     assert "17 cut-offs are too many: each takes 4 of the 80 steps" in err
     assert not Path("runs").exists()
-    out, err = done("train", *small_run, "--attn", "mean", "--cutoffs", "4")
+    out, err = done("train", *small_run, "--attn", "mean", "--cutoffs", "2")
     assert "attention mean at these lengths: " in err
     assert "--epochs 4" in err, "two epochs are few"
     (folder,) = Path("runs").iterdir()
@@ -107,7 +108,10 @@ def test_a_run_is_judged_at_cut_offs_and_again_from_its_bundle(small_run, done, 
     assert "/runs?workflowType=machine_learning" in address
     kept = record.to_dict()["cutoffs"]
     assert kept["verdict"] in out
-    assert "4 cut-offs of the test split, one model, calibrated anew at each" in out
+    assert "2 cut-offs of the test split, trained anew at each" in out
+    for line in ("cut-off 1 of 2: forecasts steps ", "cut-off 2 of 2: forecasts steps "):
+        (said,) = (each for each in err.splitlines() if line in each)
+        assert re.search(r"; about .* left$", said)
     (found,) = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db").search_runs(["1"])
     logged = found.data.metrics["cutoffs/mse_mean"]
     assert logged == pytest.approx(kept["mse"]["mean"], rel=1e-5)
@@ -119,9 +123,6 @@ def test_a_run_is_judged_at_cut_offs_and_again_from_its_bundle(small_run, done, 
     assert record.test.verdict in out
     assert "MASE" in out
     assert err == ""
-    again = json.loads(done(*evaluate, "--cutoffs", "4", "--json")[0])
+    again = json.loads(done(*evaluate, "--cutoffs", "2", "--json")[0])
     assert [each["mse"] for each in again["each"]] == [each["mse"] for each in kept["each"]]
     assert again["coverage"] == kept["coverage"]
-    out, _ = done(*evaluate, "--cutoffs", "2", "--refit")
-    assert "2 cut-offs of the test split, trained anew at each" in out
-    assert "add their number, such as --cutoffs 5" in refused(2, *evaluate, "--refit")

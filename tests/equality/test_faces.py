@@ -25,6 +25,8 @@ CHANGED: dict[str, dict[str, Any]] = {f"advise --{name}": {} for name in BUDGET}
     **{f"{name} --blend": {"type": str(Blend)} for name in ("train", "config")},
     # a run is trained again from its configuration
     **{name: {} for name in ("reproduce", "reproduce run", "reproduce --json")},
+    # cut-offs are always trained anew
+    "evaluate --refit": {},
     # the format of torch.export went
     "export --format": {"required": False, "default": "onnx", "type": "typing.Literal['onnx']"},
 }

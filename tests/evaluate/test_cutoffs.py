@@ -34,7 +34,7 @@ def untrained(posed):
 
 def rolled(posed, count=5):
     made = untrained(posed)
-    return roll(posed, count, lambda at: made, "cpu", nothing, anew=False)
+    return roll(posed, count, lambda at: made, "cpu", nothing)
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +48,11 @@ def rolling(posed):
 
 
 class TestCut:
-    @pytest.mark.parametrize("anew", [False, True])
-    def test_what_trains_stops_calibrates_and_tests_at_each(self, posed, anew):
+    def test_what_trains_stops_calibrates_and_tests_at_each(self, posed):
         length = VALIDATION - TRAIN
-        for number, at in enumerate(cut(posed, 5, anew=anew)):
+        for number, at in enumerate(cut(posed, 5)):
             start = VALIDATION + number * BLOCK
-            train = start - length if anew else TRAIN
-            half = start - length // 2 if anew else posed.half
+            train, half = start - length, start - length // 2
             stop, rest, test = at.stopping("cpu"), at.calibrating("cpu"), at.test("cpu")
             assert at.borders == Borders(train, start, start + BLOCK)
             assert at.training("cpu").last == train
@@ -68,27 +66,18 @@ class TestCut:
             r"6 cut-offs are too many: each takes 13 of the 80 steps .* 14 .*; 5 fit: --cutoffs 5"
         )
         with pytest.raises(UsageError, match=words):
-            cut(posed, 6, anew=False)
+            cut(posed, 6)
         with pytest.raises(UsageError, match=r"5 fit"):
-            cut(posed, 10**9, anew=True)
+            cut(posed, 10**9)
         data = values()
         data[VALIDATION + BLOCK : VALIDATION + 2 * BLOCK] = np.nan
         with pytest.raises(UsageError, match=r"5 cut-offs are too many: .*; 4 fit"):
-            cut(problem(data), 5, anew=False)
-
-    def test_without_a_calibrating_half_earlier_blocks_calibrate(self, posed):
-        short = replace(posed, borders=Borders(VALIDATION - 20, VALIDATION, TEST))
-        assert short.uncalibrated
-        first, second, *_ = cut(short, 5, anew=False)
-        assert first.uncalibrated == short.uncalibrated
-        assert not second.uncalibrated
-        assert second.stopping("cpu").last == VALIDATION
-        assert second.calibrating("cpu").first == VALIDATION
+            cut(problem(data), 5)
 
     def test_series_cut_by_their_own_lengths_are_refused(self, posed):
         borders = TRAIN, VALIDATION, TEST
         with pytest.raises(UsageError, match=r"cut by its own length; train with --split calendar"):
-            cut(replace(posed, borders=Borders(*borders, (borders,))), 5, anew=False)
+            cut(replace(posed, borders=Borders(*borders, (borders,))), 5)
 
 
 class TestRoll:
@@ -148,7 +137,7 @@ class TestRoll:
             loaded = load(None, list(SMALL), {**flags, "horizon": 5}, {})
             posed = make_problem(*find_data(loaded, nothing))
         with pytest.raises(UsageError, match=r"9 cut-offs are too many: .*; 8 fit"):
-            cut(posed, 9, anew=False)
+            cut(posed, 9)
         rolling = rolled(posed, 2)
         json.dumps(rolling.record.to_dict(), allow_nan=False)
         counts = [found.model.windows for found in rolling.found]
@@ -156,23 +145,21 @@ class TestRoll:
         assert rolling.whole.model.steps.min() == posed.borders.validation
 
 
-@pytest.mark.parametrize("anew", [False, True])
-def test_noise_in_a_block_changes_nothing_before_it(anew):
+def test_noise_in_a_block_changes_nothing_before_it():
     """No row from a cut-off on affects the blend, its intervals or the results before it."""
     noisy, made, each = values(), [], []
     noisy[LAST_OF_3:] += np.random.default_rng(1).normal(0, 5, noisy[LAST_OF_3:].shape)
     for data in (values(), noisy):
         posed, bytes_of = problem(data), []
-        fixed = untrained(posed)
 
-        def make(at, fixed=fixed, bytes_of=bytes_of):
-            tried, served = train_anew(at, "cpu", nothing) if anew else fixed
+        def make(at, bytes_of=bytes_of):
+            tried, served = train_anew(at, "cpu", nothing)
             tensors = [served.weights, *(t for part in tried for t in part.state_dict().values())]
             bytes_of += [t.detach().numpy().tobytes() for t in tensors]
             bytes_of.append(find_intervals(at, served, "cpu")[0].offsets.tobytes())
             return tried, served
 
-        each.append(roll(posed, 3, make, "cpu", nothing, anew=anew).record.to_dict()["each"])
+        each.append(roll(posed, 3, make, "cpu", nothing).record.to_dict()["each"])
         made.append(bytes_of)
     assert made[0] == made[1], "weights and intervals are older than the noise"
     assert each[0][:2] == each[1][:2]
@@ -180,7 +167,7 @@ def test_noise_in_a_block_changes_nothing_before_it(anew):
 
 
 def test_training_anew_at_the_first_cut_off_is_the_run_itself(posed):
-    (first,) = cut(posed, 1, anew=True)
+    (first,) = cut(posed, 1)
     assert isinstance(first, Cutoff)
     torch.manual_seed(7)
     _, one = train_anew(posed, "cpu", nothing)
@@ -194,7 +181,7 @@ def test_training_anew_at_the_first_cut_off_is_the_run_itself(posed):
 def test_the_terminal_has_every_cut_off_and_forecast(rolling):
     report, said = rolling.record.to_dict(), text(rolling.record)
     lines = said.splitlines()
-    assert lines[0].startswith("5 cut-offs of the test split, one model, calibr")
+    assert lines[0].startswith("5 cut-offs of the test split, trained anew at each")
     assert "2020-01-14 08:00  2020-01-14 23:00        3" in said
     assert lines[-1] == report["verdict"]
     for name, floor in report["floors"].items():

@@ -108,17 +108,14 @@ class TestFaces:
     """What judges and serves a model, each beside the same on a processor."""
 
     @pytest.mark.usefixtures("home")
-    @pytest.mark.parametrize("anew", [False, True])
-    def test_cut_offs(self, anew: bool) -> None:
+    def test_cut_offs(self) -> None:
         def judged(device: str) -> Any:
             problem = small.problem(f"device={device}", "train.epochs=1")
-            tried, served = experiment.train_anew(problem, device, quiet)
 
             def make(at: Problem) -> Any:
-                return experiment.train_anew(at, device, quiet) if anew else (tried, served)
+                return experiment.train_anew(at, device, quiet)
 
-            record = roll(problem, 2, make, device, quiet, anew=anew).record
-            return record.mse.mean
+            return roll(problem, 2, make, device, quiet).record.mse.mean
 
         with Simulated():
             there = judged("cuda")
