@@ -92,11 +92,11 @@ def run(
 ) -> Result:
     """Train, judge, keep and track one configuration; `show` gets the metrics of the test split.
 
-    If `cutoffs` is given, models trained at that many cut-offs are judged, too. `resume` is the name of
-    an unfinished run to continue, or "auto" for the newest one of this configuration and these
-    data, if there is any. Without `force`, a finished run with the same configuration, data and
-    code is shown again instead. The configuration names the data unless they are given as `data`.
-    The model has the name `called`, if given.
+    If `cutoffs` is given, models trained at that many cut-offs are judged, too. `resume` is the
+    name of an unfinished run to continue, or "auto" for the newest one of this configuration and
+    these data, if there is any. Without `force`, a finished run with the same configuration, data
+    and code is shown again instead. The configuration names the data unless they are given as
+    `data`. The model has the name `called`, if given.
     """
     problem = make_problem(*(data or find_data(loaded, say)), say)
     problem = replace(problem, called=called)
