@@ -42,8 +42,8 @@ ITEMS = 1000
 """The number of a panel's series that are scaled at once."""
 WORSE, EARLIER = 1.08, 2
 """The effects of covariates are used if the forecast is at most this much worse for it: it answers
-a changed covariate rightly then, and on later rows it was no worse up to there. For each window
-that stops training EARLIER ones are compared, since they hold other seasons."""
+a changed covariate rightly then, and on later rows it was at most 3 % worse up to there, mostly
+better. For each window that stops training EARLIER ones are compared: they hold other seasons."""
 FRAME = "./frame"
 """The name of data that come from a frame in Python, not from a file."""
 
