@@ -422,8 +422,6 @@ class TrainConfig(ConfigSection):
     checkpointing: bool = False
     """Keep only the input of each layer and recompute the layer for its gradient: less memory, the
     same gradient, one more forward pass."""
-    checkpoint_minutes: Rate = 1.0
-    """The longest time between checkpoints; the start of an epoch is a checkpoint, too."""
     refit: bool = False
     """After the evaluation, train once more on all rows and keep those weights."""
 
@@ -760,19 +758,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
-HABITS = ("checkpoint_minutes",)
-"""Values of `train` that influence no figure."""
-
-
 def decisive(values: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration in plain values, without those that influence no figure.
 
     Where the data lie and where the run is tracked have their defaults, as in the digests of the
     cells of a grid. That the data are the same is for a caller to check.
     """
-    train = {key: value for key, value in values["train"].items() if key not in HABITS}
     data, track = {**values["data"], "path": None}, TrackConfig().model_dump(mode="json")
-    return {**values, "train": train, "data": data, "track": track}
+    return {**values, "data": data, "track": track}
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -120,8 +120,7 @@ def run(
     ready = prepare(problem, say)
     tags = _tags(loaded, ready)
     with _under_way(loaded, ready, tags, begun, cutoffs, data is not None, say) as (own, tracked):
-        minutes = problem.config.train.checkpoint_minutes
-        keeper = partial(Checkpoints, own.folder, minutes=minutes, say=say)
+        keeper = partial(Checkpoints, own.folder, say=say)
         try:
             made = make(ready, say, show, cutoffs, tracked.report, keeper)
         except DivergedError:
@@ -309,7 +308,8 @@ def _under_way(
             except BaseException:
                 if not given and own.folder.exists():
                     with suppress(BrokenPipeError):
-                        say(f"to continue it: forecaster train --resume {own.name}")
+                        again = f"forecaster train --resume {own.name}"
+                        say(f"to continue from its last checkpoint: {again}")
                 raise
             finally:
                 if given:

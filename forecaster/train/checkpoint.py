@@ -1,6 +1,6 @@
 """Checkpoints of a training: files of safetensors with JSON in their header, and no pickle.
 
-`fit.safetensors` holds the newest state of `fit`, before an optimiser step or after the last one.
+`fit.safetensors` holds the newest state of `fit`, between two epochs or after the last one.
 Its last 32 bytes are the SHA-256 of those before them, which reveals a damaged file.
 """
 
@@ -16,7 +16,7 @@ from forecaster.base import atomic
 from forecaster.base.errors import StorageError
 from forecaster.base.progress import Say
 
-FORMAT = 3
+FORMAT = 4
 TENSOR = "tensor"
 """The key of what stands for a tensor in the header: its name among the tensors."""
 
@@ -34,14 +34,10 @@ class State:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The folder of the checkpoints of one training; `stage` tells apart the trainings of a run.
-
-    Checkpoints are at most `minutes` apart.
-    """
+    """The folder of the checkpoints of one training; `stage` tells apart the trainings of a run."""
 
     folder: Path
     stage: str = "fit"
-    minutes: float = 1.0
     say: Say = lambda sentence: None
 
     @property

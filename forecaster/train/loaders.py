@@ -15,8 +15,7 @@ class EpochOrder(Sampler[Tensor]):
     With `stride` n, an epoch uses every n-th window, from an offset drawn for that epoch, but at
     least two windows; if more than `most` would be left, it uses about that many, evenly spread.
     Every epoch has the same number of steps and uses all its windows: windows that do not fill a
-    batch are spread over the others, so no batch is too small for batch norm. `begin` is an epoch
-    and the number of its batches that are already done, which are left out.
+    batch are spread over the others, so no batch is too small for batch norm.
     """
 
     def __init__(
@@ -27,7 +26,6 @@ class EpochOrder(Sampler[Tensor]):
         self.stride = max(1, min(wider, windows // 2))
         self.random = wider > stride
         self.epoch = 0
-        self.begin = 0, 0
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -43,8 +41,7 @@ class EpochOrder(Sampler[Tensor]):
             offset = int(torch.randint(self.stride, (1,), generator=generator))
             chosen = torch.arange(offset, self.windows, self.stride)
         order = chosen[torch.randperm(len(chosen), generator=generator)]
-        epoch, done = self.begin
-        return iter(order.tensor_split(len(self))[done if self.epoch == epoch else 0 :])
+        return iter(order.tensor_split(len(self)))
 
 
 class InOrder(Sampler[Tensor]):

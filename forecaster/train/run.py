@@ -35,7 +35,6 @@ HINTS = (
     r".*does not have many workers",  # the windows are in memory
     r".*have no `val_dataloader`",  # a refit has nothing left to validate on
     r"GPU available but not used",  # device=cpu is a choice
-    r"You're resuming from a checkpoint that ended before the epoch",  # our sampler handles it
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning 2.6 and torch 2.13
 )
 """Warnings of Lightning that are of no use to a user."""
@@ -140,7 +139,7 @@ def fit(
         limits["val_check_interval"] = between
         if between > len(order):
             limits["check_val_every_n_epoch"] = None
-    checkpointing = Checkpointing(checkpoints, state, order)
+    checkpointing = Checkpointing(checkpoints, state)
     callbacks.append(checkpointing)
     if state is not None:
         load_weights(model, state)
@@ -171,7 +170,6 @@ def fit(
             trainer.validate(module, checks, verbose=False)
             stop.best_score = torch.tensor(keep.best)  # a model may be best before training
             report({"validation_mse": keep.near[0].mse}, 0)
-        checkpointing.set_back(trainer)
         graphed = None
         if suits_graphs(config, model, device):
             graphed = module.graphed = GraphedStep(
@@ -356,11 +354,8 @@ class EpochReport(Callback):
         self.report(figures, epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        names = ("windows", "before", "seconds", "checking", "reported", "rate")
-        own = {name: getattr(self, name) for name in names}
-        return {**own, "passed": time.monotonic() - self.begun}
+        return {name: getattr(self, name) for name in ("windows", "seconds", "reported")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.begun = time.monotonic() - state.pop("passed")
         vars(self).update(state)
         self.bar.advance("", self.windows)

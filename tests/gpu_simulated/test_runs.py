@@ -148,7 +148,7 @@ class TestFaces:
         self, folder: Path, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(resume, "SPARED", 0)  # a checkpoint at the start of each epoch
+        monkeypatch.setattr(resume, "SPARED", 0)  # a checkpoint after each epoch
         words = ("--data", folder / "series.csv", "--target", "load", "--horizon", HORIZON)
         few = ("train.updates=4", "train.epochs=2", "train.windows=64", "train.batch=16")
         sets = [word for one in few for word in ("--set", one)]

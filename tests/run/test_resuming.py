@@ -61,7 +61,7 @@ def test_another_configuration_or_other_data_are_told_value_by_value():
                   "--resume small-5"):  # fmt: skip
         assert words in str(caught.value)
     begin("b")
-    for nothing in ("train.checkpoint_minutes=7", "track.experiment=x", "track.uri=http://a",
+    for nothing in ("track.experiment=x", "track.uri=http://a",
                     "track.register_model=false", "data.path=elsewhere.csv"):  # fmt: skip
         take_up("b", nothing)
         assert resuming.newest(config(nothing, "train.lr=0.001"), "sha256:1").name == "b", nothing

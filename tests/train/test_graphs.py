@@ -56,7 +56,7 @@ def test_a_step_in_parts_runs_as_it_is() -> None:
 
 def resumed(folder: Path, ends: tuple[int, ...], patch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The weights of a training that ends before these steps, and is resumed each time."""
-    keeper = Checkpoints(folder, minutes=0, say=lambda text: None)
+    keeper = Checkpoints(folder, say=lambda text: None)
     options = {"epochs": 5, "batch": 15, "patience": 99, "schedule": "halve", "device": "cuda"}
     with Simulated() as gpu:
         data = TRAIN.to("cuda"), VALIDATION.to("cuda")

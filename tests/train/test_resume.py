@@ -21,7 +21,7 @@ class EndedError(Exception):
 
 @pytest.fixture(autouse=True)
 def _every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a checkpoint be written at every step, however long it takes."""
+    """Let a checkpoint be written after every epoch, however long it takes."""
     monkeypatch.setattr(resume, "SPARED", 0)
 
 
@@ -41,25 +41,26 @@ def until(step: int, monkeypatch: pytest.MonkeyPatch, call: Callable[[], Fit]) -
             call()
 
 
-OFTEN, SELDOM = 0.0, 60.0
-"""Minutes between checkpoints: at every step, and only at the start of an epoch."""
-CASES: dict[str, tuple[Any, float, tuple[int, ...], dict[str, Any]]] = {
-    "whole epochs": (cycle, SELDOM, (12, 15), {"tolerance": 0.3}),
-    "a checkpoint at a check": (informer, OFTEN, (2, 4, 15), {"checks": 3}),
-    "checks epochs apart": (cycle, OFTEN, (41,), {"epochs": 2, "updates": 150, "windows": 30}),
-    "halves": (cycle, OFTEN, (9,), {"schedule": "halve", "optimiser": "adamw", "clip": 0.5}),
-    "cosine": (cycle, OFTEN, (3,), {"schedule": "cosine", "windows": 50, "accumulate": 3}),
-    "without validation": (informer, OFTEN, (1, 9), {"validation": None}),
-    "mixed precision": (cycle, OFTEN, (9,), {"precision": "bf16"}),
-    "computed again": (informer, OFTEN, (9,), {"checkpointing": True}),
+CASES: dict[str, tuple[Any, tuple[int, ...], int, dict[str, Any]]] = {
+    "whole epochs": (cycle, (7, 12, 15), 14, {"tolerance": 0.3}),
+    "checks within an epoch": (informer, (4, 9, 16), 14, {"checks": 3}),
+    "checks epochs apart": (cycle, (41,), 39, {"epochs": 2, "updates": 150, "windows": 30}),
+    "epochs told together": (cycle, (11,), 8, {"epochs": 2, "updates": 150, "windows": 60}),
+    "one check left": (cycle, (23,), 21, {"checks": 2, "patience": 3, "lr": 0.02, "epochs": 9}),
+    "halves": (cycle, (9,), 7, {"schedule": "halve", "optimiser": "adamw", "clip": 0.5}),
+    "cosine": (cycle, (5,), 4, {"schedule": "cosine", "windows": 50, "accumulate": 3}),
+    "without validation": (informer, (1, 9), 7, {"validation": None}),
+    "mixed precision": (cycle, (9,), 7, {"precision": "bf16"}),
+    "computed again": (informer, (9,), 7, {"checkpointing": True}),
 }
+"""Models, the steps before which their trainings end, the last that is kept, and settings."""
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_weights_are_those_of_a_training_that_never_ended(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build, minutes, ends, settings = CASES[case]
+    build, ends, kept, settings = CASES[case]
     options = {"epochs": 4, "patience": 99, **settings}
     whole, once_told, told = build(), {}, {}
     once = train(whole, report=lambda f, n: once_told.update({n: f}), **options)
@@ -69,7 +70,7 @@ def test_the_weights_are_those_of_a_training_that_never_ended(
         nonlocal model
         model = build()
         torch.rand(5)
-        checkpoints = Checkpoints(tmp_path, minutes=minutes, say=said.append)
+        checkpoints = Checkpoints(tmp_path, say=said.append)
         return train(
             model, report=lambda f, n: told.update({n: f}), checkpoints=checkpoints, **options
         )
@@ -81,8 +82,7 @@ def test_the_weights_are_those_of_a_training_that_never_ended(
     fitted = replace(again, seconds=once.seconds, windows_per_second=once.windows_per_second)
     assert fitted == once
     assert same(model, whole)
-    if minutes == OFTEN:
-        assert said[-1].endswith(f"step {ends[-1]} of {once.steps}")
+    assert f" step {kept} of " in said[-1]
     for figures in [*told.values(), *once_told.values()]:
         figures.pop("windows_per_second", None)
     assert told == once_told, "each epoch is told with the same figures, whenever it is told"
@@ -102,8 +102,7 @@ def test_a_training_that_is_done_is_not_done_again(tmp_path: Path) -> None:
 
 def test_the_time_that_was_spent_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def go(limit: float) -> Fit:
-        checkpoints = Checkpoints(tmp_path, minutes=0)
-        return train(cycle(), checkpoints=checkpoints, epochs=4, time_limit=limit)
+        return train(cycle(), checkpoints=Checkpoints(tmp_path), epochs=4, time_limit=limit)
 
     until(8, monkeypatch, lambda: go(1000))
     checkpoints = Checkpoints(tmp_path)
