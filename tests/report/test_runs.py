@@ -11,6 +11,7 @@ from forecaster.evaluate.inference import Inference
 from forecaster.evaluate.judge import find_intervals, judge
 from forecaster.evaluate.problem import reopen
 from forecaster.forecast.predictor import load_bundle
+from forecaster.parts import Blend, Network
 from forecaster.report import runs
 from tests import small
 from tests.browser import READY, complaints, quiet, wants_chromium
@@ -26,7 +27,7 @@ EVIL = "<b>& 'co'"
 def bundle(name, *sets, seed=0, refit=False, calibrated=False):
     """An untrained bundle."""
     problem = small.problem(*sets, seed=seed)
-    model = problem.build_model().eval()
+    model = Blend.alone(Network(problem.build_model().eval()))
     intervals = find_intervals(problem, model, "cpu")[0] if calibrated else None
     return of_problem(problem, None, intervals, refit=refit).save(Path(name))
 
