@@ -107,12 +107,12 @@ def judged(**given):
             key: {"by_step": {}, "columns": {}} | own if own and key[0].isdigit() else own
             for key, own in intervals.items()
         }
-        unknown = {"levels": (), "calibration_windows": 0, "pinball": {}}
+        unknown = {"levels": (), "calibration_windows": 0, "again": False, "pinball": {}}
         given["intervals"] = {**unknown, "verdict": "", **bands}
     blank = {
         "windows": 3, "every": 1, "columns": {}, "by_step": {}, "items": None, "network": None,
         "floors": floors, "best_floor": next(iter(floors)), "lost_to": (), "verdict": "",
-        "intervals": None,
+        "adds": {}, "headline": "", "outcome": "", "intervals": None,
     }  # fmt: skip
     return Backtest.read({**blank, **given})
 

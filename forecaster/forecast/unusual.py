@@ -26,8 +26,6 @@ TRAITS = (
     "the share of missing values of {}",
 )
 """The traits measured for each column of a history: its level, its scale, its gaps."""
-OF_OLD = (0, 1, 4)
-"""Their places among the five traits in a bundle of an earlier build."""
 WINDOWS, VALUES = 2048, 2**24
 """The most training windows that are measured, evenly spaced, and the most values in them."""
 CHANGES = 64
@@ -110,8 +108,6 @@ class Ranges:
             low, high, change = (
                 np.array(state[name], dtype=np.float64) for name in ("low", "high", "change")
             )
-            if len(low) == len(high) == 5:
-                low, high = low[[*OF_OLD]], high[[*OF_OLD]]
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise BundleError(
                 f"the ranges of the training rows in about.json cannot be read: {error!r}; "

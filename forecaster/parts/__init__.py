@@ -20,13 +20,11 @@ from forecaster.parts.errors import mse
 from forecaster.parts.naive import CycleMean, LastValue, TrainingMean
 from forecaster.parts.ridge import Ridge
 from forecaster.parts.smoothing import Smoothing
-from forecaster.parts.trend import DampedTrend, Drift
 from forecaster.record import NETWORK
 
 GROUP = "forecaster.parts"
 KINDS: dict[str, type[Part]] = {
-    part.kind: part
-    for part in (TrainingMean, LastValue, CycleMean, Drift, DampedTrend, Smoothing, Boosted, Ridge)
+    part.kind: part for part in (TrainingMean, LastValue, CycleMean, Smoothing, Boosted, Ridge)
 }
 """The closed forms, in the order in which they are shown."""
 

@@ -109,7 +109,7 @@ class IntervalScores(Document):
 
     levels: tuple[float, ...]
     calibration_windows: int
-    again: bool = False
+    again: bool
     """Whether the served ones were calibrated again since, with the errors of the test windows."""
     pinball: dict[str, Value]
     """The scaled pinball loss of each level."""
@@ -147,11 +147,11 @@ class Backtest(Scores):
     best_floor: str
     lost_to: tuple[str, ...]
     """The floors with a smaller MSE than the model."""
-    adds: dict[str, Difference] = {}
+    adds: dict[str, Difference]
     """What each kind of part adds, if there are several."""
-    headline: str = ""
+    headline: str
     """What was found in one sentence, in units and percent."""
-    outcome: str = ""
+    outcome: str
     """Against the best floor: better, worse or "no measurable difference"."""
     verdict: str
     intervals: IntervalScores | None
@@ -292,7 +292,7 @@ class InputEffect(Document):
 
 
 class Record(Document):
-    """What a run found. What 0.2.0 did not write has a default."""
+    """What a run found."""
 
     origins: dict[str, str] = {}
     """Where the values of the configuration come from, by their dotted names; defaults are left

@@ -1,6 +1,5 @@
 """The settings of the service: environment variables FORECASTER_*, read once at start."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -103,8 +102,6 @@ def _names(text: str) -> tuple[str, ...]:
 
 def from_environment() -> Settings:
     """The settings of the environment. Raises ConfigError naming the variable that is wrong."""
-    if os.environ.get("FORECASTER_RATE", "0") not in ("", "0"):  # a protection that 0.2 had
-        raise ConfigError("$FORECASTER_RATE is gone: see limit_req in service/nginx/nginx.conf")
     try:
         return Settings()
     except ValidationError as error:

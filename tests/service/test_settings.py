@@ -17,7 +17,6 @@ KEYS = (f"anna:{'0a' * 32}", f"bob:{'1b' * 32}")
         ("MAX_SERIES", "7", "max_series", 7),
         ("DIGESTS", ", ".join(DIGESTS), "digests", DIGESTS),
         ("API_KEYS", ",".join(KEYS), "api_keys", KEYS),
-        ("RATE", "0", "models", ()),
     ],
 )
 def test_from_the_environment(monkeypatch, variable, text, name, value):
@@ -37,7 +36,6 @@ def test_from_the_environment(monkeypatch, variable, text, name, value):
         ("DIGESTS", "0" * 64),
         ("API_KEYS", "anna:swordfish"),
         ("API_KEYS", "a b:" + "0a" * 32),
-        ("RATE", "60"),  # a protection that is gone
     ],
 )
 def test_a_wrong_variable_is_named_and_no_key_is_told(monkeypatch, name, value):
@@ -45,6 +43,5 @@ def test_a_wrong_variable_is_named_and_no_key_is_told(monkeypatch, name, value):
     with pytest.raises(ConfigError, match=rf"\$FORECASTER_{name}") as error:
         create_app()
     assert name != "API_KEYS" or value not in str(error.value)
-    if name != "RATE":
-        with pytest.raises(ValidationError, match=name.lower()):
-            Settings()
+    with pytest.raises(ValidationError, match=name.lower()):
+        Settings()

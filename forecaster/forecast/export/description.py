@@ -125,8 +125,8 @@ def read(folder: Path) -> tuple[Description, bytes]:
         state = json.loads((folder / DESCRIPTION).read_bytes())
         if (state.pop("version"), state.pop("format")) != (VERSION, "onnx"):
             raise KeyError("version")
-        for name in ("file", "inputs", "outputs", "included"):  # the last one of earlier builds
-            state.pop(name, None)
+        for name in ("file", "inputs", "outputs"):
+            state.pop(name)
         state["schema"], state["levels"] = Schema.from_dict(state["schema"]), tuple(state["levels"])
         state["record"] = Record.read(state.pop("metrics"))
         description = Description(**state)

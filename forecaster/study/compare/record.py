@@ -3,7 +3,7 @@
 Metrics stand beside the fields of a document by their names in `evaluate.figures.METRICS`.
 """
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from forecaster.evaluate import Verdict
 from forecaster.record import Document, Scores, Steps
@@ -32,7 +32,6 @@ class CellRecord(CellFacts):
 
     `floors` are the metrics of each floor on the test windows, `by_step` those of the model by step
     ahead. `together` is how strongly the columns of a series are correlated in the training rows.
-    `examples` is of older cells.
     """
 
     seed: int
@@ -43,7 +42,6 @@ class CellRecord(CellFacts):
     validation_mse: float
     by_step: dict[str, Steps]
     floors: dict[str, Scores]
-    examples: dict[str, int] = Field(default={})
     hardware: str
     commit: str
     command: str
