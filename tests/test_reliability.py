@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forecaster.base.installation import is_bundle
 from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 
 from .forked import Forked, Job, forked
@@ -212,7 +213,7 @@ if DISKS:  # needs a system that lets users mount
         status = int((tmp_path / "status").read_text())
         assert status in (0, 74), done.stderr
         for folder in (tmp_path / "then").iterdir():
-            if folder.suffix not in (".spool", ".unfinished"):
+            if is_bundle(folder):
                 assert contents(folder) == reference, "what looks whole is whole"
         (folder,) = (tmp_path / "now").iterdir()
         assert contents(folder) == reference

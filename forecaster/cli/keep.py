@@ -39,8 +39,8 @@ def sync(
 ) -> None:
     """Upload to MLflow what it does not have yet.
 
-    A run never waits for MLflow: what could not be uploaded, because MLflow was slow, hung or
-    unreachable, is kept in runs/NAME.spool. Nothing is stored twice. Runs in progress are left
+    A run never waits for MLflow: one that could not be uploaded, because MLflow was slow, hung or
+    unreachable, is kept in runs/NAME/mlflow. Nothing is stored twice. Runs in progress are left
     alone.
 
     Example: forecaster sync

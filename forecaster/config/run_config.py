@@ -450,8 +450,6 @@ class TrackConfig(ConfigSection):
     experiment: str = "forecaster"
     system_metrics: bool = False
     """Record the processor, memory and disk of the machine every few seconds."""
-    wait_seconds: float = Field(60.0, ge=0)
-    """How long a run waits at its end for a server without progress; at least 15 seconds."""
     register_model: bool = True
     """Register the model in MLflow, where it challenges the champion (docs/mlflow.md)."""
 

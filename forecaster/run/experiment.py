@@ -122,7 +122,7 @@ def run(
     with _under_way(loaded, ready, tags, begun, cutoffs, data is not None, say) as (own, tracked):
         keeper = partial(Checkpoints, own.folder, say=say)
         try:
-            made = make(ready, say, show, cutoffs, tracked.report, keeper)
+            made = make(ready, say, show, cutoffs, partial(_report, own, tracked), keeper)
         except DivergedError:
             own.remove()  # resuming would diverge again
             raise
@@ -293,7 +293,8 @@ def _under_way(
         resuming.make_folder()
     else:
         name, again = begun.name, begun.facts["run_id"]
-    with start(config, name, tags, key=key, again=again, say=say) as tracked:
+    folder = resuming.RUNS / name
+    with start(config, name, tags, key=key, folder=folder, again=again, say=say) as tracked:
         own = begun or resuming.begin(name, config, digest, run_id=tracked.id, cutoffs=cutoffs)
         with own, signals.orderly():
             try:
@@ -301,6 +302,8 @@ def _under_way(
                     say(f"the tracker does not know run {again}; this is a new one, {tracked.id}")
                     own.note(run_id=tracked.id)
                 tracked.report({pages.FIRST: math.nan}, -1)  # unknown yet, but it comes first
+                for figures, epoch in own.epochs():  # MLflow may lack those before a kill
+                    tracked.report(figures, epoch)
                 tracked.params(pages.params(config, pages.chosen(loaded)))
                 tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
                 tracked.dataset(config.data.label, digest, problem.series.source)
@@ -314,6 +317,11 @@ def _under_way(
             finally:
                 if given:
                     own.remove()
+
+
+def _report(own: Unfinished, tracked: "Run", figures: dict[str, float], epoch: int) -> None:
+    own.add(figures, epoch)
+    tracked.report(figures, epoch)
 
 
 def _announce(name: str, problem: Problem, model: ForecastModel, device: str, say: Say) -> None:

@@ -1,6 +1,7 @@
 """Unfinished runs: the folders `runs/NAME.unfinished`, beside their future bundles.
 
     run.json            what is trained: configuration, digest of the data, id in the tracker
+    epochs.jsonl        the figures of each epoch, for the tracker
     fit.safetensors     checkpoint of its training (forecaster/train/checkpoint.py)
     lock                held by the process that trains
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 RUNS = Path("runs")
 SUFFIX = ".unfinished"
-FACTS = "run.json"
+FACTS, EPOCHS = "run.json", "epochs.jsonl"
 FORMAT = 1
 
 
@@ -52,6 +53,24 @@ class Unfinished:
         """Add or replace facts."""
         self.facts.update(facts)
         _write(self.folder, self.facts)
+
+    def add(self, figures: Mapping[str, float], epoch: int) -> None:
+        """Keep the figures of an epoch. Raises StorageError."""
+        try:
+            with (self.folder / EPOCHS).open("a") as file:  # a line that was cut ends here
+                file.write(f"\n{json.dumps([figures, epoch])}")
+        except OSError as error:
+            raise StorageError(f"{self.folder / EPOCHS} cannot be written: {error}") from error
+
+    def epochs(self) -> list[tuple[dict[str, float], int]]:
+        """The figures of the epochs before, and their numbers."""
+        found = []
+        with suppress(FileNotFoundError):
+            for line in (self.folder / EPOCHS).read_text().splitlines():
+                with suppress(ValueError):
+                    figures, epoch = json.loads(line)
+                    found.append((figures, epoch))
+        return found
 
     def remove(self) -> None:
         """Remove the folder: the run has ended and needs it no longer."""

@@ -1,13 +1,13 @@
-"""What MLflow is to have of a run: a folder on disk, until MLflow has it.
+"""What MLflow is to have of a run: in memory while it lasts, and on disk what has to wait.
 
-    runs/NAME.spool/
-        run.json        the run in one document (`Noted`)
-        points.jsonl    values of its metrics, one `Points` per line
+    runs/NAME/mlflow/
         files/          its artefacts, as they will lie in MLflow
         model/          its model, as MLflow will keep it
+        run.json        the rest in one document (`Noted`), once it has ended without MLflow
         lock            held by the process that publishes
 
-Nothing here says what MLflow has already: `publish` asks MLflow. This module does not import it.
+The folder is removed when MLflow has everything. Nothing here says what MLflow has already:
+`publish` asks MLflow. This module does not import it.
 """
 
 import json
@@ -28,9 +28,9 @@ from forecaster.base.errors import StorageError, UsageError
 from forecaster.record import Document
 
 RUNS = Path("runs")
-SUFFIX = ".spool"
-"""What the names of the folders end with."""
-ABOUT, POINTS, FILES, MODEL = "run.json", "points.jsonl", "files", "model"
+OWN = "mlflow"
+"""The name of the folder inside that of the run."""
+ABOUT, FILES, MODEL = "run.json", "files", "model"
 
 
 class Data(Document):
@@ -63,7 +63,7 @@ class Points(Document):
 
 
 class Noted(Document):
-    """A run, but for its points and files.
+    """A run, but for its files.
 
     `key` is our id for it, and `id` MLflow's, or also ours until MLflow has been told. `figures`
     are its final ones, and those of the model, if it has one. Times are in milliseconds.
@@ -81,6 +81,7 @@ class Noted(Document):
     params: dict[str, str] = Field(default_factory=dict)
     data: Data | None = None
     has_model: bool = False
+    points: list[Points] = Field(default_factory=list)
     figures: Points | None = None
     version: NewVersion | None = None
     status: str = ""
@@ -88,112 +89,63 @@ class Noted(Document):
 
 
 class Notes:
-    """The folder of one run, held by this process."""
+    """What MLflow is to have of one run, which this process gathers."""
 
-    def __init__(self, folder: Path, about: Noted, lock: FileLock) -> None:
-        self.folder, self.about = folder, about
-        self._lock, self._writing = lock, Lock()
-        try:
-            self._points = os.open(folder / POINTS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            whole = (folder / POINTS).read_bytes().rfind(b"\n") + 1
-            os.ftruncate(self._points, whole)  # a process may have died while it wrote
-        except OSError as error:
-            raise StorageError(f"{folder / POINTS} cannot be written: {error}") from error
+    def __init__(self, folder: Path, about: Noted, lock: FileLock | None = None) -> None:
+        self.folder, self.points = folder, [*about.points]
+        self.about = about.model_copy(update={"points": []})
+        self._lock, self._writing = lock or _lock(folder), Lock()
+        self.note()
 
     def note(self, **values: Any) -> None:
-        """Replace values of the document, which is written anew. Raises StorageError.
-
-        What UTF-8 cannot hold, as names of files may, is replaced.
-        """
+        """Replace values of the document. What UTF-8 cannot hold, as names of files may, is
+        replaced."""
         with self._writing:
-            about = self.about.model_copy(update=values).model_dump()
-            written = json.dumps(about, ensure_ascii=False, indent=1).encode(errors="replace")
-            atomic.write(self.folder / ABOUT, written)
-            self.about = Noted.read(json.loads(written))
-
-    def add(self, points: Points) -> None:
-        """Add points, which are on disk completely or not at all. Raises StorageError."""
-        line = json.dumps(points.model_dump()).encode() + b"\n"
-        with self._writing:
-            before = os.fstat(self._points).st_size
-            try:
-                if os.write(self._points, line) < len(line):
-                    raise OSError("no space for the whole line")
-            except OSError as error:
-                with suppress(OSError):
-                    os.ftruncate(self._points, before)
-                raise StorageError(
-                    f"{self.folder / POINTS} cannot be written: {error}. Free some space there."
-                ) from error
-
-    def points(self, start: int) -> tuple[list[Points], int]:
-        """What was added from a byte on, and the byte where it ends."""
-        with (self.folder / POINTS).open("rb") as file:
-            file.seek(start)
-            added = file.read()
-        whole = added[: added.rfind(b"\n") + 1]
-        return [Points.read(json.loads(line)) for line in whole.splitlines()], start + len(whole)
+            self.about = Noted.read(json.loads(_written(self.about.model_copy(update=values))))
 
     def write(self, name: str, content: bytes) -> None:
         """Keep a file, or replace it. Raises StorageError."""
         file = self.folder / FILES / name
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"{file} could not be written: {error}") from error
+        make(file.parent)
         atomic.write(file, content)
 
-    def close(self) -> None:
-        """Note the end of a run whose process died before it could."""
-        if not self.about.status:
-            last = max((self.folder / each).stat().st_mtime for each in (ABOUT, POINTS))
-            self.note(status="KILLED", ended=int(last * 1000))
+    def save(self) -> None:
+        """Keep it for another process, and hold it until it is released. Raises StorageError."""
+        make(self.folder)
+        self._lock.acquire()
+        about = self.about.model_copy(update={"points": self.points})
+        atomic.write(self.folder / ABOUT, _written(about))  # now others find it
 
     def remove(self) -> None:
-        """Remove the folder, while it is held; a process that dies meanwhile leaves no run."""
+        """Remove what is kept; a process that dies meanwhile leaves no run."""
         with suppress(OSError):
             (self.folder / ABOUT).unlink()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        clear(self.folder)
 
     def release(self) -> None:
-        os.close(self._points)
         self._lock.release()
 
 
-def begin(about: Noted) -> Notes:
-    """Create the folder of a run. Raises StorageError."""
-    letters = about.key[:8]
-    name = about.name if about.name.endswith(letters) else f"{about.name}-{letters}"
-    folder = RUNS / f"{name}{SUFFIX}"
+def begin(about: Noted, folder: Path | None = None) -> Notes:
+    """The notes of a run that begins, with its folder. Raises StorageError."""
+    own = Notes((folder or RUNS / f"{about.name}-{about.key[:8]}") / OWN, about)
+    make(own.folder)
+    return own
+
+
+def make(folder: Path) -> None:
+    """Create a folder. Raises StorageError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = _lock(folder)
-    except OSError as error:  # such as a lock that another process has
+    except OSError as error:
         raise StorageError(f"cannot create {folder.resolve()} for the tracker: {error}") from error
-    begun = Notes(folder, about, lock)
-    begun.note()  # now others find it
-    return begun
-
-
-def take_up(id: str) -> Notes | None:
-    """Take over what is left of the run with that id, which goes on; None if nothing is left.
-
-    Its model and final figures are made again when it ends.
-    """
-    for folder, about in _all():
-        if about and about.id == id and (own := take(folder)):
-            ended = {"status": "", "ended": None}
-            own.note(process=process(), has_model=False, figures=None, version=None, **ended)
-            return own
-    return None
 
 
 def find(names: list[str]) -> list[Path]:
     """The folders of the runs with these names, which their bundles have, or of all, the oldest
     first. Raises UsageError for a name with nothing left, unless it is a folder in `runs`."""
-    found = sorted(_all(), key=lambda each: each[1].begun if each[1] else 0)
-    left = {folder.stem: folder for folder, _ in found}
-    wanted = [Path(name).name.removesuffix(SUFFIX) for name in names] or [*left]
+    left = {file.parent.parent.name: file.parent for file in _all()}
+    wanted = [Path(name).name for name in names] or [*left]
     for name in wanted:
         if name not in left and not (RUNS / name).is_dir():
             known = ", ".join(sorted(left)) or "nothing"
@@ -202,12 +154,14 @@ def find(names: list[str]) -> list[Path]:
 
 
 def take(folder: Path) -> Notes | None:
-    """What a folder holds; None while another process holds it, and if one has removed it.
+    """What a folder holds, to be published by this process; None while another process holds it,
+    and if one has removed it.
 
     Raises StorageError.
     """
+    lock = _lock(folder)
     try:
-        lock = _lock(folder)
+        lock.acquire()
     except OSError:
         return None
     try:
@@ -216,14 +170,23 @@ def take(folder: Path) -> Notes | None:
     except StorageError:
         lock.release()
         raise
-    shutil.rmtree(folder, ignore_errors=True)  # a lock makes its folder
+    clear(folder)  # a lock makes its folder
     lock.release()
     return None
 
 
+def forget(id: str) -> None:
+    """Remove what is left of the run with that id: it goes on, and tells all of it again."""
+    for file in _all():
+        with suppress(StorageError):
+            if _read(file.parent).id == id and (own := take(file.parent)):
+                own.remove()
+                own.release()
+
+
 def waiting() -> int:
-    """How many runs in `runs` have something left that their process can no longer tell."""
-    return sum(about is not None and is_gone(about.process) for _, about in _all())
+    """How many runs in `runs` have something left."""
+    return len(_all())
 
 
 def process() -> str:
@@ -257,15 +220,19 @@ def is_gone(words: str) -> bool:
         return False
 
 
-def _all() -> list[tuple[Path, Noted | None]]:
-    """The folders of all runs, and what they note, if that can be read."""
-    found: list[tuple[Path, Noted | None]] = []
-    for file in sorted(RUNS.glob(f"*{SUFFIX}/{ABOUT}")):
-        try:
-            found.append((file.parent, _read(file.parent)))
-        except StorageError:
-            found.append((file.parent, None))
-    return found
+def _all() -> list[Path]:
+    """The documents of all runs that have something left, the oldest first."""
+
+    def begun(file: Path) -> int:
+        with suppress(StorageError):
+            return _read(file.parent).begun
+        return 0
+
+    return sorted(RUNS.glob(f"*/{OWN}/{ABOUT}"), key=lambda file: (begun(file), file))
+
+
+def _written(about: Noted) -> bytes:
+    return json.dumps(about.model_dump(), ensure_ascii=False, indent=1).encode(errors="replace")
 
 
 def _read(folder: Path) -> Noted:
@@ -276,7 +243,14 @@ def _read(folder: Path) -> Noted:
         raise StorageError(f"{file} cannot be read: {error}") from error
 
 
+def clear(folder: Path) -> None:
+    """Remove a folder, and that of its run if it has nothing else; what `save` kept stays."""
+    if (folder / ABOUT).exists():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        folder.parent.rmdir()
+
+
 def _lock(folder: Path) -> FileLock:
-    lock = FileLock(folder / "lock", timeout=0, thread_local=False)  # a thread releases it
-    lock.acquire()
-    return lock
+    return FileLock(folder / "lock", timeout=0, thread_local=False)  # a thread releases it

@@ -1,4 +1,4 @@
-"""Make MLflow have what the folder of a run holds, and nothing twice.
+"""Make MLflow have what is noted of a run, and nothing twice.
 
 A `Publisher` may be called as often as wanted: in the background while a run lasts (`run`), and
 later as `forecaster sync`. Since another process may have told MLflow already, or an answer may
@@ -47,7 +47,7 @@ OWN_ID = "%run%"
 class Publisher:
     """Tells MLflow of one run, which this process trains if `training`.
 
-    After a call that raised nothing, MLflow has what the folder held when it began.
+    After a call that raised nothing, MLflow has what was noted when it began.
     """
 
     def __init__(self, own: Notes, uri: str, training: bool) -> None:
@@ -65,7 +65,7 @@ class Publisher:
         self._files: dict[Path, int] = {}
         self._told: Noted | None = None
         self._read = 0
-        """The bytes of the points that are sent."""
+        """How many points are sent."""
         self._there: dict[str, set[int]] = {}
         """The steps at which MLflow has a value, by metric, as far as is known."""
 
@@ -78,9 +78,9 @@ class Publisher:
                     self._enter(client)
                 about = self.own.about  # the end is told only after all that came before it
                 self._describe(client, about)
-                points, end = self.own.points(self._read)
+                points = self.own.points[self._read :]
                 self._log_points(client, [each for some in points for each in _metrics(some)])
-                self._read = end
+                self._read += len(points)
                 self._send(self.own.folder / FILES, partial(client.log_artifact, self.run))
                 if about.has_model and not self.model:
                     self._log_model(client, about)
@@ -188,17 +188,19 @@ class Publisher:
         self.model = model.model_id
 
 
-def publish(own: Notes) -> Publisher:
-    """Tell MLflow of a run whose process has ended, by default as KILLED; returns what was told.
+def publish(folder: Path) -> Publisher | None:
+    """Tell MLflow of a run that has ended, from its folder, which is removed then; returns what was
+    told. None while another process does it, or if one has done it.
 
-    Removes its folder then, and releases it also otherwise. Raises StorageError, and
-    UnavailableError if MLflow fails.
+    Raises StorageError, and UnavailableError if MLflow fails.
     """
+    own = notes.take(folder)
+    if own is None:
+        return None
     address, known = tracking_uri(), own.about.uri  # only the first has a password
     same = without_password(store.absolute(address)) == known
     told = Publisher(own, address if same else known, training=False)
     try:
-        own.close()
         told()
         own.remove()
     except StorageError:
@@ -228,10 +230,9 @@ def sync(names: list[str]) -> Iterator[Synced]:
     is left alone.
     """
     for folder in notes.find(names):
-        name = folder.name.removesuffix(notes.SUFFIX)
+        name = folder.parent.name
         try:
-            own = notes.take(folder)
-            told = publish(own) if own else None
+            told = publish(folder)
         except ForecasterError as error:
             yield Synced(name, "", str(error))
             continue

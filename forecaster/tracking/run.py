@@ -1,7 +1,7 @@
 """Track a run while it lasts: it never waits for MLflow, and nothing fails because of MLflow.
 
-All that is recorded is on disk at once (`notes`), and a thread publishes it. MLflow's own
-asynchronous logging does not do: a process whose server hangs could not end for minutes.
+A thread publishes what is noted (`notes`). MLflow's own asynchronous logging does not do: its
+threads are joined at the end, so a process whose server hangs could not end for minutes.
 """
 
 import io
@@ -63,9 +63,9 @@ SYNC = "forecaster sync"
 SAMPLING_SECONDS = 5
 """The time between two readings of processor, memory and disk."""
 
-START, LEAST, STOPPED = 5.0, 15.0, 3.0
-"""Seconds that a run waits for MLflow without progress: at its start, at its end at least, and when
-it is stopped. A store in a file is opened at the start, however long that takes."""
+START, END, STOPPED = 5.0, 10.0, 3.0
+"""Seconds that a run waits for MLflow without progress: at its start, at its end, and when it is
+stopped. A store in a file is opened at the start, however long that takes."""
 BRIEF = 1.0
 """The same after the store kept this process waiting in vain: a grid has hundreds of runs."""
 _silent: set[str] = set()
@@ -159,11 +159,11 @@ class Run:
     Only `register` and `settle` wait for MLflow. Raises StorageError when the disk is full.
     """
 
-    def __init__(self, own: Notes, uri: str, track: "TrackConfig", say: Say) -> None:
+    def __init__(self, own: Notes, uri: str, say: Say) -> None:
         self._own, self.uri, self._say = own, uri, say
         self._publisher = Publisher(own, uri, training=True)
         self._background = Background(self._publisher, lambda: self._publisher.sent, own.release)
-        self._wait = BRIEF if uri in _silent else max(LEAST, track.wait_seconds)
+        self._wait = BRIEF if uri in _silent else END
         self._gauges: _Gauges | None = None
 
     def begin(self, again: bool, watched: bool) -> None:
@@ -183,16 +183,10 @@ class Run:
         elif not signals.waiting():
             self._say(
                 f"MLflow at {without_password(self.uri)} does not answer{_because(error)}. "
-                f"The run is kept in {self._own.folder} and uploaded when it does."
+                "The run is uploaded when it does."
             )
         if watched:
             self._gauges = _Gauges(self._own, self.uri)
-
-    def give_up(self, whole: bool) -> None:
-        """End the thread of a run that could not begin; `whole` removes its folder, too."""
-        if whole:
-            self._own.remove()
-        self._background.close()
 
     @property
     def id(self) -> str:
@@ -210,7 +204,7 @@ class Run:
 
     def report(self, figures: Mapping[str, float], epoch: int) -> None:
         """Log figures of an epoch; if a metric has several values at a step, the first counts."""
-        self._own.add(Points(at=store.now(), step=epoch, values=_valid(figures)))
+        self._own.points.append(Points(at=store.now(), step=epoch, values=_valid(figures)))
         self._background.wake()
 
     def metrics(self, values: Mapping[str, float]) -> None:
@@ -284,7 +278,7 @@ class Run:
             ]
             signature = ModelSignature(_inputs(example), _outputs(forecast), ParamSchema(params))
             try:
-                shutil.copytree(folder, bundle)
+                shutil.copytree(folder, bundle, ignore=shutil.ignore_patterns(notes.OWN))
                 save_model(
                     path,
                     python_model=str(PACKAGE / "tracking" / "pyfunc_model.py"),
@@ -317,8 +311,8 @@ class Run:
     def settle(self, seconds: float = inf) -> bool:
         """Wait until MLflow has everything, while there is progress; returns whether it has.
 
-        Without progress it waits for `track.wait_seconds` or these `seconds`, the less of the two,
-        and for a store that refuses not at all. It waits in vain only once.
+        Without progress it waits for END or these `seconds`, the less of the two, and for a store
+        that refuses not at all. It waits in vain only once.
         """
         begun = time.monotonic()  # a signal while the wait is announced ends it, too
         seconds, error = min(seconds, self._wait), self._background.error
@@ -331,7 +325,7 @@ class Run:
         return whole
 
     def end(self, status: Literal["FINISHED", "FAILED", "KILLED"]) -> None:
-        """Record the end of the run, and wait for MLflow; what it does not have stays on disk.
+        """Record the end of the run, and wait for MLflow; a run that it lacks stays on disk.
 
         A signal shortens the wait to that of a stopped run.
         """
@@ -343,17 +337,20 @@ class Run:
         if not whole and seconds > STOPPED and signals.waiting():
             whole = self.settle(STOPPED)
         if whole:
-            self._own.remove()  # while it is held
+            self._own.remove()
             _silent.discard(self.uri)
-        else:
-            _silent.add(self.uri)
-        self._background.close()
-        if not whole:
-            self._say(
-                f"MLflow at {without_password(self.uri)} does not have all of this run yet"
-                f"{_because(self._background.error)}. The rest is kept in {self._own.folder}; "
-                f"upload it with `{SYNC}`."
-            )
+            return
+        _silent.add(self.uri)
+        try:
+            self._own.save()
+        finally:
+            self._background.close()
+        folder = self._own.folder
+        self._say(
+            f"MLflow at {without_password(self.uri)} does not have all of this run yet"
+            f"{_because(self._background.error)}. The rest is kept in {folder}; upload it with "
+            f"`{SYNC} {folder.parent.name}`."
+        )
 
     def _note(self, **values: Any) -> None:
         self._own.note(**values)
@@ -374,14 +371,16 @@ def start(
     tags: Mapping[str, str],
     *,
     key: str | None = None,
+    folder: Path | None = None,
     parent: str | None = None,
     again: str | None = None,
     say: Say = lambda text: None,
 ) -> Iterator[Run]:
     """Start a run; it ends as FINISHED, FAILED (an exception) or KILLED (a signal).
 
-    `key` is our id for it, since MLflow's own id exists only after sending. With `parent`, the id
-    of a run in progress, it is a child of that run; a run without a parent has system metrics, if
+    `key` is our id for it, since MLflow's own id exists only after sending, and `folder` that of
+    its own, by default one in `runs` with its name. With `parent`, the id of a run in progress, it
+    is a child of that run; a run without a parent has system metrics, if
     the configuration asks for them. `again` is the id of an earlier run to continue, if the store
     has it. If a server does not answer, the run is sent later, and `say` reports it; raises
     UnavailableError within seconds if a store cannot be used at all.
@@ -397,7 +396,7 @@ def start(
     with ExitStack() as ending:
         try:
             with signals.orderly():  # a run created in MLflow is then known here, too
-                run = _begin(about, uri, config.track, again, say)
+                run = _begin(about, folder, uri, config.track, again, say)
             signals.check()
             if parent is None and (others := notes.waiting()):
                 runs = "an earlier run is" if others == 1 else f"{others} earlier runs are"
@@ -414,14 +413,18 @@ def start(
     signals.check()
 
 
-def _begin(about: Noted, uri: str, track: "TrackConfig", again: str | None, say: Say) -> Run:
-    earlier = notes.take_up(again) if again else None
-    run = Run(earlier or notes.begin(about), uri, track, say)
+def _begin(
+    about: Noted, folder: Path | None, uri: str, track: "TrackConfig", again: str | None, say: Say
+) -> Run:
+    own = notes.begin(about, folder)
+    run = Run(own, uri, say)
     try:
         run.begin(again is not None, track.system_metrics and about.parent is None)
     except BaseException:
-        run.give_up(whole=not earlier)
+        notes.clear(own.folder)
         raise
+    if again:
+        notes.forget(again)
     return run
 
 
@@ -437,7 +440,7 @@ class _Gauges(SystemMetricsMonitor):  # type: ignore[misc]  # MLflow is not type
         self.start()
 
     def monitor(self) -> None:
-        with suppress(ForecasterError, OSError), store.settings():  # training reports a full disk
+        with suppress(OSError), store.settings():
             while True:
                 self.collect_metrics()
                 if self._shutdown_event.wait(self.sampling_interval):
@@ -445,7 +448,7 @@ class _Gauges(SystemMetricsMonitor):  # type: ignore[misc]  # MLflow is not type
                 at, found = store.now(), self.aggregate_metrics()
                 values = {f"{self._metrics_prefix}{key}": found[key] for key in found}
                 step = (at - self._own.about.begun) // 1000
-                self._own.add(Points(at=at, step=step, values=values))
+                self._own.points.append(Points(at=at, step=step, values=values))
                 for each in self.monitors:
                     each.clear_metrics()
 
