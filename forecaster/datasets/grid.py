@@ -3,7 +3,6 @@
 import sys
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -185,27 +184,3 @@ class TimeGrid:
                 places = np.searchsorted(self._steps, stamps, side="right") - 1
             places = places.clip(0, len(self._steps) - 1)
         return places, stamps - self._steps[places]
-
-
-class RowSteps:
-    """Steps that are the rows themselves, each with its own stamp.
-
-    They serve a file whose rows count as one step apart, whatever their stamps.
-    """
-
-    tolerance = 0
-
-    def __init__(self, freq: str, stamps: NDArray[np.int64]) -> None:
-        self.freq = freq
-        self.step = step_length(freq)
-        self.times = pd.DatetimeIndex(stamps.view("datetime64[us]"))
-        self._next = 0
-
-    def place(self, stamps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The steps of the next rows, given their stamps in the order of the file."""
-        places = np.arange(self._next, self._next + len(stamps))
-        self._next += len(stamps)
-        return places, np.zeros_like(places)
-
-
-Steps: TypeAlias = TimeGrid | RowSteps

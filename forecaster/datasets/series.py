@@ -20,7 +20,7 @@ from forecaster.datasets.items import Items
 class Series:
     """N rows of C columns, one time step apart; the items of a panel come one after another.
 
-    `values` (N, C) are NaN where missing, in float64 (float32 in a memory map if there are many);
+    `values` (N, C) are NaN where missing, in float64 (float32 if there are many);
     `times` (G,) is the grid of steps, naive, in microseconds, as written in the file even if its
     card states that they are irregular; `freq` is spelled as by `normalise_freq`; `source` names
     the origin of the series. `items` gives the rows of each series of a panel; None: the rows are

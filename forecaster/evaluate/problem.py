@@ -248,9 +248,7 @@ class Problem:
         series, schema = self.series, self._scaled
         if (items := series.items) is None:
             items = Items.single(len(series.values))
-        from forecaster.datasets.reader.values import allocate
-
-        values = allocate(series.values.shape)
+        values = np.empty(series.values.shape, np.float32)
         for first in range(0, len(items), ITEMS):
             last = min(first + ITEMS, len(items))
             rows = slice(items.bounds[first], items.bounds[last])
@@ -259,7 +257,7 @@ class Problem:
             scaled = scaler.transform(series.values[rows])
             values[rows] = self._narrow(scaled, int(items.bounds[first]))
         covariates = None if series.known is None else schema.known.scaled(series.known)
-        return values.astype(np.float32, copy=False), covariates, schema.calendar(series.times)
+        return values, covariates, schema.calendar(series.times)
 
     def _narrow(self, scaled: np.ndarray, begin: int = 0) -> np.ndarray:
         """Convert scaled rows from `begin` on to 32 bits. Raises DataError for infinite values."""

@@ -179,9 +179,13 @@ class Clock:
 
 
 def find_clock(
-    table: RawTable, reading: Reading, trained: bool = False, said: list[str] | None = None
+    table: RawTable,
+    rows: Sequence[Rows],
+    reading: Reading,
+    trained: bool = False,
+    said: list[str] | None = None,
 ) -> Clock:
-    """Find how the stamps of a table are written, from all of them if the first are ambiguous.
+    """Find how the stamps of a table are written, from all `rows` if the first are ambiguous.
 
     The form in `reading` holds; if a model was `trained` with it and this table uses another form,
     that is found again. `said` gets sentences about what is not obvious. Raises DataError if the
@@ -196,7 +200,7 @@ def find_clock(
             f"the model reads stamps of the form '{told.form}', which this version does not know; "
             f"use the version that trained it. Known: {', '.join(FORMS)}."
         )
-    form = _find_form(table, columns, told, trained, said)
+    form = _find_form(table, rows, columns, told, trained, said)
     example = next(iter(different(columns.cells(table.sample)).to_pylist()), "")
     name = reading.time if columns.year and reading.time_columns else None
     name = name or ("time" if columns.year else names[0])
@@ -211,7 +215,12 @@ def _is_typed(kind: pa.DataType) -> bool:
 
 
 def _find_form(
-    table: RawTable, columns: TimeColumns, told: Stamps | None, trained: bool, said: list[str]
+    table: RawTable,
+    rows: Sequence[Rows],
+    columns: TimeColumns,
+    told: Stamps | None,
+    trained: bool,
+    said: list[str],
 ) -> str:
     sample = columns.cells(table.sample)
     words = different(sample)
@@ -226,7 +235,7 @@ def _find_form(
     if told:
         wrong = words[0].as_py()
         if shares[told.form] >= 0.5:
-            wrong = "" if told.form == "iso" else _try(table, columns, [told.form])[0][told.form]
+            wrong = "" if told.form == "iso" else _try(rows, columns, [told.form])[0][told.form]
         if not wrong:
             return told.form
         if not trained:
@@ -243,7 +252,7 @@ def _find_form(
     forms = [name for name, share in shares.items() if share == best]
     form, reason = forms[0], ""
     if form != "iso" and len(forms) > 1:
-        form, reason = _decide(table, columns, forms, trained)
+        form, reason = _decide(table, rows, columns, forms, trained)
     example = words[0].as_py()
     if told:
         said.append(
@@ -258,32 +267,26 @@ def _find_form(
 
 
 def _try(
-    table: RawTable, columns: TimeColumns, forms: Sequence[str]
+    rows: Sequence[Rows], columns: TimeColumns, forms: Sequence[str]
 ) -> tuple[dict[str, str], list[str]]:
     """The first stamp of a table that is wrong in each form, "" if all are good; and the forms in
     which all are evenly spaced."""
-    wrong = dict.fromkeys(forms, "")
-    times: dict[str, list[NDArray[np.int64]]] = {form: [] for form in forms}
-    for rows in table.rows(columns.names):
-        words = different(columns.cells(rows.cells))
-        found = {form: moments(words, form) for form in forms if not wrong[form]}
-        if not found:
-            break
-        # A cell that is no stamp at all is reported later, with its row.
-        written = np.logical_or.reduce([each.written for each in found.values()])
-        for form, each in found.items():
-            if (bad := written & ~each.good).any():
-                wrong[form] = words[int(bad.argmax())].as_py()
-            times[form].append(each.times[written])
-    good = [form for form in forms if not wrong[form] and times[form]]
-    return wrong, [each for each in good if stamps.evenly(np.unique(np.concatenate(times[each])))]
+    parts = [different(columns.cells(each.cells)).cast(pa.string()) for each in rows]
+    words = pa.concat_arrays(parts).unique()
+    found = {form: moments(words, form) for form in forms}
+    # A cell that is no stamp at all is reported later, with its row.
+    written = np.logical_or.reduce([each.written for each in found.values()])
+    bad = {form: np.flatnonzero(written & ~each.good) for form, each in found.items()}
+    wrong = {form: words[int(rows[0])].as_py() if len(rows) else "" for form, rows in bad.items()}
+    good = [form for form in forms if not wrong[form]]
+    return wrong, [form for form in good if stamps.evenly(np.unique(found[form].times[written]))]
 
 
 def _decide(
-    table: RawTable, columns: TimeColumns, forms: list[str], trained: bool
+    table: RawTable, rows: Sequence[Rows], columns: TimeColumns, forms: list[str], trained: bool
 ) -> tuple[str, str]:
     """The one of several forms that all stamps have, and a sentence if their spacing decided."""
-    wrong, even = _try(table, columns, forms)
+    wrong, even = _try(rows, columns, forms)
     where = f"{table.where}, column '{columns.names[0]}'"
     good = [form for form in forms if not wrong[form]]
     if not good:

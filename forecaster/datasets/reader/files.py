@@ -1,10 +1,10 @@
-"""Tables of rows in one or many files, read in batches.
+"""Tables of rows in one or many files, of which the columns that are needed are held in memory.
 
-A table is read as often as needed and is never held as a whole. Rows are counted from 1 in each
-file, below the header.
+Rows are counted from 1 in each file, below the header.
 """
 
 import glob
+import gzip
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,6 @@ from forecaster.datasets.reader.formats import (
     Format,
     Frame,
     TextFile,
-    Unpacked,
     Workbook,
     open_format,
 )
@@ -40,6 +39,9 @@ NAMELESS = "time"
 
 FILES = 20
 """The most files whose first rows are used to find how numbers are written."""
+
+SHARE = 3
+"""The rows of files may take one part in SHARE of the memory; what is made of them needs more."""
 
 
 class Rows(NamedTuple):
@@ -133,18 +135,40 @@ class RawTable:
             own = [{name or NAMELESS: raw for name, raw in names.items()} for names in own]
         return own
 
-    def rows(self, columns: Sequence[str], words: Sequence[str] = ()) -> Iterator[Rows]:
-        """All rows of `columns`; those in `words` as dictionaries if that saves work."""
-        for number in range(len(self.parts)):
-            yield from self._rows(number, columns, words)
+    def rows(self, columns: Sequence[str], words: Sequence[str] = ()) -> list[Rows]:
+        """All rows of `columns`; those in `words` as dictionaries if that saves work.
+
+        Raises UnavailableError for files whose rows take more memory than their share.
+        """
+        from forecaster.base import machine
+
+        found, held = list[Rows](), 0
+        numbers = range(len(self.parts))
+        need = sum(self.parts[number].size(self._inside(number, columns)) for number in numbers)
+        left = machine.memory_left("cpu") if need else None
+        for number in numbers:
+            for rows in self._rows(number, columns, words):
+                held += rows.cells.nbytes
+                need = max(need, held)
+                if left is not None and need > left // SHARE:
+                    raise UnavailableError(
+                        f"{self.where}: the rows take about {need / 2**30:.2g} GiB, more than a "
+                        f"third of the {left / 2**30:.2g} GiB of memory that are left. Read fewer "
+                        "columns or rows, save the file as Parquet, or use a larger machine."
+                    )
+                found.append(rows)
+        return found
+
+    def _inside(self, number: int, columns: Sequence[str]) -> list[str]:
+        """The names of `columns` as a part writes them: at least one, to count its rows by."""
+        own = self._own[number]
+        return [own[name] for name in columns if name in own] or [*own.values()][:1]
 
     def _rows(
         self, number: int, columns: Sequence[str], words: Sequence[str] = ()
     ) -> Iterator[Rows]:
         part, own, bare = self.parts[number], self._own[number], self._bare(number)
-        inside = {name: own[name] for name in columns if name in own}
-        wanted = [*inside.values()] or [*own.values()][:1]  # rows cannot be counted without any
-        before = 0
+        wanted, before = self._inside(number, columns), 0
         for cells in part.batches(wanted, [own[name] for name in words if name in own]):
             count = cells.num_rows
             if [*cells.schema.names] != [*columns]:
@@ -320,7 +344,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 def _source(path: Path) -> FileSource:
     source = FileSource(str(path), partial(path.open, "rb"))
     if source.magic.startswith(b"\x1f\x8b") or path.suffix.lower() == ".gz":
-        return FileSource(str(path), partial(Unpacked, path))
+        return FileSource(str(path), partial(gzip.open, path))
     return source
 
 

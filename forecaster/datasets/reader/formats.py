@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
@@ -27,17 +29,11 @@ from forecaster.base.extras import needed
 from forecaster.datasets.reader.dialect import Head, other_letter, read_head
 from forecaster.datasets.reading import Reading, Text
 
-LARGEST = 2**36
-"""The most bytes that a file read in batches may unpack to: more would be a zip bomb."""
-
 WORKBOOK = 2**30
-"""The most bytes of a workbook, which is held as a whole."""
+"""The most bytes that a workbook may unpack to: more would be a zip bomb."""
 
 ROWS = 2**19
-"""The rows that are read together."""
-
-BUFFER = 2**20
-"""The bytes of a column of a Parquet file that are fetched together."""
+"""The rows of a Parquet file that are read together."""
 
 BLOCK = 2**24
 """The bytes of a text that are read together."""
@@ -60,6 +56,10 @@ class Format(ABC):
     @abstractmethod
     def names(self) -> tuple[str, ...]:
         """The columns."""
+
+    def size(self, columns: list[str]) -> int:
+        """About how many bytes the rows of some columns of a file take in memory."""
+        return 0
 
     @abstractmethod
     def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
@@ -87,7 +87,7 @@ def open_format(source: FileSource, reading: Reading) -> Format:
         return ParquetFile(source.name)
     if magic.startswith(b"PK\3\4") or name.endswith(".xlsx"):
         return Workbook(source, reading)
-    return TextFile(source.name, source.open, reading)
+    return TextFile(source.name, source.open, reading, Path(source.name).stat().st_size)
 
 
 class Frame(Format):
@@ -102,7 +102,7 @@ class Frame(Format):
         return tuple(self.table.column_names)
 
     def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
-        yield from self.table.select(columns).to_batches(max_chunksize=ROWS)
+        yield from self.table.select(columns).to_batches()
 
 
 class ParquetFile(Format):
@@ -116,23 +116,28 @@ class ParquetFile(Format):
         with explained(self.name, "Parquet file"):
             return tuple(pa.parquet.read_schema(self.name).names)
 
+    def size(self, columns: list[str]) -> int:
+        with explained(self.name, "Parquet file"):
+            return 8 * len(columns) * int(pa.parquet.read_metadata(self.name).num_rows)
+
     def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
-        # buffer in pieces, because Arrow would otherwise hold the whole file
-        how = {"pre_buffer": False, "buffer_size": BUFFER, "read_dictionary": words}
         with (
             explained(self.name, "Parquet file"),
-            pa.parquet.ParquetFile(self.name, **how) as file,
+            pa.parquet.ParquetFile(self.name, read_dictionary=words) as file,
         ):
-            yield from file.iter_batches(ROWS, columns=columns, use_threads=False)
+            yield from file.iter_batches(ROWS, columns=columns)
 
 
 class TextFile(Format):
-    """The rows of a text, with fields between separators."""
+    """The rows of a text of `length` bytes, packed or not, with fields between separators."""
 
-    def __init__(self, name: str, open_: Callable[[], Any], reading: Reading) -> None:
+    def __init__(
+        self, name: str, open_: Callable[[], Any], reading: Reading, length: int = 0
+    ) -> None:
         self.name = name
         self.open = open_
         self.reading = reading
+        self.length = length
 
     @cached_property
     def head(self) -> Head:
@@ -154,6 +159,9 @@ class TextFile(Format):
         if sum(not name.strip() for name in names) > 1:  # separators behind the last name
             names = tuple(n if n.strip() else f"column {i + 1}" for i, n in enumerate(names))
         return names
+
+    def size(self, columns: list[str]) -> int:
+        return 2 * self.length * len(columns) // len(self.names)
 
     def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
         names = list(self.names)
@@ -208,9 +216,13 @@ class Workbook(TextFile):
         with needed(f"{self.name}: an Excel workbook, unless saved as CSV,"):
             import python_calamine as calamine
         with explained(self.name, "workbook"), self.source.open() as stream:
-            data = stream.read()
-            files = zipfile.ZipFile(io.BytesIO(data)).infolist()
-            check_size(sum(file.file_size for file in files), self.name, WORKBOOK)
+            blocks = iter(partial(stream.read, BLOCK), b"")
+            data = b"".join(islice(blocks, WORKBOOK // BLOCK + 1))
+            files = zipfile.ZipFile(io.BytesIO(data)).infolist() if len(data) <= WORKBOOK else []
+            if max(len(data), sum(file.file_size for file in files)) > WORKBOOK:
+                raise DataError(
+                    f"{self.name}: unpacks to more than {WORKBOOK >> 20:,} MiB; save it as Parquet."
+                )
             try:
                 book = calamine.load_workbook(io.BytesIO(data))
                 self.sheets = book.sheet_names
@@ -234,25 +246,6 @@ def _cell(cell: Any) -> str:
     if isinstance(cell, str):
         return re.sub(r"\s*[\r\n]+\s*", " ", cell)
     return str(cell)
-
-
-def check_size(size: int, where: str, most: int | None = None) -> None:
-    """Raise DataError if a packed file is larger than `most`, by default LARGEST."""
-    most = LARGEST if most is None else most
-    if size > most:
-        raise DataError(
-            f"{where}: unpacks to more than {most >> 20:,} MiB; unpack it if you trust it, "
-            "or save it as Parquet."
-        )
-
-
-class Unpacked(gzip.GzipFile):
-    """A gzip file, from which at most LARGEST bytes are read."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        data = super().read(size)
-        check_size(self.tell(), str(self.name))
-        return data
 
 
 @contextmanager

@@ -10,9 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -20,12 +19,12 @@ from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.spelling import spelled
-from forecaster.datasets.calendar import DAY
+from forecaster.datasets.calendar import DAY, step_length
 from forecaster.datasets.dataset import Dataset
-from forecaster.datasets.grid import RowSteps, Step, Steps, TimeGrid, find_step
+from forecaster.datasets.grid import Step, TimeGrid, find_step
 from forecaster.datasets.items import Items
 from forecaster.datasets.reader.cells import add_words, indicators, to_numbers
-from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock
+from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock, time_columns
 from forecaster.datasets.reader.files import (
     NAMELESS,
     RawTable,
@@ -42,14 +41,22 @@ from forecaster.datasets.reader.irregular import (
     open_hours,
 )
 from forecaster.datasets.reader.roles import Roles
-from forecaster.datasets.reader.survey import Attributes, Ids, Occurrences, Survey
-from forecaster.datasets.reader.values import Values, allocate
+from forecaster.datasets.reader.survey import attribute, find_ids, out_of_order, spans
 from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
 from forecaster.datasets.series import Series, quoted
 
 FILE = "file"
 """The name of the series id if each series has its own file and no column holds the id."""
+
+NARROW = 2**26
+"""The most bytes of values in 64 bits; more are kept in 32."""
+
+SAMPLE = 64, 2**20
+"""The most series and stamps from which the time step is found."""
+
+Found: TypeAlias = dict[str, NDArray[np.int64]]
+"""The rows of each kind of irregularity; of `gaps` those of the values."""
 
 _PANEL = "y"
 """The name of the one value column of a panel from a wide file."""
@@ -122,7 +129,6 @@ class Reader:
         self.said: list[str] = []
         self.several = bool(reading.id)
         self.named = bool(reading.targets)
-        self.repeated: list[NDArray[np.int64]] = []
         self.excused = np.empty(0, np.int64)
         self.file_id = FILE if table.in_files and FILE not in table.columns else None
         self.roles = Roles(table, self.file_id, self.said)
@@ -136,67 +142,61 @@ class Reader:
             self.table = table = replace(table, reading=replace(table.reading, time=NAMELESS))
             self.roles = Roles(table, self.file_id, self.said)
         self.reading = replace(found, fill=found.fill if trained else by_column(found))
-        self.clock = find_clock(table, self.reading, trained, self.said)
+        said = self.reading
+        self.ids = () if said.id == (self.file_id,) else said.id
+        self.numbers = (*said.targets, *said.past_covariates, *said.future_covariates)
+        wanted = (*time_columns(said, table.columns), *self.ids, *self.numbers, *said.static)
+        self.rows = table.rows(wanted, self.ids)
+        self.clock = find_clock(table, self.rows, said, trained, self.said)
         self.reading = self.clock.told(self.reading)
         if self.timezone == "naive":
             self.clock.zoned = False
 
-    # Rows are read twice: once for their stamps, once for their values.
-
     def read(self, name: str) -> Dataset:
+        codes, names = find_ids(self.ids, self.rows, self.table)
+        self.stamps = np.concatenate([self.clock.read(each, self.table) for each in self.rows])
+        self._find_words()
+        steps, missed, tolerance = self._place(codes, names)
         said = self.reading
-        ids = Ids(() if said.id == (self.file_id,) else said.id)
-        survey = self._survey(ids)
-        said = self.reading
-        step = self._step(survey)
-        first, last = int(survey.first.min()), int(survey.last.max())
-        stamps = survey.sampled[1]
-        grid: Steps
-        if said.policy == "rows":
-            grid = RowSteps(step.freq, survey.stamps)
-            item_of, items = np.zeros(len(self.table.parts), np.int64), Items.single(survey.rows)
-        else:
-            grid = TimeGrid.over(step, first, last, stamps, survey.rows, self.where, self.most)
-            self._check_days(stamps, grid)
-            self.several = bool(said.id) or self._files_overlap(survey, grid)
-            item_of, names = self._order(ids)
-            items = self._items(names, item_of, survey, grid)
         columns = said.read_as([*said.targets, *said.past_covariates])
         ahead = said.read_as(said.future_covariates)
-        average = said.policy in ("resample", "error")  # an error, unless for summer time
-        cells = Values(int(items.bounds[-1]), len(columns) + len(ahead), average)
-        found = {kind: Occurrences() for kind in ("duplicates", "differing", "snapped", "off")}
-        static = Attributes(said.static, len(items), self.table)
-        self._fill(cells, ids, item_of, items, grid, found, static)
-        gaps = Occurrences(int((~cells.seen).sum()))
-        if gaps.count:
-            gaps.first = self._where(int(cells.seen.argmin()), items, grid)
-        if said.policy == "error":
-            self._judge(*self._excused(survey, found, cells.seen, items, grid), grid)
-        else:
-            self._judge(survey, found, gaps, grid)
+        cells = blank(int(self.items.bounds[-1]), len(columns) + len(ahead))
+        places = (self.items.bounds[:-1] - self.items.places)[self.item] + steps
+        again, differing = self._fill(cells, places)
+        static = {
+            name: attribute(name, self.rows, self._split(self.item), len(self.items), self.table)
+            for name in said.static
+        }
+        seen = np.zeros(len(cells), dtype=bool)
+        seen[places] = True
+        found = {
+            "unsorted": out_of_order(codes, self.stamps),
+            "duplicates": again,
+            "differing": differing,
+            "snapped": np.flatnonzero((missed != 0) & (np.abs(missed) <= tolerance)),
+            "off": np.flatnonzero(np.abs(missed) > tolerance),
+            "gaps": np.flatnonzero(~seen),
+        }
+        self._judge(self._excused(found, seen, steps) if said.policy == "error" else found)
         said = self.reading
-        cells.finish()
-        values, known = cells.values[:, : len(columns)], cells.values[:, len(columns) :]
+        values, known = cells[:, : len(columns)], cells[:, len(columns) :]
         series = Series(
             values=values,
-            times=grid.times,
+            times=self.times,
             columns=columns,
-            freq=step.freq,
+            freq=self.freq,
             source=self.where,
-            items=items if self.several else None,
+            items=self.items if self.several else None,
             known=known if ahead else None,
             known_columns=ahead,
-            static=static.values,
+            static=static,
         )
         if said.panel:
             series = _melt(series, len(said.targets))
             columns = series.columns
         targets = columns[: len(columns) - len(said.read_as(said.past_covariates))]
         counts = {
-            "unsorted": survey.unsorted.count,
-            **{kind: what.count for kind, what in found.items()},
-            "gaps": gaps.count,
+            **{kind: len(rows) for kind, rows in found.items()},
             **_columns(series, said, self.ahead),
         }
         seasons = said.seasons or self._seasons(series, targets)
@@ -206,7 +206,7 @@ class Reader:
         complete = replace(
             said,
             id=said.id or ((FILE,) if self.several else ()),
-            freq=step.freq,
+            freq=self.freq,
             panel=bool(said.panel),
             text=self.table.text,
             timezone=self.timezone or ("UTC" if self.clock.zoned else "naive"),
@@ -222,38 +222,66 @@ class Reader:
             counts=counts,
         )
 
-    def _survey(self, ids: Ids) -> Survey:
-        survey = Survey(keep=self.reading.policy == "rows")
+    def _place(
+        self, codes: NDArray[np.int64], names: list[str]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        """The step of each row, by how much its stamp misses it, and by how much it may.
+
+        `codes` are the series of the rows, `names` their ids.
+        """
+        said = self.reading
+        chosen = np.flatnonzero(codes < SAMPLE[0])[: SAMPLE[1]]
+        sample = self.stamps[chosen]
+        step = self._step(sample, codes[chosen])
+        self.freq, self.step = step.freq, step_length(step.freq)
+        if said.policy == "rows":
+            if self.ids and len(names) > 1:
+                raise UsageError(
+                    f"{spelled('policy', 'rows')} takes the rows of one series as its steps, but "
+                    f"{spelled('id')} gives {len(names):,}; sort is a policy for several."
+                )
+            self.times = pd.DatetimeIndex(self.stamps.view("datetime64[us]"))
+            steps, missed, tolerance = np.arange(len(codes)), np.zeros(len(codes), np.int64), 0
+            item_of, self.items = np.zeros(len(names), np.int64), Items.single(len(codes))
+        else:
+            first, last = spans(codes, self.stamps, len(names))
+            grid = TimeGrid.over(
+                step, int(first.min()), int(last.max()), sample, len(codes), self.where, self.most
+            )
+            self._check_days(sample)
+            self.several = bool(said.id) or self._files_overlap(first, last)
+            item_of, names = self._order(names)
+            self.items = self._items(names, item_of, first, last, grid)
+            self.times, tolerance = grid.times, grid.tolerance
+            steps, missed = grid.place(self.stamps)
+        self.item = item_of[codes]
+        return steps, missed, tolerance
+
+    def _find_words(self) -> None:
+        """Find the words of the covariates that hold words."""
         said = self.reading
         met: dict[str, set[str]] = {column: set() for column in self.roles.wordy(said)}
-        words = [*ids.columns, *met]
-        for rows in self.table.rows([*self.clock.columns.names, *words], words):
-            codes, stamps = ids.codes(rows, self.table), self.clock.read(rows, self.table)
-            survey.add(codes, stamps, partial(self._row, rows))
+        for rows in self.rows:
             add_words(met, rows.cells, said.missing, self.where)
-        if not survey.rows:
-            raise DataError(f"{self.where}: no rows below the header; expected one per time step.")
         found = {column: tuple(sorted(words)) for column, words in met.items()}
         self.reading = replace(said, categories=said.categories | found)
         self.said += [
             f"Column '{column}' holds words, each a column of 0 and 1: {quoted(words)}."
             for column, words in found.items()
         ]
-        return survey
 
-    def _step(self, survey: Survey) -> Step:
-        codes, stamps = survey.sampled
+    def _step(self, stamps: NDArray[np.int64], codes: NDArray[np.int64]) -> Step:
         step = find_step(stamps, codes, self.where, self.reading.freq)
         if self.reading.freq is None:
             self.said.append(f"The time step is {step.freq}.")
         return step
 
-    def _files_overlap(self, survey: Survey, grid: TimeGrid) -> bool:
+    def _files_overlap(self, first: NDArray[np.int64], last: NDArray[np.int64]) -> bool:
         """Whether files without an id column are separate series, not parts of one."""
-        if len(self.table.parts) == 1:
+        if len(first) == 1:
             return False
-        order = np.argsort(survey.first, kind="stable")
-        overlap = bool((survey.first[order][1:] < survey.last[order][:-1]).any())
+        order = np.argsort(first, kind="stable")
+        overlap = bool((first[order][1:] < last[order][:-1]).any())
         if overlap and self.reading.panel:
             raise UsageError(
                 f"{self.where}: {len(order)} files with overlapping times are one series each; "
@@ -266,71 +294,79 @@ class Reader:
         )
         return overlap
 
-    def _order(self, ids: Ids) -> tuple[NDArray[np.int64], list[str]]:
+    def _order(self, names: list[str]) -> tuple[NDArray[np.int64], list[str]]:
         """The item of each series in the order found, and the names of the items, sorted."""
         if not self.several:
-            return np.zeros(len(self.table.parts), np.int64), [""]
-        names = list(ids.names) if ids.columns else _apart(self.table.names)
+            return np.zeros(len(names), np.int64), [""]
+        names = names if self.ids else _apart(names)
         order = _sorted(names)
         item_of = np.empty(len(names), np.int64)
         item_of[order] = np.arange(len(names))
         return item_of, [names[place] for place in order]
 
     def _items(
-        self, names: list[str], item_of: NDArray[np.int64], survey: Survey, grid: TimeGrid
+        self,
+        names: list[str],
+        item_of: NDArray[np.int64],
+        firsts: NDArray[np.int64],
+        lasts: NDArray[np.int64],
+        grid: TimeGrid,
     ) -> Items:
         first = np.full(len(names), np.iinfo(np.int64).max)
         last = np.full(len(names), np.iinfo(np.int64).min)
-        np.minimum.at(first, item_of, survey.first)
-        np.maximum.at(last, item_of, survey.last)
+        np.minimum.at(first, item_of, firsts)
+        np.maximum.at(last, item_of, lasts)
         places = grid.place(first)[0]
         lengths = grid.place(last)[0] - places + 1
-        said = self.reading
-        named = (*said.targets, *said.past_covariates, *said.future_covariates)
-        width = len(said.read_as(named))
-        if lengths.sum() > min(20 * survey.rows + 1_000_000, (self.most or sys.maxsize) // width):
+        rows, width = len(self.stamps), len(self.reading.read_as(self.numbers))
+        if lengths.sum() > min(20 * rows + 1_000_000, (self.most or sys.maxsize) // width):
             raise DataError(
-                f"{self.where}: {survey.rows:,} rows for {lengths.sum():,} steps of {grid.freq} "
+                f"{self.where}: {rows:,} rows for {lengths.sum():,} steps of {grid.freq} "
                 "between the first and last stamps of the series; is a stamp wrong, or the step? "
                 f"{spelled('freq')} names it."
             )
         return Items(tuple(names), np.r_[0, np.cumsum(lengths)], places)
 
     def _fill(
-        self,
-        cells: Values,
-        ids: Ids,
-        item_of: NDArray[np.int64],
-        items: Items,
-        grid: Steps,
-        found: dict[str, Occurrences],
-        static: Attributes,
-    ) -> None:
-        said, table = self.reading, self.table
-        numbers = [*said.targets, *said.past_covariates, *said.future_covariates]
-        wanted = [*self.clock.columns.names, *ids.columns, *numbers, *said.static]
-        shift = items.bounds[:-1] - items.places
-        for rows in table.rows(wanted, ids.columns):
-            stamps = self.clock.read(rows, table)
-            item = item_of[ids.codes(rows, table)]
-            steps, missed = grid.place(stamps)
-            block = np.column_stack([self.values(rows, column) for column in numbers])
-            static.add(rows, item)
-            again, differing = cells.put(shift[item] + steps, block)
-            self.repeated.append(np.unique(steps[again]))
-            off = np.flatnonzero(np.abs(missed) > grid.tolerance)
-            snapped = np.flatnonzero((missed != 0) & (np.abs(missed) <= grid.tolerance))
-            met = {"duplicates": again, "differing": differing, "snapped": snapped, "off": off}
-            for kind, where in met.items():
-                if len(where):
-                    first = int(where[0])
-                    stamp = pd.Timestamp(int(stamps[first]), unit="us")
-                    owner = f" of '{items.names[item[first]]}'" if self.several else ""
-                    row = self._row(rows, first)
-                    found[kind].add(len(where), f"{row}: {stamp:%a %Y-%m-%d %H:%M:%S}{owner}")
+        self, values: NDArray[np.floating[Any]], places: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Put the rows into `values`: the first of a place or, as the policy states, their mean.
 
-    def _row(self, rows: Rows, row: int) -> str:
+        Returns which rows repeat an earlier one, and which of these differ from it.
+        """
+        rows = np.arange(len(places))
+        first = np.empty(len(values), np.int64)
+        first[places[::-1]] = rows[::-1]
+        again, spare = np.flatnonzero(first[places] != rows), []
+        fresh = np.ones(len(places), dtype=bool)
+        fresh[again] = False
+        for each, own, new in zip(self.rows, *map(self._split, (places, fresh)), strict=True):
+            block = np.column_stack([self.values(each, column) for column in self.numbers])
+            values[own[new]] = block[new]
+            spare.append(block[~new])
+        there, here = values[places[again]], np.concatenate(spare).astype(values.dtype)
+        same = (there == here) | (np.isnan(there) & np.isnan(here))
+        if len(again) and self.reading.policy in ("resample", "error"):  # or it is summer time
+            own, index = np.unique(places[again], return_inverse=True)
+            sums, counts = np.zeros((2, len(own), values.shape[1]), values.dtype)
+            np.add.at(sums, index, np.nan_to_num(here))
+            np.add.at(counts, index, ~np.isnan(here))
+            counts += ~np.isnan(values[own])
+            sums += np.nan_to_num(values[own])
+            values[own] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+            values += 0.0  # where rows are averaged, no zero is negative
+        return again, again[~same.all(axis=1)]
+
+    def _split(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
+        """What belongs to all rows, cut as they are."""
+        return np.split(rows, np.cumsum([each.cells.num_rows for each in self.rows])[:-1])
+
+    def _row(self, row: int) -> str:
         """The name of a row in a message that begins with the table."""
+        for rows in self.rows:
+            if row < rows.cells.num_rows:
+                break
+            row -= rows.cells.num_rows
         file = f"{Path(self.table.names[rows.file]).name}, " if len(self.table.parts) > 1 else ""
         return f"{file}row {rows.before + row + 1}"
 
@@ -347,112 +383,106 @@ class Reader:
 
     # What is irregular.
 
-    def _where(self, row: int, items: Items, grid: Steps) -> str:
+    def _where(self, row: int) -> str:
         """The name of a row of the values in a message."""
-        item, step = items.locate(row)
-        return f"{grid.times[step]}" + (f" of '{items.names[item]}'" if self.several else "")
+        item, step = self.items.locate(row)
+        return f"{self.times[step]}" + (f" of '{self.items.names[item]}'" if self.several else "")
 
-    def _excused(
-        self,
-        survey: Survey,
-        found: dict[str, Occurrences],
-        seen: NDArray[np.bool_],
-        items: Items,
-        grid: Steps,
-    ) -> tuple[Survey, dict[str, Occurrences], Occurrences]:
+    def _excused(self, found: Found, seen: NDArray[np.bool_], placed: NDArray[np.int64]) -> Found:
         """The irregularities without those that follow a rule: closed hours and summer time.
 
-        Rows that are missing by a rule are `excused`.
+        Rows that are missing by a rule are `excused`. The rows are `placed` on the steps.
         """
-        missing, again = np.flatnonzero(~seen), np.unique(np.concatenate(self.repeated))
-        if grid.step is None or not (len(missing) or len(again)):
-            return survey, found, self._gaps(missing, items, grid)
+        items, times = self.items, self.times
+        missing, again = found["gaps"], np.unique(placed[found["duplicates"]])
+        if self.step is None or not (len(missing) or len(again)):
+            return found
         steps = np.arange(len(seen)) + np.repeat(items.places - items.bounds[:-1], items.lengths)
-        if self.timezone is None and (closed := open_hours(grid.times, seen, steps, grid.step)):
+        if self.timezone is None and (closed := open_hours(times, seen, steps, self.step)):
             self.reading = replace(self.reading, closed=closed)
             self.said.append(
-                f"Open hours: rows from {hours_in_words(closed, grid.step)}; the other steps of a "
+                f"Open hours: rows from {hours_in_words(closed, self.step)}; the other steps of a "
                 "week are closed, and missing."
             )
-        inside = is_closed(grid.times[steps[missing]], grid.step, self.reading.closed)
+        inside = is_closed(times[steps[missing]], self.step, self.reading.closed)
         self.excused, missing = missing[inside], missing[~inside]
-        local = not self.clock.zoned and not found["off"].count
-        changes = grid.times[np.unique(steps[missing])], grid.times[again]
+        local = not self.clock.zoned and not len(found["off"])
+        changes = times[np.unique(steps[missing])], times[again]
         if (
             local
             and (len(missing) or len(again))
-            and all(of_summer_time(each, grid.step) for each in changes)
-            and survey.unsorted.count <= found["duplicates"].count
+            and all(of_summer_time(each, self.step) for each in changes)
+            and len(found["unsorted"]) <= len(found["duplicates"])
         ):
             self.said.append(
                 f"Summer time: skipped by the clock, and missing: {len(missing):,} steps; "
-                f"repeated, and averaged: {found['duplicates'].count:,}."
+                f"repeated, and averaged: {len(found['duplicates']):,}."
             )
             self.excused, missing = np.union1d(self.excused, missing), missing[:0]
-            found = {kind: Occurrences() for kind in found}
-            survey = replace(survey, unsorted=Occurrences())
-        return survey, found, self._gaps(missing, items, grid)
+            return dict.fromkeys(found, missing)
+        return {**found, "gaps": missing}
 
-    def _gaps(self, missing: NDArray[np.int64], items: Items, grid: Steps) -> Occurrences:
-        first = self._where(int(missing[0]), items, grid) if len(missing) else ""
-        return Occurrences(len(missing), first)
+    def _first(self, kind: str, row: int) -> str:
+        """The first of some irregularities in a message."""
+        if kind == "gaps":
+            return self._where(row)
+        if kind == "unsorted":
+            return self._row(row)
+        stamp = pd.Timestamp(int(self.stamps[row]), unit="us")
+        owner = f" of '{self.items.names[self.item[row]]}'" if self.several else ""
+        return f"{self._row(row)}: {stamp:%a %Y-%m-%d %H:%M:%S}{owner}"
 
-    def _judge(
-        self, survey: Survey, found: dict[str, Occurrences], gaps: Occurrences, grid: Steps
-    ) -> None:
+    def _judge(self, found: Found) -> None:
         """Raise DataError if the policy does not allow the irregularities."""
-        duplicates, differing, off = found["duplicates"], found["differing"], found["off"]
-        by_sort = [
-            (survey.unsorted, "rows out of order"),
-            (gaps, f"missing steps of {grid.freq}"),
-            (duplicates, "repeated stamps"),
-        ]
-        by_resample = [
-            (differing, "repeated stamps with other values"),
-            (off, f"stamps that do not fit a step of {grid.freq}"),
-        ]
-        policy = self.reading.policy
+        by_sort = {
+            "unsorted": "rows out of order",
+            "gaps": f"missing steps of {self.freq}",
+            "duplicates": "repeated stamps",
+        }
+        by_resample = {
+            "differing": "repeated stamps with other values",
+            "off": f"stamps that do not fit a step of {self.freq}",
+        }
         refused = {
-            "error": [*by_sort, *by_resample], "sort": by_resample, "resample": [],
-            "rows": by_sort[:1],
-        }[policy]  # fmt: skip
+            "error": by_sort | by_resample, "sort": by_resample, "resample": {},
+            "rows": {"unsorted": by_sort["unsorted"]},
+        }[self.reading.policy]  # fmt: skip
         complaints = [
-            f"{name}: {what.count} (the first is {what.first})"
-            for what, name in refused
-            if what.count
+            f"{what}: {len(rows)} (the first is {self._first(kind, int(rows[0]))})"
+            for kind, what in refused.items()
+            if len(rows := found[kind])
         ]
         if not complaints:
             return
-        if differing.count or off.count:
+        gaps, duplicates = len(found["gaps"]), len(found["duplicates"])
+        if len(found["differing"]) or len(found["off"]):
             remedy = f"{spelled('policy', 'resample')} averages the rows that share a step, and"
         else:
             remedy = f"{spelled('policy', 'sort')} orders the rows, drops repetitions and"
         remedy += " leaves gaps missing"
-        if gaps.count and self.reading.future_covariates and not self.reading.fill:
+        if gaps and self.reading.future_covariates and not self.reading.fill:
             remedy += f"; {spelled('fill', 'linear')} fills what is known ahead"
         hint = ""
-        apart = (
-            "" if not duplicates.count or self.several else self.roles.distinguishing(self.reading)
-        )
+        apart = "" if not duplicates or self.several else self.roles.distinguishing(self.reading)
         if apart:
             first = (
                 f"Column '{apart}' tells apart the rows of one stamp: {spelled('id', apart)} reads"
             )
             remedy = f"{first} them as several series. Otherwise {remedy}"
-        elif duplicates.count and not self.several:
+        elif duplicates and not self.several:
             hint = f" If the file holds several series, {spelled('id')} names the columns that"
             hint += " identify them."
-        if duplicates.count and not self.timezone and not apart:
+        if duplicates and not self.timezone and not apart:
             hint += f" If several columns give the time, {spelled('time')} names them, as in"
             hint += f" {spelled('time', ['Date', 'Hour'])}."
-        local = not self.clock.zoned and grid.step is not None and grid.step < DAY
-        if local and (gaps.count or duplicates.count):
+        local = not self.clock.zoned and self.step is not None and self.step < DAY
+        if local and (gaps or duplicates):
             hint += DAYLIGHT_SAVING
         raise DataError(f"{self.where}: {'; '.join(complaints)}. {remedy}.{hint}")
 
-    def _check_days(self, stamps: NDArray[np.int64], grid: TimeGrid) -> None:
+    def _check_days(self, stamps: NDArray[np.int64]) -> None:
         """Raise DataError for days in UTC that begin at two times, since the clocks changed."""
-        if not (self.clock.zoned and grid.step is not None and grid.step % DAY == 0):
+        if not (self.clock.zoned and self.step is not None and self.step % DAY == 0):
             return
         begins = np.unique(stamps % DAY)
         if len(begins) == 2 and begins[1] - begins[0] in (DAY // 24, DAY - DAY // 24):
@@ -519,6 +549,12 @@ class Reader:
             self.said.append(f"Constant: {quoted(counts['constant'])}.")
 
 
+def blank(rows: int, columns: int) -> NDArray[np.floating[Any]]:
+    """Values that are all missing."""
+    kind = np.float32 if 8 * rows * columns > NARROW else np.float64
+    return np.full((rows, columns), np.nan, kind)
+
+
 def _stem(name: str) -> str:
     return Path(name).name.split(".")[0]
 
@@ -559,8 +595,8 @@ def _melt(series: Series, targets: int) -> Series:
     order = _sorted(names)
     bounds = np.r_[0, np.cumsum([spans[i][1] - spans[i][0] for i in order])]
     others = series.columns[targets:]
-    values = allocate((int(bounds[-1]), 1 + len(others)))
-    known = None if series.known is None else allocate((int(bounds[-1]), series.known.shape[1]))
+    values = blank(int(bounds[-1]), 1 + len(others))
+    known = None if series.known is None else blank(int(bounds[-1]), series.known.shape[1])
     for item, column in enumerate(order):
         rows, here = slice(*spans[column]), slice(bounds[item], bounds[item + 1])
         values[here, 0] = series.values[rows, column]

@@ -1,8 +1,7 @@
 """What a table says of each series beside its values: ids, stamps, static attributes."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,157 +15,98 @@ from forecaster.datasets.reader.cells import categories, to_numbers, to_words
 from forecaster.datasets.reader.files import RawTable, Rows
 from forecaster.datasets.series import quoted
 
-SAMPLE = 64, 2**20
-"""The most series and stamps from which the time step is found."""
+Codes: TypeAlias = NDArray[np.int64]
 
 
-class Ids:
-    """The numbers of the series by their ids, in the order of their first rows."""
+def find_ids(
+    columns: Sequence[str], rows: Sequence[Rows], table: RawTable
+) -> tuple[Codes, list[str]]:
+    """The number of the series of each row, and the ids in the order of their first rows.
 
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = tuple(columns)
-        self.names: dict[str, int] = {}
-
-    def codes(self, rows: Rows, table: RawTable) -> NDArray[np.int64]:
-        """The number of the series of each row."""
-        if not self.columns:
-            return np.full(rows.cells.num_rows, rows.file)
-        words, places = self._words(rows, self.columns[0], table)
-        for column in self.columns[1:]:
-            others, there = self._words(rows, column, table)
+    Without `columns` the series are the files that have rows, and their names are the ids.
+    """
+    if not columns:
+        files = sorted({each.file for each in rows})
+        codes = [np.full(each.cells.num_rows, files.index(each.file)) for each in rows]
+        return np.concatenate(codes), [table.names[file] for file in files]
+    names: dict[str, int] = {}
+    codes = []
+    for each in rows:
+        words, places = _words(each, columns[0], table)
+        for number, column in enumerate(columns[1:], 1):
+            others, there = _words(each, column, table)
             pairs, places = np.unique(places * len(others) + there, return_inverse=True)
             words = [
-                self._joined(words[one], others[other], column, rows, table)
+                _joined(words[one], others[other], columns, number, table.names[each.file])
                 for one, other in zip(*np.divmod(pairs, len(others)), strict=True)
             ]
-        names = self.names
-        return np.array([names.setdefault(word, len(names)) for word in words])[places]
+        codes.append(np.array([names.setdefault(word, len(names)) for word in words])[places])
+    return np.concatenate(codes), list(names)
 
-    def _words(
-        self, rows: Rows, column: str, table: RawTable
-    ) -> tuple[list[str], NDArray[np.int64]]:
-        words, places = to_words(rows.cells[column])
-        if (places < 0).any():
-            where = table.row(rows, int((places < 0).argmax()))
-            raise DataError(f"{where}, column '{column}': no value")
-        return words, places
 
-    def _joined(self, before: str, word: str, column: str, rows: Rows, table: RawTable) -> str:
-        joined = f"{before}{MARK}{word}"
-        if joined.count(MARK) != self.columns.index(column) or joined.split(MARK)[-1] != word:
+def _words(rows: Rows, column: str, table: RawTable) -> tuple[list[str], Codes]:
+    words, places = to_words(rows.cells[column])
+    if (places < 0).any():
+        where = table.row(rows, int((places < 0).argmax()))
+        raise DataError(f"{where}, column '{column}': no value")
+    return words, places
+
+
+def _joined(before: str, word: str, columns: Sequence[str], number: int, where: str) -> str:
+    joined = f"{before}{MARK}{word}"
+    if joined.count(MARK) != number or joined.split(MARK)[-1] != word:
+        raise DataError(
+            f"{where}, columns {quoted(columns)}: '{joined:.80}' cannot be split again, because "
+            f"'{MARK}' joins the parts of a series id; write the values without it."
+        )
+    return joined
+
+
+def out_of_order(codes: Codes, stamps: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows whose stamp is earlier than that of the row before them in their series."""
+    before = pd.Series(stamps).groupby(codes).shift(fill_value=np.iinfo(np.int64).min)
+    return np.flatnonzero(stamps < before.to_numpy())
+
+
+def spans(
+    codes: Codes, stamps: NDArray[np.int64], series: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first and the last stamps of the series."""
+    first = np.full(series, np.iinfo(np.int64).max)
+    last = np.full(series, np.iinfo(np.int64).min)
+    np.minimum.at(first, codes, stamps)
+    np.maximum.at(last, codes, stamps)
+    return first, last
+
+
+def attribute(
+    column: str, rows: Sequence[Rows], item: Sequence[Codes], items: int, table: RawTable
+) -> NDArray[Any]:
+    """A static attribute of the items, given by any row of each: numbers or, if not all are, words.
+
+    Raises DataError for rows without a value, and if it changes within a series.
+    """
+    known: dict[str, int] = {}
+    there = np.full(items, -1)
+    for each, own in zip(rows, item, strict=True):
+        words, places = categories(each.cells[column], table.reading.missing)
+        codes = np.array([*(known.setdefault(word, len(known)) for word in words), -1])[places]
+        if (codes < 0).any():
+            where = table.row(each, int((codes < 0).argmax()))
+            raise DataError(f"{where}, column '{column}': no value of a static attribute")
+        unknown = there[own] < 0
+        there[own[unknown][::-1]] = codes[unknown][::-1]  # the first row of an item counts
+        changed = codes != there[own]
+        if changed.any():
+            row = int(changed.argmax())
             raise DataError(
-                f"{table.names[rows.file]}, columns {quoted(self.columns)}: '{joined:.80}' cannot "
-                f"be split again, because '{MARK}' joins the parts of a series id; write the "
-                "values without it."
+                f"{table.row(each, row)}, column '{column}': {each.cells[column][row]}, but "
+                "earlier rows have another value for this series; a static attribute is constant "
+                "within a series. A value that changes is a covariate: "
+                f"{spelled('past_covariates')} or {spelled('future_covariates')}."
             )
-        return joined
-
-
-@dataclass
-class Occurrences:
-    """How often an irregularity was found, and where first."""
-
-    count: int = 0
-    first: str = ""
-
-    def add(self, count: int, first: str) -> None:
-        self.first = self.first or first
-        self.count += count
-
-
-@dataclass
-class Survey:
-    """What the stamps of a table show, series by series; with `keep` all of them are kept."""
-
-    keep: bool = False
-    first: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    last: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    latest: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    rows: int = 0
-    unsorted: Occurrences = field(default_factory=Occurrences)
-    kept: list[NDArray[np.int64]] = field(default_factory=list)
-    sample: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
-
-    def add(
-        self, codes: NDArray[np.int64], stamps: NDArray[np.int64], named: Callable[[int], str]
-    ) -> None:
-        """Take in some rows; `named` gives the name of one that is earlier than the one before."""
-        none, far = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-        more = int(codes.max()) + 1 - len(self.first)
-        if more > 0:
-            self.first = np.append(self.first, np.full(more, far))
-            self.last = np.append(self.last, np.full(more, none))
-            self.latest = np.append(self.latest, np.full(more, none))
-        self._sample(codes, stamps)
-        if self.keep:
-            self.kept.append(stamps)
-        self.rows += len(codes)
-        before = pd.Series(stamps).groupby(codes).shift(fill_value=none).to_numpy(copy=True)
-        starts = before == none
-        before[starts] = self.latest[codes[starts]]
-        self.latest[codes] = stamps
-        wrong = stamps < before
-        if wrong.any():
-            self.unsorted.add(int(wrong.sum()), named(int(wrong.argmax())))
-        np.minimum.at(self.first, codes, stamps)
-        np.maximum.at(self.last, codes, stamps)
-
-    @property
-    def stamps(self) -> NDArray[np.int64]:
-        """All stamps, in the order of the rows."""
-        return np.concatenate(self.kept)
-
-    @property
-    def sampled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The series and stamps of the rows from which the step is found."""
-        codes, stamps = zip(*self.sample, strict=True)
-        return np.concatenate(codes), np.concatenate(stamps)
-
-    def _sample(self, codes: NDArray[np.int64], stamps: NDArray[np.int64]) -> None:
-        series, rows = SAMPLE
-        room = rows - sum(len(part) for part, _ in self.sample)
-        if room > 0:
-            chosen = np.flatnonzero(codes < series)[:room]
-            if len(chosen):
-                self.sample.append((codes[chosen], stamps[chosen]))
-
-
-class Attributes:
-    """The attributes of the items, each given by any row of its item."""
-
-    def __init__(self, columns: Sequence[str], items: int, table: RawTable) -> None:
-        self.table = table
-        self.words: dict[str, dict[str, int]] = {column: {} for column in columns}
-        self.codes = {column: np.full(items, -1) for column in columns}
-
-    def add(self, rows: Rows, item: NDArray[np.int64]) -> None:
-        """Take in the attributes of some rows. Raises DataError if they change within a series."""
-        for column, there in self.codes.items():
-            words, places = categories(rows.cells[column], self.table.reading.missing)
-            known = self.words[column]
-            codes = np.array([*(known.setdefault(word, len(known)) for word in words), -1])[places]
-            if (codes < 0).any():
-                where = self.table.row(rows, int((codes < 0).argmax()))
-                raise DataError(f"{where}, column '{column}': no value of a static attribute")
-            unknown = there[item] < 0
-            there[item[unknown][::-1]] = codes[unknown][::-1]  # the first row of an item counts
-            changed = codes != there[item]
-            if changed.any():
-                row = int(changed.argmax())
-                raise DataError(
-                    f"{self.table.row(rows, row)}, column '{column}': {rows.cells[column][row]}, "
-                    "but earlier rows have another value for this series; a static attribute is "
-                    "constant within a series. A value that changes is a covariate: "
-                    f"{spelled('past_covariates')} or {spelled('future_covariates')}."
-                )
-
-    @property
-    def values(self) -> dict[str, NDArray[Any]]:
-        """The values of the items by attribute: numbers, or words unless all are numbers."""
-        return {
-            column: _numbers_or_words([*self.words[column]])[codes]
-            for column, codes in self.codes.items()
-        }
+    values: NDArray[Any] = _numbers_or_words([*known])[there]
+    return values
 
 
 def _numbers_or_words(words: list[str]) -> NDArray[Any]:

@@ -70,7 +70,8 @@ def test_numbers_of_a_frame_and_of_parquet(tmp_path, form, kind):
 def order(stamps, told=None):
     said = []
     table = frame_table(pd.DataFrame({"t": stamps}), "t", "here")
-    return find_clock(table, Reading(time="t", stamps=told), said=said).stamps.form, said
+    clock = find_clock(table, table.rows(["t"]), Reading(time="t", stamps=told), said=said)
+    return clock.stamps.form, said
 
 
 @pytest.mark.parametrize(

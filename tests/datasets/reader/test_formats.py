@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 
+from forecaster.base import machine
 from forecaster.base.errors import DataError, UnavailableError
 from forecaster.datasets.reader import history, read, read_frame
 from forecaster.datasets.reading import Reading
@@ -120,7 +121,13 @@ def test_what_is_wrong_with_a_workbook(tmp_path, monkeypatch):
         read(file)
 
 
-def test_a_gzip_file_that_unpacks_to_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr("forecaster.datasets.reader.formats.LARGEST", 999)
-    with pytest.raises(DataError, match="unpacks to more than"):
-        read(store(tmp_path / "sales.csv.gz", "gz"))
+@pytest.mark.parametrize("form", ["csv", "gz", "parquet"])
+def test_rows_that_take_more_than_a_third_of_the_memory(tmp_path, monkeypatch, form):
+    """A text of 12 KiB, of which a packed one only shows how much it is as it is read."""
+    file, known = store(tmp_path / f"sales.{form}", form), Reading(time="t", targets=("a",))
+    left = {"csv": 3 * 2000, "gz": 3 * 2000, "parquet": 3 * 900}[form]
+    monkeypatch.setattr(machine, "memory_left", lambda device: left)
+    with pytest.raises(UnavailableError, match=r"about .* GiB, more than a third of .* Parquet"):
+        read(file, known)
+    monkeypatch.setattr(machine, "memory_left", lambda device: None)
+    assert len(read(file, known).series.values) == len(TABLE)

@@ -159,6 +159,8 @@ class TestFiles:
             told(wide(), facts)
         with pytest.raises(UsageError, match="2 files with overlapping times"):
             read(str(tmp_path), Reading(panel=True))
+        put(tmp_path, wide(0), "zagreb.csv")
+        assert read(str(tmp_path)).series.digest == own.series.digest, "it has no rows"
 
     def test_files_of_consecutive_times_are_parts_of_one_series(self, tmp_path):
         put(tmp_path, wide().iloc[40:], "a.csv")

@@ -4,24 +4,18 @@ import pytest
 
 from forecaster.base.errors import DataError
 from forecaster.datasets.reader.files import frame_table
-from forecaster.datasets.reader.survey import Attributes, Survey
+from forecaster.datasets.reader.survey import attribute, out_of_order, spans
 
 
-def test_the_first_row_that_is_out_of_order_is_told_series_by_series():
-    survey = Survey()
-    survey.add(np.array([0, 1, 0]), np.array([5, 1, 6]), str)
-    survey.add(np.array([1, 0, 1]), np.array([2, 4, 3]), str)
-    assert (survey.rows, survey.unsorted.count, survey.unsorted.first) == (6, 1, "1")
-    assert survey.first.tolist() == [4, 1]
-    assert survey.last.tolist() == [6, 3]
+def test_rows_are_out_of_order_series_by_series():
+    codes, stamps = np.array([0, 1, 0, 1, 0, 1]), np.array([5, 1, 6, 2, 4, 3])
+    assert out_of_order(codes, stamps).tolist() == [4]
+    assert [ends.tolist() for ends in spans(codes, stamps, 2)] == [[4, 1], [6, 3]]
 
 
 def read(cells, item):
     table = frame_table(pd.DataFrame({"kind": cells}), "t", "here")
-    attributes = Attributes(("kind",), 2, table)
-    for rows in table.rows(["kind"]):
-        attributes.add(rows, np.array(item))
-    return attributes.values["kind"].tolist()
+    return attribute("kind", table.rows(["kind"]), [np.array(item)], 2, table).tolist()
 
 
 @pytest.mark.parametrize(
