@@ -63,7 +63,7 @@ SYNC = "forecaster sync"
 SAMPLING_SECONDS = 5
 """The time between two readings of processor, memory and disk."""
 
-START, END, STOPPED = 5.0, 10.0, 3.0
+START, END, STOPPED = 5.0, 8.0, 3.0
 """Seconds that a run waits for MLflow without progress: at its start, at its end, and when it is
 stopped. A store in a file is opened at the start, however long that takes."""
 BRIEF = 1.0
@@ -71,8 +71,6 @@ BRIEF = 1.0
 _silent: set[str] = set()
 LOOKS = 0.1
 """Seconds between two looks for progress or a signal."""
-PAUSE = 2.0
-"""Seconds from a failure to the next try."""
 
 
 class Background:
@@ -90,53 +88,47 @@ class Background:
     ) -> None:
         self._publish, self._progress, self._release = publish, progress, release
         self.error: Exception | None = None
-        self._thread, self._due = threading.Thread(), 0.0
+        self._thread = threading.Thread()
         self._news, self._told = 1, 0
         """How often there was something new, and how many of these are published."""
-        self._failures = 0
 
     def wake(self) -> None:
-        """Publish what is new, unless a call is under way or has just failed. Returns at once."""
+        """Publish what is new, unless a call is under way. Returns at once."""
         self._news += 1
-        self._try()
+        if not self._thread.is_alive():
+            self._start()
 
-    def _try(self) -> None:
-        if not self._thread.is_alive() and time.monotonic() >= self._due:
-            self._thread = threading.Thread(target=self._call, args=[self._news], daemon=True)
-            self._thread.start()
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._call, args=[self._news], daemon=True)
+        self._thread.start()
 
     def _call(self, news: int) -> None:
         try:
             self._publish()
         except Exception as error:  # a tracker may raise anything
-            self.error, self._due = error, time.monotonic() + PAUSE
-            self._failures += 1
+            self.error = error
         else:
             self.error, self._told = None, news
 
-    def settle(self, seconds: float, once: bool = False, begun: float | None = None) -> bool:
+    def settle(self, seconds: float) -> bool:
         """Wait until all is published, and return whether it is.
 
-        Gives up after `seconds` without progress, when a signal comes, also one since `begun`, and
-        when the tracker refuses or, if it is tried only `once`, fails.
+        Gives up after `seconds` without progress, when a signal comes, and when a call fails that
+        knew of all.
         """
-        moved = time.monotonic()
-        begun = moved if begun is None else begun
-        progress, news, before = self._progress(), self._news, self._failures
+        begun = moved = time.monotonic()
+        progress, news, tried = self._progress(), self._news, False
         while self._told < news:
-            self._try()
-            if self._thread.is_alive():
-                self._thread.join(LOOKS)
-            else:
-                time.sleep(LOOKS)
-            now, error = time.monotonic(), self.error
+            if not self._thread.is_alive():
+                if tried:
+                    return self._told >= news
+                self._start()
+                tried = True
+            self._thread.join(LOOKS)
+            now = time.monotonic()
             if self._progress() != progress:
                 progress, moved = self._progress(), now
-            if (
-                now - moved >= seconds
-                or (error and self._failures > before and (once or store.refuses(error)))
-                or 0 < signals.waiting() < now - begun
-            ):
+            if now - moved >= seconds or 0 < signals.waiting() < now - begun:
                 return self._told >= news
         return True
 
@@ -172,7 +164,7 @@ class Run:
         Raises UnavailableError for a store that cannot be used at all.
         """
         seconds = inf if store.is_local(self.uri) else min(START, self._wait)
-        self._background.settle(seconds, once=True)
+        self._background.settle(seconds)
         error = self._background.error
         if self._publisher.run:
             if not again or not self._publisher.found:
@@ -312,14 +304,9 @@ class Run:
         """Wait until MLflow has everything, while there is progress; returns whether it has.
 
         Without progress it waits for END or these `seconds`, the less of the two, and for a store
-        that refuses not at all. It waits in vain only once.
+        that fails not at all. It waits in vain only once.
         """
-        begun = time.monotonic()  # a signal while the wait is announced ends it, too
-        seconds, error = min(seconds, self._wait), self._background.error
-        if error is not None and seconds > STOPPED and not store.refuses(error):
-            shown = without_password(self.uri)
-            self._say(f"MLflow at {shown} does not answer: waiting up to {seconds:g} s for it")
-        whole = self._background.settle(seconds, begun=begun)
+        whole = self._background.settle(min(seconds, self._wait))
         if not whole and not signals.waiting():
             self._wait = BRIEF
         return whole

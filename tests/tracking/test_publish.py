@@ -6,6 +6,7 @@ A proxy between the runs and a real MLflow server misbehaves on request.
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,7 +27,6 @@ from forecaster.tracking.registry import download
 from forecaster.tracking.run import start
 from forecaster.tracking.store import MlflowClient
 from tests import small
-from tests.service.processes import free_port
 from tests.service.toy import HORIZON, make_bundle
 from tests.tracking.toy import Server, contents, points, tracked_at
 
@@ -124,8 +124,6 @@ def client(server):
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    # as many tries as a run makes in hours, in a test's time
-    monkeypatch.setattr(tracked, "PAUSE", 0.3)
     monkeypatch.setitem(store.SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", 4)
 
 
@@ -291,43 +289,39 @@ def test_a_server_that_is_not_there_yet(server, client, waits, tmp_path):
     server.close()
     said = []
 
-    def say(sentence):
-        said.append(sentence)
-        if "waiting up to 240 s" in sentence:
-            threading.Thread(target=server.start).start()
-
-    with start(tracked_at(server.address), "early", {}, say=say) as run:
+    with start(tracked_at(server.address), "early", {}, say=said.append) as run:
         report(run, [1, 2, 3])
         ahead = forecaster.predict(forecaster.example)
         run.log_model(tmp_path / "bundle", forecaster.example, ahead, HORIZON)
-        made = run.register("forecaster-early", [0.5] * 4, {})
-    assert made == "forecaster-early version 1 is the champion: there was none"
+        run.register("forecaster-early", [0.5] * 4, {})
+    assert ["does not answer" in said[0], "`forecaster sync early-" in said[1]] == [True, True]
+    server.start()
+    (synced,) = sync([])
+    assert synced.told == "forecaster-early version 1 is the champion: there was none"
     found = only_run(client, "early")
     assert found.info.status == "FINISHED"
     assert_each_once(client, found.info.run_id, 3)
-    assert ["does not answer" in said[0], "waiting up to" in said[1], len(said)] == [True, True, 2]
     assert not any(Path("runs").iterdir()), "all is told"
 
 
 def test_a_signal_while_the_end_waits_for_a_server(waits, monkeypatch):
-    """Also where it comes as the wait is announced; the run stays FINISHED, for `sync`."""
+    """The run stays FINISHED, for `sync`."""
     waits(1.0, 20.0)
     monkeypatch.setattr(signals, "GRACE", 60.0)
-    config = tracked_at(f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setitem(store.SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", 60)
     said, before = [], time.monotonic()
-
-    def say(sentence):
-        said.append(sentence)
-        if "waiting up to 20 s" in sentence:
-            signal.raise_signal(signal.SIGTERM)
-
-    with pytest.raises(Stopped), signals.heeding(), start(config, "stopped", {}, say=say) as run:
-        run.report({"loss": 1.0}, 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = tracked_at(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with (
+            pytest.raises(Stopped),
+            signals.heeding(),
+            start(config, "stopped", {}, say=said.append),
+        ):
+            threading.Timer(2, signal.raise_signal, [signal.SIGTERM]).start()
     assert time.monotonic() - before < 15
     assert "does not have all of this run yet" in said[-1]
-    own = notes.take(*notes.find([]))
-    assert own.about.status == "FINISHED"
-    own.release()
+    (document,) = Path("runs").glob("*/mlflow/run.json")
+    assert json.loads(document.read_text())["status"] == "FINISHED"
 
 
 @pytest.mark.timeout(600)

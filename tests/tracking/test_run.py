@@ -92,7 +92,6 @@ def test_what_was_written_by_hand_stays_though_the_store_fails(client, monkeypat
             raise OSError("away")
         return log(*arguments, **options)
 
-    monkeypatch.setattr(tracked, "PAUSE", 0.01)
     with start(RunConfig(), "x", {}) as run:
         run.describe("ours")
         run.report({"loss": 1.0}, 1)
