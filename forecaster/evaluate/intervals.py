@@ -37,7 +37,7 @@ PARTS = 24
 """The largest number of parts of the cycle with separate widths."""
 
 
-class Model(Protocol):
+class Forecasting(Protocol):
     """What forecasts all that a batch asks, (B, T, K), as `Blend` does."""
 
     task: Task
@@ -45,7 +45,7 @@ class Model(Protocol):
     def __call__(self, *asked: Tensor | None) -> Tensor: ...
 
 
-def calibrate(model: Model, windows: Windows, levels: tuple[float, ...]) -> Intervals:
+def calibrate(model: Forecasting, windows: Windows, levels: tuple[float, ...]) -> Intervals:
     """Intervals from the model's errors on `windows`; see Calibration."""
     found = Calibration(model, windows, levels)
     found.complete()
@@ -60,7 +60,7 @@ class Calibration:
     """
 
     def __init__(
-        self, model: Model, windows: Windows, levels: tuple[float, ...], *, blocks: int = 1
+        self, model: Forecasting, windows: Windows, levels: tuple[float, ...], *, blocks: int = 1
     ) -> None:
         task, horizon, targets = model.task, windows.horizon, len(windows.targets)
         most = max(FEWEST, MOST_ERRORS // (horizon * targets))
@@ -261,7 +261,7 @@ class Coverage:
 
     def __init__(
         self,
-        model: Model,
+        model: Forecasting,
         intervals: Intervals,
         scaler: Scaler,
         *,
