@@ -63,7 +63,7 @@ SYNC = "forecaster sync"
 SAMPLING_SECONDS = 5
 """The time between two readings of processor, memory and disk."""
 
-START, END, STOPPED = 5.0, 8.0, 3.0
+START, END, STOPPED = 5.0, 7.0, 3.0
 """Seconds that a run waits for MLflow without progress: at its start, at its end, and when it is
 stopped. A store in a file is opened at the start, however long that takes."""
 BRIEF = 1.0
