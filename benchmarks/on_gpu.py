@@ -65,6 +65,8 @@ from forecaster.forecast import golden
 from forecaster.forecast.on_device import Runner
 from forecaster.forecast.predictor import Predictor
 from forecaster.model import ForecastModel
+from forecaster.parts import Blend
+from forecaster.parts import Network as Trained
 from forecaster.study.bench import CORES
 from forecaster.study.bench.cores import call_fused, core_of
 from forecaster.train.memory import ensure_it_fits
@@ -279,7 +281,7 @@ def answers(sizes: Sizes, attn: str) -> Figures:
     model = replace(TINY, sets=(*TINY.sets, f"attn={attn}")).load().build_model(task).eval()
     for weight in model.parameters():
         nn.init.normal_(weight, std=0.3)
-    answer, draw = Runner(model.to(GPU), GPU), np.random.default_rng(0)
+    answer, draw = Runner(Blend.alone(Trained(model)).to(GPU), GPU), np.random.default_rng(0)
     past = draw.normal(size=(64, task.past, COLUMNS)).astype(np.float32)
     known = draw.normal(size=(64, task.past + task.horizon, CALENDAR)).astype(np.float32)
     together = answer(past, known, None)
