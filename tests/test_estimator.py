@@ -160,14 +160,19 @@ class TestFit:
         def interrupted(module, batch, index):
             signal.raise_signal(signal.SIGINT)
 
+        # a command in the background of a shell has SIGINT ignored
+        own = signal.signal(signal.SIGINT, signal.default_int_handler)
         before = [*map(signal.getsignal, WANTED)]
-        with monkeypatch.context() as patch:
-            patch.setattr(ForecastModule, step, interrupted)
-            for _ in range(2):
-                with pytest.raises(KeyboardInterrupt):
-                    made(target="load", features="S").fit(wide())
-                assert [*map(signal.getsignal, WANTED)] == before
-        assert len(made(target="load", features="S").fit(wide()).predict()) == HORIZON
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(ForecastModule, step, interrupted)
+                for _ in range(2):
+                    with pytest.raises(KeyboardInterrupt):
+                        made(target="load", features="S").fit(wide())
+                    assert [*map(signal.getsignal, WANTED)] == before
+            assert len(made(target="load", features="S").fit(wide()).predict()) == HORIZON
+        finally:
+            signal.signal(signal.SIGINT, own)
 
     def test_a_thread_of_its_own_may_fit(self, model):
         before, found = [*map(signal.getsignal, WANTED)], []
