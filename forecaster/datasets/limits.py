@@ -1,14 +1,11 @@
 """Limits of targets, which no forecast passes: zero for counts, or what the user says."""
 
-from itertools import pairwise
-
 import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError
 from forecaster.base.spelling import spelled
 from forecaster.datasets.items import End, Items
-from forecaster.datasets.scaling import ROWS
 from forecaster.datasets.series import Series
 
 Limit = tuple[float | None, float | None]
@@ -61,17 +58,9 @@ def ends(limits: tuple[Limit, ...]) -> NDArray[np.float64]:
 def _seen(series: Series, column: int, last: End) -> tuple[float, float, bool]:
     """The least and the largest value before step `last`, and whether all are whole numbers."""
     items = series.items or Items.single(len(series.values))
-    counted, least, most, whole = items.rows_before(last), np.inf, -np.inf, True
-    cuts = np.searchsorted(items.bounds[:-1], np.arange(0, items.bounds[-1], ROWS))
-    for begin, end in pairwise(np.unique([*cuts, len(items)])):
-        first, stop = items.bounds[begin], items.bounds[end]
-        own = np.arange(stop - first) - np.repeat(
-            items.bounds[begin:end] - first, items.lengths[begin:end]
-        )
-        values = series.values[first:stop, column]
-        values = values[(own < np.repeat(counted[begin:end], items.lengths[begin:end]))]
-        values = values[~np.isnan(values)]
-        if len(values):
-            least, most = min(least, float(values.min())), max(most, float(values.max()))
-            whole = whole and bool((values == np.floor(values)).all())
-    return least, most, whole and most > -np.inf
+    own = np.arange(len(series.values)) - np.repeat(items.bounds[:-1], items.lengths)
+    values = series.values[own < np.repeat(items.rows_before(last), items.lengths), column]
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return np.inf, -np.inf, False
+    return float(values.min()), float(values.max()), bool((values == np.floor(values)).all())

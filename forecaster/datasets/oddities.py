@@ -24,8 +24,6 @@ Rows: TypeAlias = list[int]
 
 MARKS = (-99, -999, -9999, -99999, -999999, 999, 9999, 99999, 999999, -32768, 32767, 65535)
 """Numbers that mark a missing value in many files."""
-ROWS = 2**20
-"""The rows that are examined together."""
 MOST_ITEMS = 200
 """The most series of a panel that are examined, evenly spaced."""
 FEWEST = 100
@@ -131,11 +129,10 @@ class _Column:
         return values
 
     def _stretches(self) -> Iterator[tuple[int, Numbers]]:
-        """Yield stretches of consecutive rows: the index of the first row, and the values."""
+        """Yield the rows of each series: the index of the first one, and the values."""
         for item in self.chosen:
             begin, end = (int(bound) for bound in self.items.bounds[item : item + 2])
-            for row in range(begin, end, ROWS):
-                yield row, self._values(row, min(row + ROWS, end))
+            yield begin, self._values(begin, end)
 
     def _find_marks(self) -> dict[int, Rows]:
         """The rows of each mark that is far from all other values, very far if it occurs once."""

@@ -103,10 +103,8 @@ class Series:
 
 
 def _update(sha: "hashlib._Hash", rows: NDArray[np.floating[Any]]) -> None:
-    """Hash a table of numbers, some rows at a time."""
-    for begin in range(0, len(rows), 2**20):
-        part = rows[begin : begin + 2**20]
-        sha.update(np.ascontiguousarray(part, dtype=f"<f{part.itemsize}").data)
+    """Hash a table of numbers."""
+    sha.update(np.ascontiguousarray(rows, dtype=f"<f{rows.itemsize}").data)
 
 
 def missing_columns(

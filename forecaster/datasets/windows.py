@@ -14,7 +14,7 @@ from forecaster.base.machine import sent
 from forecaster.datasets.items import End, Items
 
 CHUNK = 2**22
-"""The values that are checked together."""
+"""The values of a piece of `Windows.rows`."""
 
 
 class Batch(NamedTuple):
@@ -110,15 +110,13 @@ class Windows:
             )
         if len(self) == 0:
             raise DataError(self._no_window())
-        for begin in range(0, rows, max(1, CHUNK // columns)):
-            part = self.values[begin : begin + max(1, CHUNK // columns)]
-            infinite = part.isinf()
-            if infinite.any():
-                row, column = (int(place) for place in infinite.nonzero()[0])
-                raise DataError(
-                    f"row {begin + row + 1}, column {column + 1}: {part[row, column]:g} after "
-                    "scaling; the value is too far from those of the training rows."
-                )
+        infinite = self.values.isinf()
+        if infinite.any():
+            row, column = (int(place) for place in infinite.nonzero()[0])
+            raise DataError(
+                f"row {row + 1}, column {column + 1}: {self.values[row, column]:g} after "
+                "scaling; the value is too far from those of the training rows."
+            )
 
     @property
     def span(self) -> str:
@@ -178,7 +176,7 @@ class Windows:
     @cached_property
     def complete(self) -> bool:
         """Whether no value is missing and no past begins before its series."""
-        return not self._leads and not any(part.isnan().any() for part in self.values.split(CHUNK))
+        return not self._leads and not bool(self.values.isnan().any())
 
     @property
     def whole(self) -> "Windows":

@@ -53,20 +53,6 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bare:
-    """The stamps of a text without stamps, from `first` on."""
-
-    time: str
-    first: str
-    freq: str
-
-    def stamps(self, before: int, count: int) -> pa.Array:
-        """The stamps of `count` rows after the first `before` rows."""
-        times = pd.date_range(self.first, periods=before + count, freq=self.freq, unit="us")
-        return pa.array(times[before:])
-
-
-@dataclass(frozen=True)
 class RawTable:
     """The rows of a frame, or of files that have the same columns.
 
@@ -114,10 +100,9 @@ class RawTable:
     @cached_property
     def _all(self) -> list[tuple[str, ...]]:
         """The columns of each part, with its stamps if the reading gives them."""
-        bare = [self._bare(number) for number in range(len(self.parts))]
         return [
-            (told.time, *own) if told else tuple(own)
-            for told, own in zip(bare, self._own, strict=True)
+            (str(self.reading.time), *own) if self._is_bare(part) else tuple(own)
+            for part, own in zip(self.parts, self._own, strict=True)
         ]
 
     @cached_property
@@ -167,13 +152,13 @@ class RawTable:
     def _rows(
         self, number: int, columns: Sequence[str], words: Sequence[str] = ()
     ) -> Iterator[Rows]:
-        part, own, bare = self.parts[number], self._own[number], self._bare(number)
+        part, own = self.parts[number], self._own[number]
         wanted, before = self._inside(number, columns), 0
         for cells in part.batches(wanted, [own[name] for name in words if name in own]):
             count = cells.num_rows
             if [*cells.schema.names] != [*columns]:
                 found = [
-                    cells[own[name]] if name in own or bare is None else bare.stamps(before, count)
+                    cells[own[name]] if name in own else self._stamps(before, count)
                     for name in columns
                 ]
                 cells = pa.RecordBatch.from_arrays(found, names=list(columns))
@@ -199,14 +184,19 @@ class RawTable:
             return pa.Table.from_batches(found)
         return pa.table({name: pa.array([], pa.string()) for name in self._all[number]})
 
-    def _bare(self, number: int) -> Bare | None:
-        """The stamps of a part that has none, if the reading gives them."""
-        part, said = self.parts[number], self.reading
+    def _is_bare(self, part: Format) -> bool:
+        """Whether a part is a text without stamps, and the reading gives them."""
+        said = self.reading
         if not isinstance(part, TextFile) or said.time in part.names:
-            return None
-        if (part.head.bare or not said.header) and said.time and said.first and said.freq:
-            return Bare(said.time, said.first, said.freq)
-        return None
+            return False
+        return bool((part.head.bare or not said.header) and said.time and said.first and said.freq)
+
+    def _stamps(self, before: int, count: int) -> pa.Array:
+        """The stamps that the reading gives `count` rows after the first `before` rows."""
+        said = self.reading
+        first = pd.Timestamp(str(said.first))
+        times = pd.date_range(first, periods=before + count, freq=said.freq, unit="us")
+        return pa.array(times[before:])
 
     def row(self, rows: Rows, row: int) -> str:
         """The name of one of some rows, counted from 0, in messages."""

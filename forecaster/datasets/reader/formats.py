@@ -125,7 +125,7 @@ class ParquetFile(Format):
             explained(self.name, "Parquet file"),
             pa.parquet.ParquetFile(self.name, read_dictionary=words) as file,
         ):
-            yield from file.iter_batches(ROWS, columns=columns)
+            yield from file.iter_batches(ROWS, columns=columns, use_threads=False)
 
 
 class TextFile(Format):

@@ -21,7 +21,7 @@ from forecaster.base.errors import DataError, UsageError
 from forecaster.base.spelling import spelled
 from forecaster.datasets.calendar import DAY, step_length
 from forecaster.datasets.dataset import Dataset
-from forecaster.datasets.grid import Step, TimeGrid, find_step
+from forecaster.datasets.grid import TimeGrid, find_step
 from forecaster.datasets.items import Items
 from forecaster.datasets.reader.cells import add_words, indicators, to_numbers
 from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock, time_columns
@@ -41,7 +41,7 @@ from forecaster.datasets.reader.irregular import (
     open_hours,
 )
 from forecaster.datasets.reader.roles import Roles
-from forecaster.datasets.reader.survey import attribute, find_ids, out_of_order, spans
+from forecaster.datasets.reader.survey import attribute, find_ids, survey
 from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
 from forecaster.datasets.series import Series, quoted
@@ -54,6 +54,9 @@ NARROW = 2**26
 
 SAMPLE = 64, 2**20
 """The most series and stamps from which the time step is found."""
+
+KINDS = ("duplicates", "differing", "snapped", "off")
+"""What may be irregular about a row besides its order."""
 
 Found: TypeAlias = dict[str, NDArray[np.int64]]
 """The rows of each kind of irregularity; of `gaps` those of the values."""
@@ -153,31 +156,23 @@ class Reader:
             self.clock.zoned = False
 
     def read(self, name: str) -> Dataset:
-        codes, names = find_ids(self.ids, self.rows, self.table)
-        self.stamps = np.concatenate([self.clock.read(each, self.table) for each in self.rows])
+        self.codes, names = find_ids(self.ids, self.rows, self.table)
+        self.stamps = [self.clock.read(each, self.table) for each in self.rows]
         self._find_words()
-        steps, missed, tolerance = self._place(codes, names)
-        said = self.reading
+        first, last, unsorted = survey(self.codes, self.stamps, len(names))
+        self._find_grid(names, first, last)
+        said, items = self.reading, self.items
         columns = said.read_as([*said.targets, *said.past_covariates])
         ahead = said.read_as(said.future_covariates)
-        cells = blank(int(self.items.bounds[-1]), len(columns) + len(ahead))
-        places = (self.items.bounds[:-1] - self.items.places)[self.item] + steps
-        again, differing = self._fill(cells, places)
+        cells = blank(int(items.bounds[-1]), len(columns) + len(ahead))
+        seen, found = self._fill(cells)
+        found = {"unsorted": unsorted, **found, "gaps": np.flatnonzero(~seen)}
+        item = [self.item_of[codes] for codes in self.codes]
         static = {
-            name: attribute(name, self.rows, self._split(self.item), len(self.items), self.table)
-            for name in said.static
+            column: attribute(column, self.rows, item, len(items), self.table)
+            for column in said.static
         }
-        seen = np.zeros(len(cells), dtype=bool)
-        seen[places] = True
-        found = {
-            "unsorted": out_of_order(codes, self.stamps),
-            "duplicates": again,
-            "differing": differing,
-            "snapped": np.flatnonzero((missed != 0) & (np.abs(missed) <= tolerance)),
-            "off": np.flatnonzero(np.abs(missed) > tolerance),
-            "gaps": np.flatnonzero(~seen),
-        }
-        self._judge(self._excused(found, seen, steps) if said.policy == "error" else found)
+        self._judge(self._excused(found, seen) if said.policy == "error" else found)
         said = self.reading
         values, known = cells[:, : len(columns)], cells[:, len(columns) :]
         series = Series(
@@ -186,7 +181,7 @@ class Reader:
             columns=columns,
             freq=self.freq,
             source=self.where,
-            items=self.items if self.several else None,
+            items=items if self.several else None,
             known=known if ahead else None,
             known_columns=ahead,
             static=static,
@@ -222,41 +217,6 @@ class Reader:
             counts=counts,
         )
 
-    def _place(
-        self, codes: NDArray[np.int64], names: list[str]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        """The step of each row, by how much its stamp misses it, and by how much it may.
-
-        `codes` are the series of the rows, `names` their ids.
-        """
-        said = self.reading
-        chosen = np.flatnonzero(codes < SAMPLE[0])[: SAMPLE[1]]
-        sample = self.stamps[chosen]
-        step = self._step(sample, codes[chosen])
-        self.freq, self.step = step.freq, step_length(step.freq)
-        if said.policy == "rows":
-            if self.ids and len(names) > 1:
-                raise UsageError(
-                    f"{spelled('policy', 'rows')} takes the rows of one series as its steps, but "
-                    f"{spelled('id')} gives {len(names):,}; sort is a policy for several."
-                )
-            self.times = pd.DatetimeIndex(self.stamps.view("datetime64[us]"))
-            steps, missed, tolerance = np.arange(len(codes)), np.zeros(len(codes), np.int64), 0
-            item_of, self.items = np.zeros(len(names), np.int64), Items.single(len(codes))
-        else:
-            first, last = spans(codes, self.stamps, len(names))
-            grid = TimeGrid.over(
-                step, int(first.min()), int(last.max()), sample, len(codes), self.where, self.most
-            )
-            self._check_days(sample)
-            self.several = bool(said.id) or self._files_overlap(first, last)
-            item_of, names = self._order(names)
-            self.items = self._items(names, item_of, first, last, grid)
-            self.times, tolerance = grid.times, grid.tolerance
-            steps, missed = grid.place(self.stamps)
-        self.item = item_of[codes]
-        return steps, missed, tolerance
-
     def _find_words(self) -> None:
         """Find the words of the covariates that hold words."""
         said = self.reading
@@ -270,11 +230,39 @@ class Reader:
             for column, words in found.items()
         ]
 
-    def _step(self, stamps: NDArray[np.int64], codes: NDArray[np.int64]) -> Step:
-        step = find_step(stamps, codes, self.where, self.reading.freq)
-        if self.reading.freq is None:
+    def _find_grid(
+        self, names: list[str], first: NDArray[np.int64], last: NDArray[np.int64]
+    ) -> None:
+        """Find the time step, its grid, and the rows of each series: `names` and their ends."""
+        said, count = self.reading, sum(map(len, self.stamps))
+        chosen = [np.flatnonzero(codes < SAMPLE[0]) for codes in self.codes]
+        codes, sample = (
+            np.concatenate([each[rows] for each, rows in zip(parts, chosen, strict=True)])
+            for parts in (self.codes, self.stamps)
+        )
+        codes, sample = codes[: SAMPLE[1]], sample[: SAMPLE[1]]
+        step = find_step(sample, codes, self.where, said.freq)
+        if said.freq is None:
             self.said.append(f"The time step is {step.freq}.")
-        return step
+        self.freq, self.step = step.freq, step_length(step.freq)
+        self.grid: TimeGrid | None = None
+        if said.policy == "rows":
+            if self.ids and len(names) > 1:
+                raise UsageError(
+                    f"{spelled('policy', 'rows')} takes the rows of one series as its steps, but "
+                    f"{spelled('id')} gives {len(names):,}; sort is a policy for several."
+                )
+            self.times = pd.DatetimeIndex(np.concatenate(self.stamps).view("datetime64[us]"))
+            self.item_of, self.items = np.zeros(len(names), np.int64), Items.single(count)
+            return
+        self.grid = TimeGrid.over(
+            step, int(first.min()), int(last.max()), sample, count, self.where, self.most
+        )
+        self.times = self.grid.times
+        self._check_days(sample)
+        self.several = bool(said.id) or self._files_overlap(first, last)
+        self.item_of, names = self._order(names)
+        self.items = self._items(names, first, last, self.grid, count)
 
     def _files_overlap(self, first: NDArray[np.int64], last: NDArray[np.int64]) -> bool:
         """Whether files without an id column are separate series, not parts of one."""
@@ -307,18 +295,18 @@ class Reader:
     def _items(
         self,
         names: list[str],
-        item_of: NDArray[np.int64],
         firsts: NDArray[np.int64],
         lasts: NDArray[np.int64],
         grid: TimeGrid,
+        rows: int,
     ) -> Items:
         first = np.full(len(names), np.iinfo(np.int64).max)
         last = np.full(len(names), np.iinfo(np.int64).min)
-        np.minimum.at(first, item_of, firsts)
-        np.maximum.at(last, item_of, lasts)
+        np.minimum.at(first, self.item_of, firsts)
+        np.maximum.at(last, self.item_of, lasts)
         places = grid.place(first)[0]
         lengths = grid.place(last)[0] - places + 1
-        rows, width = len(self.stamps), len(self.reading.read_as(self.numbers))
+        width = len(self.reading.read_as(self.numbers))
         if lengths.sum() > min(20 * rows + 1_000_000, (self.most or sys.maxsize) // width):
             raise DataError(
                 f"{self.where}: {rows:,} rows for {lengths.sum():,} steps of {grid.freq} "
@@ -327,48 +315,36 @@ class Reader:
             )
         return Items(tuple(names), np.r_[0, np.cumsum(lengths)], places)
 
-    def _fill(
-        self, values: NDArray[np.floating[Any]], places: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _fill(self, values: NDArray[np.floating[Any]]) -> tuple[NDArray[np.bool_], Found]:
         """Put the rows into `values`: the first of a place or, as the policy states, their mean.
 
-        Returns which rows repeat an earlier one, and which of these differ from it.
+        Returns which places have a row, and the rows that are irregular.
         """
-        rows = np.arange(len(places))
-        first = np.empty(len(values), np.int64)
-        first[places[::-1]] = rows[::-1]
-        again, spare = np.flatnonzero(first[places] != rows), []
-        fresh = np.ones(len(places), dtype=bool)
-        fresh[again] = False
-        for each, own, new in zip(self.rows, *map(self._split, (places, fresh)), strict=True):
-            block = np.column_stack([self.values(each, column) for column in self.numbers])
-            values[own[new]] = block[new]
-            spare.append(block[~new])
-        there, here = values[places[again]], np.concatenate(spare).astype(values.dtype)
-        same = (there == here) | (np.isnan(there) & np.isnan(here))
-        if len(again) and self.reading.policy in ("resample", "error"):  # or it is summer time
-            own, index = np.unique(places[again], return_inverse=True)
-            sums, counts = np.zeros((2, len(own), values.shape[1]), values.dtype)
-            np.add.at(sums, index, np.nan_to_num(here))
-            np.add.at(counts, index, ~np.isnan(here))
-            counts += ~np.isnan(values[own])
-            sums += np.nan_to_num(values[own])
-            values[own] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-            values += 0.0  # where rows are averaged, no zero is negative
-        return again, again[~same.all(axis=1)]
-
-    def _split(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
-        """What belongs to all rows, cut as they are."""
-        return np.split(rows, np.cumsum([each.cells.num_rows for each in self.rows])[:-1])
-
-    def _row(self, row: int) -> str:
-        """The name of a row in a message that begins with the table."""
-        for rows in self.rows:
-            if row < rows.cells.num_rows:
-                break
-            row -= rows.cells.num_rows
-        file = f"{Path(self.table.names[rows.file]).name}, " if len(self.table.parts) > 1 else ""
-        return f"{file}row {rows.before + row + 1}"
+        shift = self.items.bounds[:-1] - self.items.places
+        seen = np.zeros(len(values), dtype=bool)
+        found: dict[str, list[NDArray[np.int64]]] = {kind: [] for kind in KINDS}
+        spare, begin = [], 0
+        for rows, codes, stamps in zip(self.rows, self.codes, self.stamps, strict=True):
+            block = np.column_stack([self.values(rows, column) for column in self.numbers])
+            steps, missed = np.arange(begin, begin + len(stamps)), np.zeros(len(stamps), np.int64)
+            if self.grid:
+                steps, missed = self.grid.place(stamps)
+            places = shift[self.item_of[codes]] + steps
+            fresh = _fresh(places, seen)
+            values[places[fresh]] = block[fresh]
+            again = np.flatnonzero(~fresh)
+            there, here = values[places[again]], block[again].astype(values.dtype)
+            same = ((there == here) | (np.isnan(there) & np.isnan(here))).all(axis=1)
+            spare.append((places[again], here))
+            off = np.abs(missed) > (self.grid.tolerance if self.grid else 0)
+            met = again, again[~same], np.flatnonzero((missed != 0) & ~off), np.flatnonzero(off)
+            for kind, own in zip(KINDS, met, strict=True):
+                found[kind].append(begin + own)
+            begin += len(stamps)
+        self.repeated, more = (np.concatenate(parts) for parts in zip(*spare, strict=True))
+        if len(more) and self.reading.policy in ("resample", "error"):  # or it is summer time
+            _average(values, self.repeated, more)
+        return seen, {kind: np.concatenate(parts) for kind, parts in found.items()}
 
     def values(self, rows: Rows, column: str) -> NDArray[np.float64]:
         """The cells (N,) of a column as numbers, or as indicators (N, words) of its words."""
@@ -388,16 +364,17 @@ class Reader:
         item, step = self.items.locate(row)
         return f"{self.times[step]}" + (f" of '{self.items.names[item]}'" if self.several else "")
 
-    def _excused(self, found: Found, seen: NDArray[np.bool_], placed: NDArray[np.int64]) -> Found:
+    def _excused(self, found: Found, seen: NDArray[np.bool_]) -> Found:
         """The irregularities without those that follow a rule: closed hours and summer time.
 
-        Rows that are missing by a rule are `excused`. The rows are `placed` on the steps.
+        Rows that are missing by a rule are `excused`.
         """
         items, times = self.items, self.times
-        missing, again = found["gaps"], np.unique(placed[found["duplicates"]])
-        if self.step is None or not (len(missing) or len(again)):
+        missing = found["gaps"]
+        if self.step is None or not (len(missing) or len(self.repeated)):
             return found
         steps = np.arange(len(seen)) + np.repeat(items.places - items.bounds[:-1], items.lengths)
+        again = np.unique(steps[self.repeated])
         if self.timezone is None and (closed := open_hours(times, seen, steps, self.step)):
             self.reading = replace(self.reading, closed=closed)
             self.said.append(
@@ -426,11 +403,18 @@ class Reader:
         """The first of some irregularities in a message."""
         if kind == "gaps":
             return self._where(row)
+        part = 0
+        while row >= len(self.codes[part]):
+            row -= len(self.codes[part])
+            part += 1
+        rows, series = self.rows[part], self.codes[part][row]
+        file = f"{Path(self.table.names[rows.file]).name}, " if len(self.table.parts) > 1 else ""
+        named = f"{file}row {rows.before + row + 1}"
         if kind == "unsorted":
-            return self._row(row)
-        stamp = pd.Timestamp(int(self.stamps[row]), unit="us")
-        owner = f" of '{self.items.names[self.item[row]]}'" if self.several else ""
-        return f"{self._row(row)}: {stamp:%a %Y-%m-%d %H:%M:%S}{owner}"
+            return named
+        stamp = pd.Timestamp(int(self.stamps[part][row]), unit="us")
+        owner = f" of '{self.items.names[self.item_of[series]]}'" if self.several else ""
+        return f"{named}: {stamp:%a %Y-%m-%d %H:%M:%S}{owner}"
 
     def _judge(self, found: Found) -> None:
         """Raise DataError if the policy does not allow the irregularities."""
@@ -553,6 +537,31 @@ def blank(rows: int, columns: int) -> NDArray[np.floating[Any]]:
     """Values that are all missing."""
     kind = np.float32 if 8 * rows * columns > NARROW else np.float64
     return np.full((rows, columns), np.nan, kind)
+
+
+def _fresh(places: NDArray[np.int64], seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which rows are the first of their places, all of which are `seen` from now on."""
+    fresh = ~seen[places]
+    if (places[1:] <= places[:-1]).any():
+        firsts = np.zeros(len(places), dtype=bool)
+        firsts[np.unique(places, return_index=True)[1]] = True
+        fresh &= firsts
+    seen[places] = True
+    return fresh
+
+
+def _average(
+    values: NDArray[np.floating[Any]], places: NDArray[np.int64], more: NDArray[np.floating[Any]]
+) -> None:
+    """Average what is at some places, any of which may come again, with `more` rows for them."""
+    own, index = np.unique(places, return_inverse=True)
+    sums, counts = np.zeros((2, len(own), values.shape[1]), values.dtype)
+    np.add.at(sums, index, np.nan_to_num(more))
+    np.add.at(counts, index, ~np.isnan(more))
+    counts += ~np.isnan(values[own])
+    sums += np.nan_to_num(values[own])
+    values[own] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    values += 0.0  # where rows are averaged, no zero is negative
 
 
 def _stem(name: str) -> str:

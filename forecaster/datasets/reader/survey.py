@@ -20,15 +20,15 @@ Codes: TypeAlias = NDArray[np.int64]
 
 def find_ids(
     columns: Sequence[str], rows: Sequence[Rows], table: RawTable
-) -> tuple[Codes, list[str]]:
-    """The number of the series of each row, and the ids in the order of their first rows.
+) -> tuple[list[Codes], list[str]]:
+    """The numbers of the series of some rows, and the ids in the order of their first rows.
 
     Without `columns` the series are the files that have rows, and their names are the ids.
     """
     if not columns:
         files = sorted({each.file for each in rows})
         codes = [np.full(each.cells.num_rows, files.index(each.file)) for each in rows]
-        return np.concatenate(codes), [table.names[file] for file in files]
+        return codes, [table.names[file] for file in files]
     names: dict[str, int] = {}
     codes = []
     for each in rows:
@@ -41,7 +41,7 @@ def find_ids(
                 for one, other in zip(*np.divmod(pairs, len(others)), strict=True)
             ]
         codes.append(np.array([names.setdefault(word, len(names)) for word in words])[places])
-    return np.concatenate(codes), list(names)
+    return codes, list(names)
 
 
 def _words(rows: Rows, column: str, table: RawTable) -> tuple[list[str], Codes]:
@@ -62,21 +62,26 @@ def _joined(before: str, word: str, columns: Sequence[str], number: int, where: 
     return joined
 
 
-def out_of_order(codes: Codes, stamps: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows whose stamp is earlier than that of the row before them in their series."""
-    before = pd.Series(stamps).groupby(codes).shift(fill_value=np.iinfo(np.int64).min)
-    return np.flatnonzero(stamps < before.to_numpy())
+def survey(
+    codes: Sequence[Codes], stamps: Sequence[NDArray[np.int64]], series: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The first and the last stamps of the series, and the rows out of order.
 
-
-def spans(
-    codes: Codes, stamps: NDArray[np.int64], series: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first and the last stamps of the series."""
-    first = np.full(series, np.iinfo(np.int64).max)
-    last = np.full(series, np.iinfo(np.int64).min)
-    np.minimum.at(first, codes, stamps)
-    np.maximum.at(last, codes, stamps)
-    return first, last
+    These have an earlier stamp than the row before them in their series.
+    """
+    none, far = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    first, last, latest = np.full(series, far), np.full(series, none), np.full(series, none)
+    unsorted, begin = [], 0
+    for own, times in zip(codes, stamps, strict=True):
+        before = pd.Series(times).groupby(own).shift(fill_value=none).to_numpy(copy=True)
+        starts = before == none
+        before[starts] = latest[own[starts]]
+        latest[own] = times
+        unsorted.append(begin + np.flatnonzero(times < before))
+        begin += len(times)
+        np.minimum.at(first, own, times)
+        np.maximum.at(last, own, times)
+    return first, last, np.concatenate(unsorted)
 
 
 def attribute(

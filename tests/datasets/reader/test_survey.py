@@ -4,13 +4,14 @@ import pytest
 
 from forecaster.base.errors import DataError
 from forecaster.datasets.reader.files import frame_table
-from forecaster.datasets.reader.survey import attribute, out_of_order, spans
+from forecaster.datasets.reader.survey import attribute, survey
 
 
 def test_rows_are_out_of_order_series_by_series():
-    codes, stamps = np.array([0, 1, 0, 1, 0, 1]), np.array([5, 1, 6, 2, 4, 3])
-    assert out_of_order(codes, stamps).tolist() == [4]
-    assert [ends.tolist() for ends in spans(codes, stamps, 2)] == [[4, 1], [6, 3]]
+    codes = [np.array([0, 1, 0]), np.array([1, 0, 1])]
+    stamps = [np.array([5, 1, 6]), np.array([2, 4, 3])]
+    first, last, unsorted = survey(codes, stamps, 2)
+    assert (first.tolist(), last.tolist(), unsorted.tolist()) == ([4, 1], [6, 3], [4])
 
 
 def read(cells, item):
