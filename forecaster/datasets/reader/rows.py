@@ -167,9 +167,8 @@ class Reader:
         cells = blank(int(items.bounds[-1]), len(columns) + len(ahead))
         seen, found = self._fill(cells)
         found = {"unsorted": unsorted, **found, "gaps": np.flatnonzero(~seen)}
-        item = [self.item_of[codes] for codes in self.codes]
         static = {
-            column: attribute(column, self.rows, item, len(items), self.table)
+            column: attribute(column, self.rows, self.codes, self.item_of, self.table)
             for column in said.static
         }
         self._judge(self._excused(found, seen) if said.policy == "error" else found)

@@ -85,23 +85,25 @@ def survey(
 
 
 def attribute(
-    column: str, rows: Sequence[Rows], item: Sequence[Codes], items: int, table: RawTable
+    column: str, rows: Sequence[Rows], codes: Sequence[Codes], item_of: Codes, table: RawTable
 ) -> NDArray[Any]:
     """A static attribute of the items, given by any row of each: numbers or, if not all are, words.
 
-    Raises DataError for rows without a value, and if it changes within a series.
+    `codes` are the series of the rows, `item_of` the items of the series. Raises DataError for rows
+    without a value, and if it changes within a series.
     """
     known: dict[str, int] = {}
-    there = np.full(items, -1)
-    for each, own in zip(rows, item, strict=True):
+    there = np.full(item_of.max() + 1, -1)
+    for each, series in zip(rows, codes, strict=True):
         words, places = categories(each.cells[column], table.reading.missing)
-        codes = np.array([*(known.setdefault(word, len(known)) for word in words), -1])[places]
-        if (codes < 0).any():
-            where = table.row(each, int((codes < 0).argmax()))
+        met = np.array([*(known.setdefault(word, len(known)) for word in words), -1])[places]
+        if (met < 0).any():
+            where = table.row(each, int((met < 0).argmax()))
             raise DataError(f"{where}, column '{column}': no value of a static attribute")
-        unknown = there[own] < 0
-        there[own[unknown][::-1]] = codes[unknown][::-1]  # the first row of an item counts
-        changed = codes != there[own]
+        item = item_of[series]
+        unknown = there[item] < 0
+        there[item[unknown][::-1]] = met[unknown][::-1]  # the first row of an item counts
+        changed = met != there[item]
         if changed.any():
             row = int(changed.argmax())
             raise DataError(

@@ -16,7 +16,7 @@ def test_rows_are_out_of_order_series_by_series():
 
 def read(cells, item):
     table = frame_table(pd.DataFrame({"kind": cells}), "t", "here")
-    return attribute("kind", table.rows(["kind"]), [np.array(item)], 2, table).tolist()
+    return attribute("kind", table.rows(["kind"]), [np.array(item)], np.arange(2), table).tolist()
 
 
 @pytest.mark.parametrize(
