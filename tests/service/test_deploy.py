@@ -13,6 +13,7 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
+from forecaster.config.run_config import load
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
 from tests.service.containers import ROOT
@@ -60,6 +61,13 @@ class TestCompose:
         told = re.findall(r"^#?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
         assert used == set(told)
         check_settings(SERVICES["forecaster"]["environment"])
+
+    @pytest.mark.parametrize("file", [BASE, GPU])
+    def test_what_training_is_told_is_an_option(self, file, monkeypatch):
+        environment = loaded(file)["services"]["train"].get("environment", {})
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        load("default", [], {})
 
     def test_every_service_has_its_limits_and_no_rights(self):
         for service in SERVICES.values():
