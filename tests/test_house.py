@@ -134,8 +134,8 @@ class TestSizes:
             for node in ast.walk(ast.parse(file.read_text()))
             if isinstance(node, ast.ClassDef)
         )
-        # a card's and a reader's idea of a file without stamps; a notice, and how it is sent
-        assert {name for name, count in found.items() if count > 1} == {"Bare", "Notice"}
+        # a notice, and how it is sent
+        assert {name for name, count in found.items() if count > 1} == {"Notice"}
 
 
 class TestTools:
