@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from forecaster.base.machine import cores, processor
+from forecaster.base.machine import processor
+from forecaster.base.quota import cores
 from tests.test_large_panel import start
 
 SERIES = int(os.environ.get("FORECASTER_SERIES", "1200"))

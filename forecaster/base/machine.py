@@ -1,7 +1,6 @@
-"""The machine: its device, processor and cores, and its memory."""
+"""The machine: its device, its processor, and its memory."""
 
 import ctypes
-import math
 import os
 import platform
 import re
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from forecaster.base import quota
 from forecaster.base.errors import UnavailableError, UsageError
 
 Result = TypeVar("Result")
@@ -164,40 +164,6 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-MEMBERSHIP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
-"""Where Linux keeps the control groups of this process, and their limits."""
-
-
-def cores() -> int:
-    """How many cores this process may use, at least one.
-
-    Those that it may run on or, if that is less, the quota of a control group, such as a container.
-    """
-    if sys.platform != "linux":
-        return os.cpu_count() or 1
-    return min([len(os.sched_getaffinity(0)), *_quotas()])
-
-
-def _quotas() -> Iterator[int]:
-    """The cores that each control group may use, a part of one counted whole."""
-    for folder in _groups("cpu"):
-        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
-            files = [folder / name for name in names]
-            if all(file.exists() for file in files):
-                quota, period = " ".join(file.read_text() for file in files).split()
-                if quota not in ("max", "-1"):
-                    yield max(1, math.ceil(int(quota) / int(period)))
-
-
-def _groups(controller: str) -> Iterator[Path]:
-    """The folders of the control groups of this process, for versions 2 and 1, the inner first."""
-    for line in MEMBERSHIP.read_text().splitlines() if MEMBERSHIP.exists() else []:
-        _, controllers, own = line.split(":", 2)
-        if controllers == "" or controller in controllers.split(","):
-            place = GROUPS / controllers / own.lstrip("/")
-            yield from (each for each in (place, *place.parents) if GROUPS in (each, *each.parents))
-
-
 def memory_rise(call: Callable[[], Result], device: str) -> tuple[Result, int | None]:
     """The result of `call`, and the largest rise of memory during it, in bytes.
 
@@ -232,34 +198,12 @@ def peak_mib(device: str) -> float | None:
 def memory_left(device: str) -> int | None:
     """Bytes that this process may still take; None if unknown.
 
-    On a GPU, its free memory; else what the kernel can give (MemAvailable), or what the control
-    group of the process (such as a container) has left, if that is less.
+    On a GPU, its free memory; else `quota.memory_left`.
     """
     if device == "cuda":
         cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()  # free for torch
         return int(torch.cuda.mem_get_info()[0]) + cached
-    if sys.platform != "linux":
-        return None
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    free = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    return min([free, *_left_in_groups()])
-
-
-def _left_in_groups() -> Iterator[int]:
-    """The memory that the control groups of this process have left."""
-    for folder in _groups("memory"):
-        for most, used in (
-            ("memory.max", "memory.current"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-        ):
-            if (folder / most).exists() and (text := (folder / most).read_text()) != "max\n":
-                cache = re.search(
-                    r"^(?:total_)?inactive_file (\d+)",
-                    (folder / "memory.stat").read_text(),
-                    re.MULTILINE,
-                )
-                taken = int((folder / used).read_text()) - int(cache[1] if cache else 0)
-                yield max(0, int(text) - taken)
+    return quota.memory_left()
 
 
 @contextmanager

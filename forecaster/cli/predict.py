@@ -233,14 +233,14 @@ def _each(
     source: Any, work: "batch.Work", ray: str | None, gpus: float, device: str | None
 ) -> "batch.Each":
     """A function that drafts the forecasts of files, here or on a Ray cluster."""
-    from forecaster.base import cluster, machine
+    from forecaster.base import cluster, quota
     from forecaster.forecast import batch
 
     def each(files: Sequence[batch.InputFile]) -> Iterable[tuple[batch.InputFile, Any]]:
         if ray is None:
             return ((part, work.draft(source.predict, part)) for part in files)
         shared = replace(work, here=Path.cwd(), bundle=source.bundle, device=device or "auto")
-        jobs = min(machine.cores(), max(1, len(files)))
+        jobs = min(quota.cores(), max(1, len(files)))
         return cluster.each(batch.draft_apart, shared, files, ray, jobs, gpus) if files else ()
 
     return each

@@ -59,7 +59,7 @@ def compare(
     Example: forecaster compare --attn all --horizon 96,336 --seeds 3
     """
     check_gpus(gpus, ray)
-    from forecaster.base import machine
+    from forecaster.base import machine, quota
     from forecaster.config.run_config import DataConfig
     from forecaster.study import compare as comparison
 
@@ -78,7 +78,7 @@ def compare(
     if name is None:
         labels = [DataConfig(name=each).label for each in definition.data]
         name = "-".join([*labels, *map(str, definition.horizons)]) if changes else stem
-    cores = machine.cores()
+    cores = quota.cores()
     if jobs is not None and jobs > cores:
         say(f"--jobs {jobs}: this machine has only {cores} cores, so {cores} cells at a time")
     resolved = comparison.resolve(name, definition)

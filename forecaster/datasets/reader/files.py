@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
+from forecaster.base import quota
 from forecaster.base.errors import DataError, UnavailableError
 from forecaster.base.installation import DOCUMENTS, SUFFIXES, TABLES
 from forecaster.datasets.reader.cells import Evidence, Written, is_text, learn
@@ -125,12 +126,10 @@ class RawTable:
 
         Raises UnavailableError for files whose rows take more memory than their share.
         """
-        from forecaster.base import machine
-
         found, held = list[Rows](), 0
         numbers = range(len(self.parts))
         need = sum(self.parts[number].size(self._inside(number, columns)) for number in numbers)
-        left = machine.memory_left("cpu") if need else None
+        left = quota.memory_left() if need else None
         for number in numbers:
             for rows in self._rows(number, columns, words):
                 held += rows.cells.nbytes

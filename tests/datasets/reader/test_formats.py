@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from forecaster.base import machine
+from forecaster.base import quota
 from forecaster.base.errors import DataError, UnavailableError
 from forecaster.datasets.reader import history, read, read_frame
 from forecaster.datasets.reading import Reading
@@ -126,8 +126,8 @@ def test_rows_that_take_more_than_a_third_of_the_memory(tmp_path, monkeypatch, f
     """A text of 12 KiB, of which a packed one only shows how much it is as it is read."""
     file, known = store(tmp_path / f"sales.{form}", form), Reading(time="t", targets=("a",))
     left = {"csv": 3 * 2000, "gz": 3 * 2000, "parquet": 3 * 900}[form]
-    monkeypatch.setattr(machine, "memory_left", lambda device: left)
+    monkeypatch.setattr(quota, "memory_left", lambda: left)
     with pytest.raises(UnavailableError, match=r"about .* GiB, more than a third of .* Parquet"):
         read(file, known)
-    monkeypatch.setattr(machine, "memory_left", lambda device: None)
+    monkeypatch.setattr(quota, "memory_left", lambda: None)
     assert len(read(file, known).series.values) == len(TABLE)
