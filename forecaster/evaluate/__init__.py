@@ -5,7 +5,6 @@ from forecaster.evaluate.intervals import (
     SHARES,
     Calibration,
     Coverage,
-    calibrate,
     in_units,
     percent,
     seen_by,
@@ -24,7 +23,7 @@ from forecaster.evaluate.metrics import (
 )
 
 __all__ = [
-    "SHARES", "Calibration", "Coverage", "Evaluation", "Score", "Verdict", "blocks", "calibrate",
-    "evaluate", "in_units", "interval_text", "is_borderline", "naive_mae", "paired_interval",
+    "SHARES", "Calibration", "Coverage", "Evaluation", "Score", "Verdict", "blocks", "evaluate",
+    "in_units", "interval_text", "is_borderline", "naive_mae", "paired_interval",
     "percent", "score", "scores", "seen_by", "sides",
 ]  # fmt: skip

@@ -100,10 +100,10 @@ class Evaluation:
         middle = (steps.min() + steps.max() + 1) / 2
         halves = steps < middle - horizon / 2, steps >= middle + horizon / 2
         difference = np.full(len(own), np.nan)
+        floors = [floor.by_window for floor in self.floors.values()]
         for here, there in (halves, halves[::-1]):
-            errors = {name: floor.by_window for name, floor in self.floors.items()}
-            means = {name: _mean(each[there]) for name, each in errors.items()}
-            difference[here] = (own - errors[min(means, key=lambda name: means[name])])[here]
+            best = floors[int(np.argmin([_mean(errors[there]) for errors in floors]))]
+            difference[here] = (own - best)[here]
         return paired_interval(difference, 2 * horizon, steps)
 
     @property

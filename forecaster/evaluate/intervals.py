@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -45,13 +45,6 @@ class Forecasting(Protocol):
     def __call__(self, *asked: Tensor | None) -> Tensor: ...
 
 
-def calibrate(model: Forecasting, windows: Windows, levels: tuple[float, ...]) -> Intervals:
-    """Intervals from the model's errors on `windows`; see Calibration."""
-    found = Calibration(model, windows, levels)
-    found.complete()
-    return found.intervals()
-
-
 class Calibration:
     """Intervals from the model's errors on the observed values of `windows`.
 
@@ -76,13 +69,14 @@ class Calibration:
         self.passed = 0
 
     @machine.exact()
-    def complete(self) -> None:
+    def complete(self) -> Self:
         """Forecast and add every chosen window."""
         with torch.inference_mode():
             for places in torch.arange(len(self.chosen)).split(self.windows.evaluation_batch):
                 signals.check()
                 batch = self.windows.batch(self.chosen[places])
                 self.add(places.numpy(), batch, self.model(*batch.asked))
+        return self
 
     def add(self, places: np.ndarray, batch: Batch, ahead: Tensor) -> None:
         """Add the forecast `ahead` (B, T, K) of a batch, at `places` (B,) in `chosen`."""

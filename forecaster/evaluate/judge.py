@@ -90,8 +90,7 @@ def find_intervals(
     why_not = problem.uncalibrated
     if not why_not:
         if done is None:
-            done = Calibration(model, problem.calibrating(device), levels)
-            done.complete()
+            done = Calibration(model, problem.calibrating(device), levels).complete()
         windows, found = done.windows, done.intervals()
         few = f"{len(windows)} of validation {'are' if len(windows) > 1 else 'is'} too few"
         if not found.reach(sides(SHARES[0])) and (made := rehearse(problem, model, device)):

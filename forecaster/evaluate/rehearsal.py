@@ -55,9 +55,7 @@ def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, st
         parts = {part.name: part for part in block.forms}
         blend = Blend(model.task, parts, weights).to(device).eval()
         levels = tuple(problem.config.intervals.levels)
-        own_errors = Calibration(blend, block.windows, levels, blocks=len(blocks))
-        own_errors.complete()
-        done.append(own_errors)
+        done.append(Calibration(blend, block.windows, levels, blocks=len(blocks)).complete())
     horizon = problem.config.window.horizon
     series = len(np.unique(np.concatenate([each.item for each in done])))
     windows = sum(len(each.windows) * each.windows.every for each in done)

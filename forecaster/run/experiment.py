@@ -242,7 +242,11 @@ def make(
     weights = {} if network is None else dict(network.state_dict())
     parts = Share.of(served)
     bundle = Bundle(config, final.schema, weights, record, about, intervals, parts)
-    found = effects.measure(Predictor(bundle, device), final.series)
+    try:
+        found = effects.measure(Predictor(bundle, device), final.series)
+    except Exception as error:  # nor is what is said of it
+        say(f"the effects of inputs were not measured: {type(error).__name__}: {error}")
+        return Made(bundle, figures)
     bundle = replace(bundle, record=record.model_copy(update={"effects": found}))
     for sentence in effects.sentences(bundle):
         say(sentence)

@@ -11,7 +11,7 @@ from forecaster.datasets.calendar import calendar_features, phase_weights
 from forecaster.datasets.items import Items
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.windows import Windows
-from forecaster.evaluate import Coverage, calibrate, score, seen_by
+from forecaster.evaluate import Calibration, Coverage, score, seen_by
 from forecaster.evaluate import intervals as module
 from forecaster.evaluate.intervals import fitted, verdict
 from forecaster.forecast.intervals import LEAST, Conditions, Intervals, deviation
@@ -37,6 +37,10 @@ class Last(ForecastModel):
 
 def windows(first, last, values=NOISE):
     return Windows(values, torch.zeros(len(values), 1), PAST, HORIZON, first, last, (2, 0))
+
+
+def calibrate(model, chosen, levels):
+    return Calibration(model, chosen, levels).complete().intervals()
 
 
 def counted(model, intervals, test, scaler=SCALER):

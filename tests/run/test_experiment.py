@@ -133,10 +133,12 @@ class TestRun:
         assert failed.info.status == "FAILED"
         assert list(Path("runs").glob("*.unfinished")) == []
 
-    def test_no_picture_costs_a_run(self, monkeypatch):
+    def test_no_picture_and_no_effect_costs_a_run(self, monkeypatch):
         monkeypatch.setattr(experiment, "draw", lambda *arguments: 1 / 0)
+        monkeypatch.setattr(experiment.effects, "measure", lambda *arguments: 1 / 0)
         result, said = run(UNREGISTERED)
-        assert "no pictures: ZeroDivisionError: division by zero" in said
+        why = "ZeroDivisionError: division by zero"
+        assert {f"no pictures: {why}", f"the effects of inputs were not measured: {why}"} <= {*said}
         assert bundle.load(result.folder).record == result.record
 
     def test_the_data_of_a_test_of_memory_have_a_bundle_too(self):
