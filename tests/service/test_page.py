@@ -210,7 +210,7 @@ class TestHistories:
         tab.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
         tab.run("document.querySelector('#download').click()")
         file = tmp_path / "mine-forecast.csv"
-        until(file.exists)
+        until(lambda: file.exists() and file.stat().st_size)
         data = file.read_bytes()
         assert data.endswith(b"\r\n")
         assert data.count(b"\r\n") == data.count(b"\n") == 1 + HORIZON

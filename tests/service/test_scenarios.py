@@ -44,7 +44,7 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
             tab.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
             tab.run("document.querySelector('#rows').click()")
             file = tmp_path / "future.csv"
-            until(file.exists)
+            until(lambda: file.exists() and file.stat().st_size)
             filled = pd.read_csv(file)
             assert list(filled) == ["time", *names]
             assert filled[names].isna().all(axis=None)
