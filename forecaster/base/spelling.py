@@ -1,9 +1,11 @@
-"""How a message spells an option: as the command line does, or as Python does.
+"""How a message spells an option, as the command line or Python does; and numbers for people.
 
 Code that raises an error or says a sentence about an option asks for it by `spelled`.
 """
 
 import json
+import math
+import shlex
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -19,7 +21,7 @@ def typed(name: str, value: Any = None) -> str:
     if "." in name:
         return f"--set {name}" if value is None else f"--set {name}={json.dumps(value)}"
     text = ",".join(value) if isinstance(value, list) else str(value)
-    return option(name) if value is None else f"{option(name)} {text}"
+    return option(name) if value is None else f"{option(name)} {shlex.quote(text)}"
 
 
 SPELLING: ContextVar[Callable[[str, Any], str]] = ContextVar("SPELLING", default=typed)
@@ -32,3 +34,16 @@ def spelled(name: str, value: Any = None) -> str:
     The command line has `--policy sort`, `Forecaster` has policy='sort'.
     """
     return SPELLING.get()(name, value)
+
+
+def rounded(value: float, digits: int = 3, sign: str = "") -> str:
+    """A number for people: 3,534 rather than 3.53e+03, and 0.0353 rather than 0.035342.
+
+    It has all digits before the point and at least `digits` in all; `sign` is "+" to show it
+    always. Only beyond a ten-thousandth or a thousand million million has it an exponent.
+    """
+    if value and not 1e-4 <= abs(value) < 1e15:
+        return f"{value:{sign}.{digits}g}"
+    places = digits - 1 - math.floor(math.log10(abs(value))) if value else 0
+    text = f"{value:{sign},.{max(0, places)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from forecaster.base import installation
-from forecaster.base.errors import DataError, UsageError
+from forecaster.base.errors import DataError, StorageError, UsageError
 from forecaster.cli.options import AsJson, Asked, configured, described
-from forecaster.cli.output import draw, nothing, print_json, say
+from forecaster.cli.output import PICTURES, check_ending, draw, nothing, print_json, say
 from forecaster.config.flags import FLAGS
 
 app = typer.Typer(help="Data sets known by name.", no_args_is_help=True)
@@ -73,11 +73,13 @@ def data_fetch(name: str, as_json: AsJson = False) -> None:
 @described(
     file="A file, a folder or a pattern (docs/data.md).",
     picture="PNG or SVG to draw; else NAME-check.png here.",
+    no_picture="Draw no picture.",
 )
 def data_check(
     asked: Asked,
     file: Annotated[str, typer.Argument()],
     picture: Path | None = None,
+    no_picture: Annotated[bool, typer.Option("--no-picture")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what your file holds, and what training would make of it.
@@ -93,6 +95,7 @@ def data_check(
             f"data check: expected a file, a folder or a pattern, got '{file}'; to show a data set "
             f"by name: forecaster data show {file}"
         )
+    check_ending("picture", picture, *PICTURES)
     loaded = asked.load(data=file)
     from forecaster.datasets import check
     from forecaster.evaluate.problem import find_data, make_problem
@@ -102,19 +105,30 @@ def data_check(
     dataset, borders, oddities = problem.dataset, problem.borders, problem.oddities
     past, _, steps = problem.config.window.lengths()
     found = check.report(dataset, steps, past, borders, oddities)
-    drawn = picture or Path(f"{dataset.name}-check.png")
-    draw(check.figure(dataset, borders), drawn)
     advice = check.advice(found)
     time = dataset.reading.time_columns or dataset.time
     read = {"time": time, "id": dataset.id, "freq": dataset.freq, "season": dataset.seasons}
     cut = {"horizon": steps, "lookback": past, "split": problem.config.data.split}
     command = asked.command("train", data=file, **read, **cut)
-    if as_json:
-        print_json({**found, "picture": str(drawn), "command": "" if advice else command})
-    else:
+    if not as_json:
         print(check.text(found))
+    drawn = None if no_picture else picture or Path(f"{dataset.name}-check.png")
+    refused = None
+    if drawn:
+        try:
+            draw(check.figure(dataset, borders), drawn)
+        except StorageError as error:
+            drawn, refused = None, error
+    if as_json:
+        shown = drawn and str(drawn)
+        print_json({**found, "picture": shown, "command": "" if advice else command})
+    elif drawn:
         print(f"picture     {drawn}")
     if advice:
         raise DataError(advice)
     if not as_json:
         print(f"to train    {command}")
+    if refused and picture:
+        raise refused
+    if refused:
+        say(f"{refused}; --picture names another place, --no-picture draws none")

@@ -1,5 +1,6 @@
 """Check a file before training: what it holds and what training would make of it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 SHOWN = 6
 """Series or columns in the figure."""
+LISTED = 20
+"""Lines about columns, or about oddities, that a screen holds beside the rest."""
 
 
 def report(
@@ -77,15 +80,23 @@ def text(found: dict[str, Any]) -> str:
         f"series      {series['count']:,}"
         + (f", of {series['shortest']:,} to {series['longest']:,} rows" * (series["count"] > 1)),
     ]
-    for name, column in found["columns"].items():
+    columns, more = list(found["columns"].items()), Counter[str]()
+    if len(columns) > 2 * LISTED:
+        more.update(column["role"] for _, column in columns[LISTED:])
+        columns = columns[:LISTED]
+    for name, column in columns:
         missing = column.get("missing", 0)
         remarks = [f"{missing:,} values missing"] * bool(missing)
         remarks += ["constant"] * column.get("constant", False)
         remarks += [f"one of {', '.join(column['words'])}"] if "words" in column else []
         lines.append(f"column      {name}: {', '.join([column['role'], *remarks])}")
+    lines += [f"columns     {count:,} more: {role}" for role, count in more.items()]
     irregular = [f"{kind} {count:,}" for kind, count in found["irregular"].items() if count]
     lines.append(f"irregular   {', '.join(irregular) or 'nothing'}")
-    lines += [f"look here   {oddity['text']}" for oddity in found["oddities"]]
+    oddities = [oddity["text"] for oddity in found["oddities"]]
+    lines += [f"look here   {text}" for text in oddities[:LISTED]]
+    if len(oddities) > LISTED:
+        lines.append(f"look here   and {len(oddities) - LISTED:,} more such (--json lists all)")
     for part, facts in parts.items():
         end = "by length" if facts["last"] is None else f"to {facts['last']}"
         those = f" of {facts['series']:,} series" * (series["count"] > 1)

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.base.spelling import spelled
+from forecaster.base.spelling import rounded, spelled
 from forecaster.datasets.card import Borders
 from forecaster.datasets.items import End, Items
 from forecaster.datasets.series import Series
@@ -186,7 +186,7 @@ class _Column:
             if share > 0.5:
                 shifted.append(first + rows[0])
                 what = f"{100 * share:.0f} % of the {part} values lie outside "
-                what += f"{low:.4g} to {high:.4g},"
+                what += f"{rounded(low, 4)} to {rounded(high, 4)},"
         if self.series.items is not None:
             what = f"in {len(shifted)} of {len(self.chosen)} series most {part} values lie outside"
         if shifted:

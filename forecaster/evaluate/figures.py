@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
+from forecaster.base.spelling import rounded
 from forecaster.evaluate.metrics import Score, average
 
 By = Literal["all", "step", "column", "item"]
@@ -71,7 +72,8 @@ class Ends(NamedTuple):
 
 @dataclass(frozen=True)
 class Metric:
-    """`form` prints a value, and `missing` replaces one that is not defined.
+    """`form` prints a value, rounded for people where it says {}; `missing` replaces one that is
+    not defined.
 
     `short` is the head of a narrow column, by default the label.
     """
@@ -92,8 +94,9 @@ class Metric:
         return self.short or self.label
 
     def text(self, value: float | None) -> str:
-        known = value is not None and np.isfinite(value)
-        return self.form.format(value) if known else self.missing
+        if value is None or not np.isfinite(value):
+            return self.missing
+        return self.form.format(rounded(value, 4) if "{}" in self.form else value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,10 +167,10 @@ METRICS: tuple[Metric, ...] = (
                 of=lambda errors, by: errors.mean("squared", by)),
     ErrorMetric("mae", "MAE", "{:.4f}", SCALED, shown_in=FORECASTS,
                 of=lambda errors, by: errors.mean("absolute", by)),
-    ErrorMetric("rmse_units", "RMSE", "{:.4g} in units", "the target's", by=TARGETS,
+    ErrorMetric("rmse_units", "RMSE", "{} in units", "the target's", by=TARGETS,
                 of=lambda errors, by: np.sqrt(errors.in_units("squared", 2)),
                 shown_in=frozenset({"tracker"})),
-    ErrorMetric("mae_units", "MAE", "{:.4g} in units", "the target's", by=TARGETS,
+    ErrorMetric("mae_units", "MAE", "{} in units", "the target's", by=TARGETS,
                 of=lambda errors, by: errors.in_units("absolute", 1),
                 shown_in=frozenset({"columns", "tracker"})),
     ErrorMetric("mase", "MASE", "{:.3f}", "errors of the seasonal naive", by=WHOLE - {"step"},
@@ -178,7 +181,7 @@ METRICS: tuple[Metric, ...] = (
                    shown_in=FORECASTS - {"grid"}),
     IntervalMetric("width", "width", "{:.3f}", SCALED, of=lambda ends: ends.high - ends.low,
                    shown_in=FORECASTS - {"grid", "tables"}),
-    IntervalMetric("width_units", "width", "{:.4g} in units", "the target's", by=TARGETS,
+    IntervalMetric("width_units", "width", "{} in units", "the target's", by=TARGETS,
                    of=lambda ends: (ends.high - ends.low) * ends.std,
                    shown_in=frozenset({"tracker"})),
     IntervalMetric("interval_score", "score", "{:.3f}", SCALED, of=_interval_score,

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from forecaster.base.spelling import rounded
 from forecaster.datasets.calendar import parse_step, step_length
 from forecaster.datasets.items import Items
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate.backtest import Evaluation
+from forecaster.evaluate.figures import Errors
 from forecaster.evaluate.intervals import SHARES, percent
 from forecaster.evaluate.metrics import score
 from forecaster.evaluate.problem import Problem
@@ -22,20 +24,28 @@ _CALENDAR = {("B", 5): "week", ("W", 52): "year", ("M", 12): "year", ("Q", 4): "
 def headline(
     problem: Problem, found: Evaluation, parts: Mapping[str, Part], windows: Windows
 ) -> str:
-    """The typical error of the main target, in its unit and as a share of its mean size; how it
+    """The typical error, in the unit of the target and as a share of its mean size; how it
     compares with repeating the last cycle of a season, or the last value, whichever is best; and
     what the band of the first share covered.
 
-    `parts` are those of the floors, `windows` all of the test split.
+    Of several targets, the share is the median, and their scaled errors are compared. `parts` are
+    those of the floors, `windows` all of the test split.
     """
-    target = problem.dataset.main_target
-    place = found.targets.index(target)
-    whole = found.errors(found.model).in_units("absolute", 1)[place]
-    size = _size(problem)[place]
-    what = "a series" if problem.schema.wide else target
-    text = f"Typical error of {what}: {whole:.3g}"
-    if size > 0:
-        text += f" ({whole / size:.1%} of its mean size)"
+    own, sizes = found.errors(found.model), _size(problem)
+    units = own.in_units("absolute", 1)
+    shares = units[sizes > 0] / sizes[sizes > 0]
+    if many := len(found.targets) > 1:
+        text = f"Typical error of {len(found.targets):,} columns, in the median"
+        text += f": {np.median(shares):.1%} of a column's mean size" if len(shares) else ""
+    else:
+        what = "a series" if problem.schema.wide else found.targets[0]
+        text = f"Typical error of {what}: {rounded(units[0])}"
+        text += f" ({shares[0]:.1%} of its mean size)" if len(shares) else ""
+
+    def size(errors: Errors) -> float:
+        return float(errors.mean("absolute", "all") if many else errors.in_units("absolute", 1)[0])
+
+    whole = size(own)
     naive = {"last value": "the last value"} | {
         f"seasonal naive, {season}": f"the last {cycle(problem.schema.freq, season)}"
         for season in problem.dataset.seasons
@@ -45,7 +55,7 @@ def headline(
         repeated = found.floors[name]
         if windows.shift is not None:  # what repeats knows nothing of the covariates
             repeated = score(parts[name].of_batch, windows.whole)
-        errors[name] = found.errors(repeated).in_units("absolute", 1)[place]
+        errors[name] = size(found.errors(repeated))
     name = min(sorted(errors), key=lambda name: errors[name], default="")
     if name and whole > 0 and (least := errors[name]) > 0:
         which = "smaller" if least >= whole else "LARGER"

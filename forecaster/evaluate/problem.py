@@ -513,6 +513,7 @@ def make_problem(
     )
     chosen = series.select(targets) if features == "S" else series
     problem = Problem(resolved, dataset, chosen, borders)
+    problem.schema.check_names(config.intervals.levels)
     if chosen.items is None:
         problem.check()
     if effects == "estimated":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from forecaster.base.spelling import rounded
 from forecaster.datasets.items import Items
 from forecaster.datasets.series import Series, quoted
 from forecaster.forecast.questions import History, Question, following
@@ -81,9 +82,14 @@ def sentences(bundle: "Bundle") -> Iterator[str]:
     words = _words(bundle.schema)
     for row in bundle.record.effects:
         if row.effect is not None:
-            change = f"{row.input} throughout" if row.input in words else f"one more of {row.input}"
-            text = f"{change}: {row.target} {row.effect:+.3g} on average over the horizon"
-            low, high = f"{row.low:+.3g}", f"{row.high:+.3g}"
+            change = f"one more of {row.input}"
+            if row.input in words:
+                change = f"{row.input} throughout"
+            elif row.is_flag:
+                change = f"{row.input} on rather than off"
+            ends = row.effect, row.low, row.high
+            moved, low, high = (rounded(end or 0.0, sign="+") for end in ends)
+            text = f"{change}: {row.target} {moved} on average over the horizon"
             yield text + f" ({low} to {high} in 80 % of forecasts)" * (low != high)
     if unclear := undetermined(bundle.schema):
         yield unclear

@@ -325,12 +325,7 @@ class Predictor:
             raise UsageError(f"this model has no quantiles: {self.facts.about['intervals']}")
         if self.facts.intervals is not None:
             self.facts.intervals.check(levels)
-        names = self.schema.items if self.schema.wide else self.schema.targets
-        for level in levels:
-            ending = f" {level}"
-            for name in names:
-                if name.endswith(ending) and name.removesuffix(ending) in names:
-                    raise UsageError(f"a target and a quantile would both be called '{name}'")
+        self.schema.check_names(levels)
 
     def predict(
         self,

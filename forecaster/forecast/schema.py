@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from forecaster.base.errors import UsageError
+from forecaster.base.spelling import spelled
 from forecaster.datasets.calendar import (
     calendar_features,
     calendar_names,
@@ -17,6 +19,8 @@ from forecaster.datasets.reading import Reading, Timezone
 from forecaster.datasets.scaling import Scaler
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
     from numpy.typing import NDArray
 
@@ -78,6 +82,20 @@ class Schema:
         if self.holidays is None:
             return features
         return np.concatenate([features, holiday_feature(times, self.holidays)], axis=1)
+
+    def check_names(self, levels: "Sequence[float]") -> None:
+        """Raise UsageError if the quantile of a target at one of the levels would have the name of
+        another target."""
+        names = set(self.items if self.wide else self.targets)
+        for level in levels:
+            ending = f" {level}"
+            for name in sorted(names):
+                if name.endswith(ending) and name.removesuffix(ending) in names:
+                    raise UsageError(
+                        f"a target and a quantile of '{name.removesuffix(ending)}' would both be "
+                        f"called '{name}'; rename the column, or forecast it in a run of its own "
+                        f"({spelled('target', name)})"
+                    )
 
     @property
     def target_positions(self) -> tuple[int, ...]:

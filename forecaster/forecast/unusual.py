@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forecaster.base.errors import BundleError
+from forecaster.base.spelling import rounded
 from forecaster.forecast.intervals import TOLERANCE
 from forecaster.forecast.notices import Notice, NoticeCode
 from forecaster.record import Backtest
@@ -135,7 +136,7 @@ class Ranges:
                 ends = (each[trait, worst] for each in (found[place], self.low, self.high))
                 unit = std[place, 0, worst] if trait < 2 else 1.0
                 zero = mean[place, 0, worst] if trait == 0 else 0.0
-                value, low, high = (_number(zero + unit * each) for each in ends)
+                value, low, high = (rounded(zero + unit * each, 4) for each in ends)
                 name = TRAITS[trait].format(f"'{columns[worst]}'")
                 said.append(f"{name} is {value}, in training {low} to {high}{others}")
             text = f"the history is unlike the training rows: {'; '.join(said)}"
@@ -156,7 +157,7 @@ class Ranges:
                 last[place, worst],
                 std[place, worst] * self.change[worst],
             )
-            begins, ends, usual = map(_number, numbers)
+            begins, ends, usual = (rounded(each, 4) for each in numbers)
             text = (
                 f"the first step of '{targets[worst]}' is {begins}, far from the last value "
                 f"{ends}: 99 % of the changes from step to step in training are at most {usual}"
@@ -183,7 +184,8 @@ def covariates(known: "KnownInputs", values: np.ndarray) -> Iterator[tuple[int, 
     beyond = np.maximum(low - lowest, highest - high) - room
     for place, column, others in _worst(beyond / width):
         extreme = (lowest if below[place, column] else highest)[place, column]
-        value, least, most = map(_number, (extreme, low[column], high[column]))
+        seen = extreme, low[column], high[column]
+        value, least, most = (rounded(each, 4) for each in seen)
         text = (
             "the covariates are unlike those of the training rows: a value of "
             f"'{known.columns[column]}' is {value}, in training {least} to {most}{others}"
@@ -226,11 +228,6 @@ def _plain(values: np.ndarray) -> Any:
     if values.ndim:
         return [_plain(each) for each in values]
     return None if np.isnan(values) else float(f"{values:.6g}")
-
-
-def _number(value: float) -> str:
-    """A number with four digits, or with all digits before the point if it is large."""
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def _worst(beyond: np.ndarray) -> Iterator[tuple[int, int, str]]:

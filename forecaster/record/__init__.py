@@ -290,6 +290,11 @@ class InputEffect(Document):
     forecasts: int = 0
     curve: tuple[tuple[float, float, float, float], ...] = ()
 
+    @property
+    def is_flag(self) -> bool:
+        """Whether the training rows hold only 0 and 1 for the input."""
+        return [value for value, *_ in self.curve] == [0, 1]
+
 
 class Record(Document):
     """What a run found."""

@@ -141,6 +141,15 @@ def made_of(record: Record, attn: str) -> tuple[list[str], list[tuple[str, ...]]
     return [column.head for column in found], cells(found, rows)
 
 
+def worst_columns(test: Backtest) -> tuple[list[Row], str]:
+    """The errors of each target, and how many more there are: of many, the worst have rows."""
+    rows = columns(test)
+    if len(rows) <= 2 * WORST:
+        return rows, ""
+    rows.sort(key=lambda row: -float(row["mase"] or 0.0))
+    return rows[:WORST], f"and {len(rows) - WORST:,} more columns with smaller errors"
+
+
 def columns(test: Backtest, share: str = percent(SHARES[0])) -> list[Row]:
     """The errors of each target, and the metrics of its band of a share, named NAME_SHARE."""
     band = test.band(share)
@@ -155,7 +164,7 @@ def columns(test: Backtest, share: str = percent(SHARES[0])) -> list[Row]:
 
 
 WORST = 10
-"""The most series that the terminal and the report list."""
+"""The most series, or of many columns, that the terminal and the report list."""
 
 
 def series(test: Backtest) -> tuple[list[TableColumn], list[Row], str]:
@@ -199,6 +208,7 @@ def text(test: Backtest, whole: bool = True) -> str:
         others = [row for row in others if row["part"] in kept]
     errors = [*map(of_metric, shown(ErrorMetric, "terminal"))]
     own = [*map(of_metric, shown(ErrorMetric, "columns"))]
+    by_column, fewer = worst_columns(test)
     by_series, worst, more = series(test)
     return "\n".join([
         *[test.headline] * bool(test.headline),
@@ -207,7 +217,8 @@ def text(test: Backtest, whole: bool = True) -> str:
         *[line for line in (test.verdict, test.network.verdict if test.network else "") if line],
         *(_lines([KIND, *ADDS], kinds(test)) if whole and test.adds else []),
         *_interval_lines(test),
-        *_lines([COLUMN, *own], columns(test)),
+        *_lines([COLUMN, *own], by_column),
+        *[fewer] * bool(fewer),
         *([*_lines(by_series, worst), *[more] * bool(more)] if worst else []),
     ])  # fmt: skip
 

@@ -16,7 +16,7 @@ import yaml
 from forecaster.base import installation, machine, signals
 from forecaster.base.errors import DivergedError, UsageError
 from forecaster.base.progress import Say, lasting
-from forecaster.base.spelling import spelled
+from forecaster.base.spelling import rounded, spelled
 from forecaster.config.run_config import Loaded, RunConfig
 from forecaster.datasets.card import is_generated, load_card
 from forecaster.datasets.dataset import Dataset
@@ -405,7 +405,7 @@ def _training(fitted: "Fit", ready: Ready, say: Say) -> Training:
 
 
 def _epochs(count: float) -> str:
-    return f"{count:.3g} epoch{'s' * (count != 1)}"
+    return f"{rounded(count)} epoch{'s' * (count != 1)}"
 
 
 def train_network(problem: Problem, device: str) -> tuple[ForecastModel, "Fit"]:

@@ -1,3 +1,4 @@
+import json
 import shlex
 from pathlib import Path
 
@@ -50,3 +51,35 @@ def test_a_check_ends_with_the_command_that_trains(done):
     asked = ("--target", "my wind", "--time", "Date,Hour", "--horizon", "6")
     out, _ = done("data", "check", "hours.csv", *asked)
     assert " --time Date,Hour --freq h " in out.splitlines()[-1], "all columns of the time"
+
+
+def test_a_check_without_its_picture_still_reports(run, done):
+    hours = pd.date_range("2024-01-01", periods=400, freq="h")
+    pd.DataFrame({"time": hours, "y": np.arange(400) % 24}).to_csv("load.csv", index=False)
+    asked = ("data", "check", "load.csv", "--horizon", "6")
+    drawn, _ = done(*asked)
+    assert "picture     load-check.png\n" in drawn
+    Path("load-check.png").unlink()
+    none, _ = done(*asked, "--no-picture")
+    assert none == drawn.replace("picture     load-check.png\n", "")
+    assert not Path("load-check.png").exists()
+    Path("load-check.png").mkdir()  # as in a folder that cannot be written to
+    out, err = done(*asked)
+    assert out == none
+    assert "could not be written" in err
+    assert "--picture names another place, --no-picture draws none" in err
+    assert json.loads(done(*asked, "--json")[0])["picture"] is None
+    status, out, _ = run(*asked, "--picture", "nowhere/load.png")
+    assert (status, out) == (74, none)
+
+
+def test_a_column_with_the_name_of_a_quantile_is_refused_before_training(refused, done):
+    hours = pd.date_range("2024-01-01", periods=400, freq="h")
+    table = pd.DataFrame({"time": hours, "latency": np.arange(400) % 24})
+    table["latency 0.5"] = table["latency"]
+    table.to_csv("latency.csv", index=False)
+    for command in (("data", "check", "latency.csv"), ("train", "--data", "latency.csv")):
+        err = refused(2, *command, "--horizon", "6")
+        assert "would both be called 'latency 0.5'; rename the column" in err
+    assert "--target 'latency 0.5'" in err
+    done("data", "check", "latency.csv", "--horizon", "6", "--target", "latency 0.5")

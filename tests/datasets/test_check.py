@@ -6,7 +6,7 @@ import pytest
 
 from forecaster.datasets.card import Borders
 from forecaster.datasets.check import advice, figure, report, text
-from forecaster.datasets.oddities import find_oddities
+from forecaster.datasets.oddities import Oddity, find_oddities
 from forecaster.datasets.reader import read
 from forecaster.datasets.reading import Reading
 
@@ -108,3 +108,14 @@ def test_the_picture_shows_the_borders_and_a_sample(tmp_path, each):
         ends = pd.to_datetime([line.get_xdata()[0] for line in borders])
         assert list(ends) == [TIMES[end - item * bool(each)] for end in (140, 160)]
     picture.savefig(tmp_path / "picture.png")
+
+
+def test_a_file_of_many_columns_is_told_on_one_screen(tmp_path):
+    values = {f"s{i}": [1.0 + step % 3 for step in range(200)] for i in range(99)}
+    pd.DataFrame({"when": TIMES} | values).to_csv(tmp_path / "many.csv", index=False)
+    found = read(str(tmp_path / "many.csv"))
+    odd = [Oddity("shift", f"s{i}", 9, "2020-01-07", f"Column 's{i}' shifts") for i in range(50)]
+    lines = text(report(found, 10, 20, BORDERS, odd)).splitlines()
+    assert len(lines) < 60
+    assert "columns     80 more: target" in lines
+    assert "look here   and 30 more such (--json lists all)" in lines

@@ -38,6 +38,18 @@ def test_the_terminal_has_the_model_first_and_the_worst_series_last():
     assert "network" not in said
 
 
+def test_of_many_columns_the_worst_are_listed():
+    def listed(count):
+        own = {"mae_units": 1.0, "mse": 1.0, "mae": 1.0, "rmse_units": 1.0}
+        found = {f"c{i}": {**own, "mase": i / 100} for i in range(count)}
+        return tables.text(judged(**metrics(), columns=found)).splitlines()[-11:]
+
+    assert [line.split()[0] for line in listed(20)] == [f"c{i}" for i in range(9, 20)]
+    *worst, more = listed(500)
+    assert [line.split()[0] for line in worst] == [f"c{i}" for i in range(499, 489, -1)]
+    assert more == "and 490 more columns with smaller errors"
+
+
 def test_the_parts_of_a_run_are_those_judged_and_those_weighed():
     weighed = {
         name: Weighed(weight=weight, validation_mse=3.0, chosen="this")
