@@ -104,7 +104,7 @@ def export(
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Report versions, device, folders and known faults.
+    """Report versions, device, folders, whether MLflow answers, and known faults.
 
     Example: forecaster doctor --json
     """
@@ -140,6 +140,10 @@ def doctor(as_json: AsJson = False) -> None:
         problems.append("lightning below 2.6.6 is vulnerable or malicious: upgrade it")
     if "FORECASTER_DATA" in os.environ and not Path(report["data"]).is_dir():
         problems.append(f"FORECASTER_DATA={report['data']}: no such folder")
+    if report["mlflow-skinny"][0].isdigit():
+        from forecaster.tracking.store import problem
+
+        problems += filter(None, [problem()])
     report["problems"] = problems
     if as_json:
         print_json(report)

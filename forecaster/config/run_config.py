@@ -69,6 +69,7 @@ LARGEST, LARGEST_FLOAT, MOST_LAYERS = 2**32, 3e38, 1000
 as no machine could compute it."""
 NAMED = ("model", "attn", "attn.decoder", "attn.cross")
 ROLES = ("decoder", "cross")
+EXPERIMENT = "MLFLOW_EXPERIMENT_NAME"
 ENVIRONMENT = re.compile(r"FORECASTER_(?:(?:[A-Z0-9]+__)+[A-Z0-9_]+|SEED|DEVICE|BLEND)")
 ONE_UNDERSCORE = re.compile(
     r"FORECASTER_(DATA|WINDOW|MODEL|ATTN|TRAIN|INTERVALS|TRACK)_([A-Z0-9_]+)"
@@ -448,6 +449,7 @@ class TrackConfig(ConfigSection):
     uri: str | None = None
     """MLflow's address; by default $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     experiment: str = "forecaster"
+    """The experiment of the runs there; by default $MLFLOW_EXPERIMENT_NAME, else forecaster."""
     system_metrics: bool = False
     """Record the processor, memory and disk of the machine every few seconds."""
     register_model: bool = True
@@ -611,6 +613,8 @@ def load(
     flags = {key: value for key, value in (flags or {}).items() if value is not None}
     environment = os.environ if environment is None else environment
     said = []
+    if tracked := environment.get(EXPERIMENT):
+        said.append(("track.experiment", f"${EXPERIMENT}", tracked))
     for name, text in sorted(environment.items()):
         if ENVIRONMENT.fullmatch(name):
             key = name.removeprefix("FORECASTER_").lower().replace("__", ".")

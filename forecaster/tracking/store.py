@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock
 
 from forecaster.base import extras
-from forecaster.base.errors import StorageError, UnavailableError, UsageError
+from forecaster.base.errors import ForecasterError, StorageError, UnavailableError, UsageError
 from forecaster.base.installation import TRACKING, tracking_uri, without_password
 
 TELEMETRY = "MLFLOW_DISABLE_TELEMETRY"
@@ -28,10 +28,13 @@ with ExitStack() as _importing:  # which starts telemetry, unless a variable for
     if TELEMETRY not in os.environ:
         os.environ[TELEMETRY] = "true"
         _importing.callback(os.environ.pop, TELEMETRY)
+    import mlflow
     from mlflow import MlflowClient, environment_variables
     from mlflow.exceptions import MlflowException
     from mlflow.utils.logging_utils import suppress_logs_in_thread
 
+MIGRATIONS = Path(mlflow.__file__).parent / "store/db_migrations/versions"
+"""The files of all versions of a database that this MLflow knows; names begin with the version."""
 VIEW = "attention"
 """The default view of an experiment's runs: the table that compares attentions."""
 VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
@@ -97,6 +100,18 @@ def asked() -> Iterator[MlflowClient]:
         yield client
 
 
+def problem() -> str:
+    """What keeps the default store from being used, "" if nothing does; creates no database."""
+    uri = tracking_uri()
+    database = _database(uri)
+    try:
+        if database is None or database.is_file():
+            client_of(uri)
+    except ForecasterError as error:
+        return str(error)
+    return ""
+
+
 def client_of(uri: str) -> MlflowClient:
     """A client of a store that answers; creates a database if there is none.
 
@@ -118,6 +133,9 @@ def client_of(uri: str) -> MlflowClient:
     except Exception as error:
         why = reason(error)
         full = "disk is full" in why  # SQLite's words
+        found = re.search(r"found version (\w+)", why)
+        if found and not any(MIGRATIONS.glob(f"{found[1]}_*.py")):  # MLflow calls it out of date
+            why = "a newer MLflow wrote it than the one installed; upgrade mlflow to read it"
         raise (StorageError if full else UnavailableError)(
             f"MLflow cannot use {without_password(uri)}: {why}. MLFLOW_TRACKING_URI or track.uri "
             f"may name another store; without them it is {TRACKING}."

@@ -129,7 +129,9 @@ def test_the_doctor_says_what_is_bad_or_missing(done, monkeypatch):
         assert "lightning below 2.6.6" in done("doctor")[0]
     other["lightning"] = other["pandas"] = "missing"
     monkeypatch.setenv("FORECASTER_DATA", "/no/where")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     out, _ = done("doctor")
+    assert "problem: MLflow cannot use http://127.0.0.1:1: " in out
     assert "problem: pandas is not installed" in out
     assert "problem: lightning" not in out, "there may be no need of it"
     assert "not installed; 'attention-forecaster[train]' brings it" in out

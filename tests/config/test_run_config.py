@@ -136,6 +136,13 @@ class TestEnvironment:
         monkeypatch.setenv("FORECASTER_SEED", "41")
         assert load().config.seed == 41, "the process environment, when none is given"
 
+    def test_mlflows_own_variable_names_the_experiment(self):
+        loaded = load(environment={"MLFLOW_EXPERIMENT_NAME": "team demand"})
+        assert loaded.config.track.experiment == "team demand"
+        assert loaded.origins["track.experiment"] == "$MLFLOW_EXPERIMENT_NAME"
+        both = {"MLFLOW_EXPERIMENT_NAME": "a", "FORECASTER_TRACK__EXPERIMENT": "b"}
+        assert load(environment=both).config.track.experiment == "b"
+
     def test_a_wrong_one_is_named_and_is_no_usage_error(self):
         for name, value, words in (
             ("TRAIN__EPOCS", "3", "$FORECASTER_TRAIN__EPOCS: unknown key 'train.epocs'"),

@@ -2,10 +2,12 @@
 
 import json
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,17 @@ def test_a_database_whose_making_was_killed_is_made_anew(tmp_path):
     assert (tmp_path / "mlflow.db").stat().st_size == 0
     assert client_of(uri).get_experiment("0").name == "Default"
     assert not list(tmp_path.glob(".mlflow*"))
+
+
+def test_a_database_of_a_newer_mlflow_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    assert store.problem() == ""
+    assert not [*tmp_path.iterdir()], "looking creates nothing"
+    client_of(f"sqlite:///{tmp_path}/other.db")
+    (tmp_path / "other.db").rename(tmp_path / "mlflow.db")
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
+    assert "a newer MLflow wrote it than the one installed" in store.problem()
 
 
 def test_an_experiment_that_was_deleted_is_named(client):
