@@ -223,17 +223,20 @@ class TestPredict:
 
     def test_targets_whose_names_end_in_numbers_and_a_frame_that_changes(self):
         frame = wide()[["ds", "load"]]
-        names = ["load", "load 2", "load 0.1", "load-lo-50"]
+        names = ["load", "load 2", "load 0.3", "load-lo-50"]
         frame = frame.assign(**dict.fromkeys(names, frame["load"]))
         own = made(blend="none").fit(frame)
         before = own.predict()
         frame.loc[:, names] = 0.0
         assert own.predict().equals(before)
         assert [*before.columns] == ["ds", *names]
-        ahead = own.predict(levels=[0.3])
-        assert [*ahead.columns[1:5]] == ["load", "load 0.3", "load 2", "load 2 0.3"]
-        with pytest.raises(UsageError, match=r"would both be called 'load 0\.1'"):
-            own.predict(levels=[0.1])
+        ahead = own.predict(levels=[0.1])
+        assert [*ahead.columns[1:5]] == ["load", "load 0.1", "load 2", "load 2 0.1"]
+        with pytest.raises(UsageError, match=r"would both be called 'load 0\.3'"):
+            own.predict(levels=[0.3])
+        common = frame.rename(columns={"load 0.3": "load 0.5"})
+        with pytest.raises(UsageError, match=r"would both be called 'load 0\.5'"):
+            made(blend="none").fit(common)
         with pytest.raises(UsageError, match=r"would both be called 'load-lo-50'"):
             own.predict(level=50)
 

@@ -6,7 +6,7 @@ Code that raises an error or says a sentence about an option asks for it by `spe
 import json
 import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -20,8 +20,13 @@ def typed(name: str, value: Any = None) -> str:
     """An option as the command line takes it: `--policy sort`, `--set train.batch=8`."""
     if "." in name:
         return f"--set {name}" if value is None else f"--set {name}={json.dumps(value)}"
-    text = ",".join(value) if isinstance(value, list) else str(value)
+    text = joined(value) if isinstance(value, list) else str(value)
     return option(name) if value is None else f"{option(name)} {shlex.quote(text)}"
+
+
+def joined(names: Sequence[str]) -> str:
+    """Names with commas between, in quotes if they have a comma themselves."""
+    return ",".join(f'"{name}"' if "," in name else name for name in names)
 
 
 SPELLING: ContextVar[Callable[[str, Any], str]] = ContextVar("SPELLING", default=typed)

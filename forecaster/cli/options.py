@@ -14,7 +14,7 @@ import typer
 
 from forecaster.base.errors import UsageError
 from forecaster.base.names import model_reference
-from forecaster.base.spelling import option
+from forecaster.base.spelling import joined, option
 from forecaster.cli.output import nothing
 from forecaster.config import flags, run_config
 from forecaster.config.flags import FLAGS
@@ -22,8 +22,13 @@ from forecaster.config.flags import FLAGS
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
+REPEATED = ("target", "past_covariates", "future_covariates", "static", "id")
+"""Options that may be given several times, with one column each."""
+
+
 def _help(name: str) -> Any:
-    return typer.Option(help=run_config.declared(FLAGS[name]).description)
+    metavar = "<str>" if name in REPEATED else None
+    return typer.Option(help=run_config.declared(FLAGS[name]).description, metavar=metavar)
 
 
 def _kind(name: str) -> Any:
@@ -31,6 +36,8 @@ def _kind(name: str) -> Any:
     kind: Any = run_config.declared(FLAGS[name]).annotation
     if NoneType in get_args(kind):
         kind, _ = get_args(kind)
+    if name in REPEATED:
+        return list[str]
     return kind if kind in (int, float, bool) or get_origin(kind) is Literal else str
 
 
@@ -96,7 +103,7 @@ def shell(command: str, options: Iterable[tuple[str, Any]]) -> str:
     for name, value in options:
         if value not in (None, (), []):
             several = isinstance(value, list | tuple)
-            words += [name, ",".join(map(str, value)) if several else str(value)]
+            words += [name, joined([*map(str, value)]) if several else str(value)]
     return shlex.join(words)
 
 
@@ -141,7 +148,9 @@ def configured(*names: str) -> Callable[[Callable[..., None]], Callable[..., Non
         @wraps(command)
         def run(*, config: str | None, set_: list[str] | None, **given: Any) -> None:
             values = {name: given.pop(name) for name in chosen}
-            told = {name: value for name, value in values.items() if value is not None}
+            for name, value in values.items():  # each of several is one name, commas and all
+                values[name] = value[0] if isinstance(value, list) and len(value) == 1 else value
+            told = {name: value for name, value in values.items() if value not in (None, [])}
             command(Asked(told, config, set_ or []), **given)
 
         signature = inspect.signature(command)

@@ -4,6 +4,7 @@
 `RunConfig` that an option sets has its help and its type. To add an option, add an entry.
 """
 
+import csv
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
@@ -32,7 +33,9 @@ def numbers(text: str) -> list[int]:
 
 
 def names(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+    """The names in a text with commas between; a name in quotes may have a comma itself."""
+    parts = next(csv.reader([text], skipinitialspace=True), [])
+    return [part.strip() for part in parts if part.strip()]
 
 
 def seconds(text: str) -> float:

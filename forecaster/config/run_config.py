@@ -39,7 +39,7 @@ from forecaster.base import installation
 from forecaster.base.errors import ConfigError, ForecasterError, StorageError, UsageError
 from forecaster.base.installation import SUFFIXES, names_a_file
 from forecaster.base.names import canonical, did_you_mean, find, option_model
-from forecaster.base.spelling import spelled
+from forecaster.base.spelling import joined, spelled
 from forecaster.config.flags import (
     FLAGS,
     Blend,
@@ -98,7 +98,7 @@ def _from_text(read: Callable[[str], Any]) -> BeforeValidator:
 
 def _joined(value: Any) -> Any:
     several = isinstance(value, list) and all(isinstance(each, str) for each in value)
-    return ",".join(value) if several else value
+    return joined(value) if several else value
 
 
 def _listed(value: Any) -> Any:
@@ -107,7 +107,7 @@ def _listed(value: Any) -> Any:
 
 Names = Annotated[list[str], _from_text(names)]
 Joined = Annotated[str | None, BeforeValidator(_joined)]
-"""Names with commas between; also given as a list."""
+"""Names with commas between, or in quotes around those with a comma; also given as a list."""
 Numbers = Annotated[list[Positive], _from_text(numbers), BeforeValidator(_listed)]
 
 

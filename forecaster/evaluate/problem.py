@@ -12,7 +12,7 @@ import torch
 
 from forecaster.base.errors import DataError, UnavailableError, UsageError
 from forecaster.base.progress import Say
-from forecaster.base.spelling import spelled
+from forecaster.base.spelling import joined, spelled
 from forecaster.config.run_config import DataConfig, Loaded, RunConfig
 from forecaster.datasets.calendar import phase_weights
 from forecaster.datasets.card import Borders, is_generated, load_card
@@ -504,7 +504,7 @@ def make_problem(
             "data": data.model_copy(
                 update={
                     "features": features,
-                    "target": None if features == "M" else ",".join(targets),
+                    "target": None if features == "M" else joined(targets),
                     "split": "series" if borders.each else data.split,
                 }
             ),

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from forecaster import cli
+from forecaster.cli.options import REPEATED
 from forecaster.config.flags import Blend
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
@@ -23,6 +24,12 @@ CHANGED: dict[str, dict[str, Any]] = {f"advise --{name}": {} for name in BUDGET}
     "predict --short-history": {"default": None},  # by default what suits a panel or one series
     # one closed form may be served by its name
     **{f"{name} --blend": {"type": str(Blend)} for name in ("train", "config")},
+    # columns may be named one by one
+    **{
+        f"{name} --{flag.replace('_', '-')}": {"multiple": True, "type": "list[str]"}
+        for name in ("train", "config", "tune", "advise", "data check")
+        for flag in REPEATED
+    },
     # a run is trained again from its configuration
     **{name: {} for name in ("reproduce", "reproduce run", "reproduce --json")},
     # cut-offs are always trained anew

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +35,16 @@ def check_roles(named: Sequence[str]) -> None:
             raise UsageError(f"column '{name}' is given two roles; expected one.")
 
 
+def whole(names: tuple[str, ...], columns: Sequence[str]) -> tuple[str, ...]:
+    """`names`, of which neighbours that only together are a column are one: 'Energy, kWh'."""
+    for column in columns:
+        parts = tuple(part.strip() for part in column.split(","))
+        for first in range(len(names)):
+            if len(parts) > 1 and names[first : first + len(parts)] == parts:
+                names = (*names[:first], column, *names[first + len(parts) :])
+    return names
+
+
 class Roles:
     """The roles of the columns of a table; `said` gets sentences about those that were found.
 
@@ -60,6 +70,9 @@ class Roles:
         with two roles.
         """
         table = self.table
+        roles = ("id", "targets", "past_covariates", "future_covariates", "static")
+        names: dict[str, Any] = {role: whole(getattr(said, role), table.columns) for role in roles}
+        said = replace(said, **names)
         named = [
             *time_columns(said, table.columns),
             *(name for name in said.id if name != self.file_id),
