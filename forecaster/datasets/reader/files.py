@@ -4,7 +4,6 @@ Rows are counted from 1 in each file, below the header.
 """
 
 import glob
-import gzip
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,6 @@ from forecaster.base.errors import DataError, UnavailableError
 from forecaster.base.installation import DOCUMENTS, SUFFIXES, TABLES
 from forecaster.datasets.reader.cells import Evidence, Written, is_text, learn
 from forecaster.datasets.reader.formats import (
-    FileSource,
     Format,
     Frame,
     TextFile,
@@ -296,31 +294,30 @@ def open_table(path: str, reading: Reading = NOTHING_SAID) -> RawTable:
     """
     place = Path(path).expanduser()
     if place.is_dir():
-        sources = _in_folder(place)
-        if not sources:
+        files = _in_folder(place)
+        if not files:
             raise UnavailableError(
                 f"the folder {place} holds no data file; expected {', '.join(SUFFIXES)}. The "
                 f"files of its folders are read by a pattern, such as '{place}/*/*.parquet'."
             )
     elif place.is_file():
-        sources = [_source(place)]
+        files = [place]
     else:
         names = sorted(glob.glob(str(place)), key=_natural)
         files = [Path(name) for name in names if Path(name).is_file()]
         if not files:
             what = "matches no file" if glob.has_magic(str(place)) else "does not exist"
             raise UnavailableError(f"the data file {place} {what}.")
-        sources = [_source(file) for file in files]
-    return RawTable(str(place), tuple(open_format(source, reading) for source in sources), reading)
+    return RawTable(str(place), tuple(open_format(file, reading) for file in files), reading)
 
 
-def _in_folder(folder: Path) -> list[FileSource]:
+def _in_folder(folder: Path) -> list[Path]:
     """The data files of a folder: tables or, if there are none, files that may be tables."""
     inside = sorted(folder.iterdir(), key=lambda path: _natural(path.name))
     seen = [path for path in inside if path.is_file() and not path.name.startswith((".", "_"))]
     tables = [path for path in seen if path.name.lower().endswith(TABLES)]
     others = [path for path in seen if path.name.lower().endswith(DOCUMENTS)]
-    return [_source(path) for path in tables or others]
+    return tables or others
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -328,13 +325,6 @@ def _natural(name: str) -> list[tuple[int, str]]:
     parts = re.split(r"(\d+)", name)
     key = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
     return [*key, (-1, name)]
-
-
-def _source(path: Path) -> FileSource:
-    source = FileSource(str(path), partial(path.open, "rb"))
-    if source.magic.startswith(b"\x1f\x8b") or path.suffix.lower() == ".gz":
-        return FileSource(str(path), partial(gzip.open, path))
-    return source
 
 
 def text_table(text: bytes, where: str, reading: Reading = NOTHING_SAID) -> RawTable:

@@ -13,7 +13,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 from itertools import islice
@@ -66,28 +66,23 @@ class Format(ABC):
         """The rows of some columns; those in `words` as dictionaries if that saves work."""
 
 
-@dataclass(frozen=True)
-class FileSource:
-    """A data file, packed or not: its path, and how its bytes are read."""
+def open_format(path: Path, reading: Reading) -> Format:
+    """Open the part of a table in a file, packed or not."""
+    name, opened = str(path), partial(path.open, "rb")
+    if _magic(name, opened).startswith(b"\x1f\x8b") or path.suffix.lower() == ".gz":
+        opened = partial(gzip.open, path)
+    magic = _magic(name, opened)
+    if magic.startswith(b"PAR1") or name.lower().endswith((".parquet", ".pq")):
+        return ParquetFile(name)
+    if magic.startswith(b"PK\3\4") or name.lower().endswith(".xlsx"):
+        return Workbook(name, opened, reading)
+    return TextFile(name, opened, reading, path.stat().st_size)
 
-    name: str
-    open: Callable[[], Any]
 
-    @cached_property
-    def magic(self) -> bytes:
-        """The first bytes, which identify the format."""
-        with explained(self.name), self.open() as stream:
-            return bytes(stream.read(8))
-
-
-def open_format(source: FileSource, reading: Reading) -> Format:
-    """Open the part of a table in a file."""
-    magic, name = source.magic, source.name.lower()
-    if magic.startswith(b"PAR1") or name.endswith((".parquet", ".pq")):
-        return ParquetFile(source.name)
-    if magic.startswith(b"PK\3\4") or name.endswith(".xlsx"):
-        return Workbook(source, reading)
-    return TextFile(source.name, source.open, reading, Path(source.name).stat().st_size)
+def _magic(name: str, opened: Callable[[], Any]) -> bytes:
+    """The first bytes of a file, which identify its format."""
+    with explained(name), opened() as stream:
+        return bytes(stream.read(8))
 
 
 class Frame(Format):
@@ -201,11 +196,11 @@ class Workbook(TextFile):
 
     separator = Format.separator
 
-    def __init__(self, source: FileSource, reading: Reading) -> None:
-        self.source = source
+    def __init__(self, name: str, opened: Callable[[], Any], reading: Reading) -> None:
+        self.packed = opened
         self.sheets: list[str] = []
         reading = replace(reading, text=Text(separator=","), timezone=None)
-        super().__init__(source.name, self._open, reading)
+        super().__init__(name, self._open, reading)
 
     def _open(self) -> IO[bytes]:
         return io.BytesIO(self._text)
@@ -215,7 +210,7 @@ class Workbook(TextFile):
         """The first sheet as CSV."""
         with needed(f"{self.name}: an Excel workbook, unless saved as CSV,"):
             import python_calamine as calamine
-        with explained(self.name, "workbook"), self.source.open() as stream:
+        with explained(self.name, "workbook"), self.packed() as stream:
             blocks = iter(partial(stream.read, BLOCK), b"")
             data = b"".join(islice(blocks, WORKBOOK // BLOCK + 1))
             files = zipfile.ZipFile(io.BytesIO(data)).infolist() if len(data) <= WORKBOOK else []
