@@ -1,8 +1,7 @@
 """The default lengths of the parts and of the look-back of a series."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -18,12 +17,8 @@ LATE = 0.1
 """The largest share of the series of a panel that may begin after the training part."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Where the parts end, and the look-back in steps."""
-
-    borders: Borders
-    past: int
+Sizes: TypeAlias = tuple[Borders, int]
+"""Where the parts end, and the look-back in steps."""
 
 
 def sizes(steps: int, horizon: int, seasons: Sequence[int], past: int | None, where: str) -> Sizes:
@@ -39,7 +34,7 @@ def sizes(steps: int, horizon: int, seasons: Sequence[int], past: int | None, wh
         raise DataError(_too_few(steps, horizon, least, past, where))
     if past is None:
         past = _look_back(train, horizon, seasons)
-    return Sizes(Borders(train, validation, test), past)
+    return Borders(train, validation, test), past
 
 
 def panel_sizes(
@@ -61,7 +56,7 @@ def panel_sizes(
     common = None
     try:
         common = sizes(steps, horizon, seasons, past, where)
-        why_not = _why_not(items, common, horizon)
+        why_not = _why_not(items, *common, horizon)
     except DataError:
         if split == "calendar":
             raise
@@ -79,13 +74,13 @@ def panel_sizes(
     return common, ""
 
 
-def _why_not(items: Items, found: Sizes, horizon: int) -> str:
+def _why_not(items: Items, borders: Borders, past: int, horizon: int) -> str:
     """The reason against a cut at one date; "" if there is none."""
-    for part, steps in found.borders.parts.items():
-        if not items.windows(found.past, horizon, *steps)[1].any():
-            return f"the {part} part would hold no window of {found.past} + {horizon} steps"
-    long = items.lengths >= found.past + horizon
-    late = int((long & (items.rows_before(found.borders.train) == 0)).sum())
+    for part, steps in borders.parts.items():
+        if not items.windows(past, horizon, *steps)[1].any():
+            return f"the {part} part would hold no window of {past} + {horizon} steps"
+    long = items.lengths >= past + horizon
+    late = int((long & (items.rows_before(borders.train) == 0)).sum())
     if late > LATE * len(items):
         return f"{late:,} of {len(items):,} series would begin after the training part"
     return ""
@@ -108,7 +103,7 @@ def _own_sizes(
             past = least
     each = [(row[0], row[1], row[2]) for row in (ends + items.places[:, None]).tolist()]
     train, validation, test = map(max, zip(*each, strict=True))
-    return Sizes(Borders(train, validation, test, tuple(each)), past)
+    return Borders(train, validation, test, tuple(each)), past
 
 
 def _look_back(train: int, horizon: int, seasons: Sequence[int]) -> int:

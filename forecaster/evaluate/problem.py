@@ -477,14 +477,13 @@ def make_problem(
     if dataset.split is None or past == "auto":
         wanted = None if past == "auto" else int(past)
         if series.items is None:
-            found = sizes(steps, window.horizon, dataset.seasons, wanted, where)
+            borders, past = sizes(steps, window.horizon, dataset.seasons, wanted, where)
         else:
-            found, why = panel_sizes(
+            (borders, past), why = panel_sizes(
                 series.items, steps, window.horizon, dataset.seasons, wanted, data.split, where
             )
             if why:
                 say(why)
-        past, borders = found.past, found.borders
     if dataset.split is not None:
         borders = dataset.split.borders(steps, where)
     assert isinstance(past, int)

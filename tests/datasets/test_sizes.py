@@ -14,10 +14,10 @@ def test_the_look_back_is_whole_cycles_that_fit():
         (36, 3, (12,), 12),  # three years of months
         (1000, 5, (1,), 10),
     ):
-        found = sizes(steps, horizon, seasons, None, "x.csv")
-        train, validation, test = found.borders.train, found.borders.validation, found.borders.test
-        assert (found.past, test) == (past, steps)
-        assert train - found.past - horizon + 1 >= FEWEST
+        borders, found = sizes(steps, horizon, seasons, None, "x.csv")
+        train, validation, test = borders.train, borders.validation, borders.test
+        assert (found, test) == (past, steps)
+        assert train - found - horizon + 1 >= FEWEST
         assert min(validation - train, test - validation) >= horizon
         assert steps <= 1000 or (train, validation) == (18412, 21044)
 
@@ -27,7 +27,7 @@ def test_the_longest_horizon_that_fits_is_named_and_fits(past):
     with pytest.raises(DataError, match=r"36 steps are too few .* horizon of 12") as caught:
         sizes(36, 12, (12,), past, "x.csv")
     longest = int(str(caught.value).split("--horizon ")[1].rstrip("."))
-    assert sizes(36, longest, (12,), past, "x.csv").past >= 5
+    assert sizes(36, longest, (12,), past, "x.csv")[1] >= 5
     with pytest.raises(DataError):
         sizes(36, longest + 1, (12,), past, "x.csv")
 
@@ -55,14 +55,14 @@ def test_series_of_different_years_are_cut_by_their_own_lengths():
     items = panel([365, 365, 366, 365], [0, 365, 730, 1096])
     found, why = cut(items)
     assert "1 of 4 series would begin after the training part: each series is cut by" in why
-    assert found.borders == Borders(
+    assert found[0] == Borders(
         1096 + 255, 1096 + 292, 1461,
         ((255, 292, 365), (620, 657, 730), (730 + 256, 730 + 293, 1096), (1351, 1388, 1461)),
     )  # fmt: skip
-    assert found.past == 14
+    assert found[1] == 14
     assert cut(items, split="series") == (found, "")
     forced, why = cut(items, split="calendar")
-    assert (forced.borders.train, why) == (1022, "")
+    assert (forced[0].train, why) == (1022, "")
 
 
 def test_a_panel_is_cut_at_one_date_where_that_gives_all_parts():
@@ -72,14 +72,14 @@ def test_a_panel_is_cut_at_one_date_where_that_gives_all_parts():
     late = panel([100, 100, 100], [0, 0, 100])
     assert "the validation part would hold no window of 50 + 12 steps" in cut(late, 12, past=50)[1]
     common, why = cut(late, 12, past=60)
-    assert (common.borders.each, why) == ((), ""), "their own lengths are too short as well"
+    assert (common[0].each, why) == ((), ""), "their own lengths are too short as well"
 
 
 def test_the_look_back_fits_most_series_of_their_own_lengths():
     items = panel([100] * 5 + [700, 960, 20, 5], [0] * 9)
     found, _ = cut(items, horizon=20, split="series")
-    assert found.past == 21, "two thirds of what 70 of 100 steps leave beside the horizon"
-    counts = [items.windows(21, 20, *steps)[1] for steps in found.borders.parts.values()]
+    assert found[1] == 21, "two thirds of what 70 of 100 steps leave beside the horizon"
+    counts = [items.windows(21, 20, *steps)[1] for steps in found[0].parts.values()]
     assert [int((count > 0).sum()) for count in counts] == [7, 7, 7]
     with pytest.raises(DataError, match=r"x.csv, its longest series: 9 steps are too few"):
         cut(panel([9, 8, 7, 5], [0, 5, 5, 5]), horizon=4, split="series", past=1)
