@@ -1,7 +1,6 @@
 """The time grid of the stamps of a table: its step, and the place of each stamp on it."""
 
 import sys
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,20 +16,13 @@ TOLERANCE = 0.1
 """The fraction of a step by which a stamp may miss its place."""
 
 
-@dataclass(frozen=True)
-class Step:
-    """A time step, and the usual distance between stamps of one series, in microseconds."""
-
-    freq: str
-    usual: int
-
-
 def find_step(
     stamps: NDArray[np.int64], codes: NDArray[np.int64], where: str, freq: str | None = None
-) -> Step:
+) -> tuple[str, int]:
     """The step `freq` of `stamps` (N,), in microseconds, of the series `codes` (N,), in any order.
 
-    By default it is found: it is the distance of at least half of the neighbours. Days, weeks,
+    The second value is the usual distance between stamps of one series, in microseconds. By
+    default the step is found: it is the distance of at least half of the neighbours. Days, weeks,
     months, quarters and years are recognised by the calendar. Raises DataError if no series has two
     stamps, or no step can be found.
     """
@@ -40,7 +32,7 @@ def find_step(
     apart = apart[apart > 0]
     median = int(np.median(apart)) if len(apart) else sys.maxsize
     if freq is not None:
-        return Step(normalise_freq(freq), median)
+        return normalise_freq(freq), median
     if not len(apart):
         raise DataError(
             f"{where}: no series has two stamps, so no time step can be found; name it with "
@@ -52,7 +44,7 @@ def find_step(
     times = pd.DatetimeIndex(np.unique(ordered).view("datetime64[us]"))
     weekly = step % (7 * DAY) == 0 and not (apart % step).any()
     if median >= 28 * DAY and not weekly and (monthly := _months(times)):
-        return Step(monthly, median)
+        return monthly, median
     if counts.max() * 2 < len(apart):
         raise DataError(
             f"{where}: no time step can be found: of {len(apart)} distances between "
@@ -62,10 +54,10 @@ def find_step(
         )
     days = np.bincount(times.day_of_week, minlength=7)
     if step == DAY and not days[5:].any() and (apart == 3 * DAY).any():
-        return Step("B", step)
+        return "B", step
     if step % (7 * DAY) == 0 and days.max() * 2 > len(times):
-        return Step(normalise_freq(f"{step // (7 * DAY)}W-{DAYS[days.argmax()]}"), step)
-    return Step(normalise_freq("{}{}".format(*in_units(step))), step)
+        return normalise_freq(f"{step // (7 * DAY)}W-{DAYS[days.argmax()]}"), step
+    return normalise_freq("{}{}".format(*in_units(step))), step
 
 
 def _months(times: pd.DatetimeIndex) -> str | None:
@@ -85,62 +77,48 @@ def _months(times: pd.DatetimeIndex) -> str | None:
     return f"{count if count > 1 else ''}M{ends}"
 
 
-@dataclass(frozen=True, eq=False)
 class TimeGrid:
     """The steps of `freq` from the one of the stamp `first` to the one of `last`, in microseconds.
 
     Stamps of a fixed step may miss their place by `tolerance` microseconds; the grid passes through
-    `anchor`. With a step that depends on the calendar, stamps must match exactly, at the time of
-    day of `anchor`.
+    `anchor`, which is found from a `sample` of stamps whose `usual` distance is known. With a step
+    that depends on the calendar, stamps must match exactly, at the time of day of `anchor`. Raises
+    DataError for far more steps than the table has `rows`, or for more than `most`.
     """
 
-    freq: str
-    first: int
-    last: int
-    anchor: int
-    tolerance: int
-
-    @classmethod
-    def over(
-        cls,
-        step: Step,
+    def __init__(
+        self,
+        freq: str,
+        usual: int,
         first: int,
         last: int,
         sample: NDArray[np.int64],
         rows: int,
         where: str,
         most: int | None = None,
-    ) -> "TimeGrid":
-        """The grid of the stamps between `first` and `last`, found from a `sample` of them.
-
-        Raises DataError if it would have far more steps than the table has `rows`, or more than
-        `most`.
-        """
-        fixed = step_length(step.freq)
-        length = DAY if fixed is None else fixed
+    ) -> None:
+        self.freq, self.first, self.last = freq, first, last
+        self.step = step_length(freq)
+        """The step in microseconds, None if it depends on the calendar."""
+        length = self.step or DAY
         if (last - first) // length > min(1000 * rows + 1_000_000, most or sys.maxsize):
             begin, end = (pd.Timestamp(stamp, unit="us") for stamp in (first, last))
             raise DataError(
-                f"{where}: {(last - first) // length:,} steps of {step.freq} lie between {begin} "
+                f"{where}: {(last - first) // length:,} steps of {freq} lie between {begin} "
                 f"and {end}, for {rows:,} rows; is a stamp wrong, or the step? "
                 f"{spelled('freq')} names it."
             )
-        tolerance = 0 if fixed is None else int(min(length, step.usual) * TOLERANCE)
+        tolerance = 0 if self.step is None else int(min(length, usual) * TOLERANCE)
         phases, counts = np.unique(sample % length, return_counts=True)
         anchor = int(phases[counts.argmax()])
-        if tolerance and step.usual < (1 - TOLERANCE) * length:
+        if tolerance and usual < (1 - TOLERANCE) * length:
             anchor = 0  # several rows share a step: steps begin on the clock's multiples of it
         elif tolerance and counts.max() * 2 < len(sample):
             # no exact phase: the circular mean of the stamps, or 0 if that is near
             turns = np.exp(2j * np.pi * (phases / length))
             middle = float(np.angle((turns * counts).sum()) / (2 * np.pi) * length)
             anchor = 0 if abs(middle) <= tolerance else round(middle / 1_000_000) * 1_000_000
-        return cls(step.freq, first, last, anchor, tolerance)
-
-    @cached_property
-    def step(self) -> int | None:
-        """The step in microseconds, None if it depends on the calendar."""
-        return step_length(self.freq)
+        self.anchor, self.tolerance = anchor, tolerance
 
     @cached_property
     def times(self) -> pd.DatetimeIndex:

@@ -5,7 +5,7 @@ source.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -57,28 +57,23 @@ def time_columns(reading: Reading, columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(name if name in columns else name.strip() for name in time.split(","))
 
 
-@dataclass(frozen=True)
 class TimeColumns:
     """The columns that give the time: one, or several, whose cells are joined to one stamp.
 
     Of several, the first is a date, and the others hours, minutes and seconds; or it is a `year`,
-    and months or quarters, days, hours, ... follow.
+    and months or quarters, days, hours, ... follow. Raises UsageError for more than these.
     """
 
-    names: tuple[str, ...]
-    year: bool
-
-    @classmethod
-    def of(cls, names: tuple[str, ...], sample: pa.Table) -> "TimeColumns":
-        """The columns of these names. Raises UsageError for more than there are parts."""
-        words = different(sample[names[0]])
-        year = len(names) > 1 and bool(matches(words, "year").all())
-        if len(names) > len(_marks(year)) + 1:
+    def __init__(self, names: tuple[str, ...], sample: pa.Table) -> None:
+        self.names = names
+        self.year = len(names) > 1 and bool(matches(different(sample[names[0]]), "year").all())
+        # What joins each further part of a stamp to those before it.
+        self.marks = ("-", "-", " ", ":", ":") if self.year else (" ", ":", ":")
+        if len(names) > len(self.marks) + 1:
             raise UsageError(
                 f"the time: {quoted(names)} are too many columns; expected a date, hours, minutes "
                 "and seconds, or a year, months, days and these."
             )
-        return cls(names, year)
 
     def cells(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
         """The stamps of some rows: 31/01/2020 and 5 become 31/01/2020 05, 2020 and 1 2020-01."""
@@ -86,18 +81,13 @@ class TimeColumns:
         if not others:
             return first
         text = pc.replace_substring_regex(_text(first), _MIDNIGHT, "")
-        for name, mark, part in zip(self.names[1:], _marks(self.year), others, strict=False):
+        for name, mark, part in zip(self.names[1:], self.marks, others, strict=False):
             if self.year and name.lower().startswith("q"):
                 mark += "q"
             words = pc.replace_substring_regex(_text(part), r"\.0*$", "")
             width = 1 if mark.endswith("q") else 2
             text = pc.binary_join_element_wise(text, pc.utf8_lpad(words, width, "0"), mark)
         return text
-
-
-def _marks(year: bool) -> tuple[str, ...]:
-    """What joins each further part of a stamp to those before it."""
-    return ("-", "-", " ", ":", ":") if year else (" ", ":", ":")
 
 
 def _text(cells: pa.Array) -> pa.Array:
@@ -108,19 +98,37 @@ def _text(cells: pa.Array) -> pa.Array:
     return as_words(cells).cast(pa.string())
 
 
-@dataclass
 class Clock:
     """How the stamps in the `columns` of a table are written: with a zone or not, and `stamps`.
 
-    `name` is the name of the stamps of a forecast. `zoned` is set by the first stamps that are read
-    unless it is known.
+    That is found from all `rows` if the first are ambiguous. The form in `reading` holds; if a
+    model was `trained` with it and this table uses another form, that is found again. `said` gets
+    sentences about what is not obvious. `name` is the name of the stamps of a forecast. `zoned` is
+    set by the first stamps that are read unless it is known. Raises DataError if the stamps are
+    ambiguous, and for a cell that is not a stamp.
     """
 
-    name: str
-    columns: TimeColumns
-    stamps: Stamps
-    zoned: bool | None = None
-    example: str = ""
+    def __init__(
+        self,
+        table: RawTable,
+        rows: Sequence[Rows],
+        reading: Reading,
+        trained: bool,
+        said: list[str],
+    ) -> None:
+        names = time_columns(reading, table.columns)
+        self.columns = TimeColumns(names, table.sample)
+        told = reading.stamps
+        if told and told.form not in FORMS:
+            raise DataError(
+                f"the model reads stamps of the form '{told.form}', which this version does not "
+                f"know; use the version that trained it. Known: {', '.join(FORMS)}."
+            )
+        self.stamps = Stamps(_find_form(table, rows, self.columns, told, trained, said))
+        self.example = next(iter(different(self.columns.cells(table.sample)).to_pylist()), "")
+        name = reading.time if self.columns.year and reading.time_columns else None
+        self.name = name or ("time" if self.columns.year else names[0])
+        self.zoned: bool | None = None
 
     def told(self, reading: Reading) -> Reading:
         """The reading with what was found."""
@@ -176,35 +184,6 @@ class Clock:
                 f"'{cells[row]}' is a stamp {has} a time zone, but the others have {others}: "
                 "either all stamps carry a time zone or none does, as in the data of a model",
             )
-
-
-def find_clock(
-    table: RawTable,
-    rows: Sequence[Rows],
-    reading: Reading,
-    trained: bool = False,
-    said: list[str] | None = None,
-) -> Clock:
-    """Find how the stamps of a table are written, from all `rows` if the first are ambiguous.
-
-    The form in `reading` holds; if a model was `trained` with it and this table uses another form,
-    that is found again. `said` gets sentences about what is not obvious. Raises DataError if the
-    stamps are ambiguous, and for a cell that is not a stamp.
-    """
-    said = [] if said is None else said
-    names = time_columns(reading, table.columns)
-    columns = TimeColumns.of(names, table.sample)
-    told = reading.stamps
-    if told and told.form not in FORMS:
-        raise DataError(
-            f"the model reads stamps of the form '{told.form}', which this version does not know; "
-            f"use the version that trained it. Known: {', '.join(FORMS)}."
-        )
-    form = _find_form(table, rows, columns, told, trained, said)
-    example = next(iter(different(columns.cells(table.sample)).to_pylist()), "")
-    name = reading.time if columns.year and reading.time_columns else None
-    name = name or ("time" if columns.year else names[0])
-    return Clock(name, columns, Stamps(form), example=example)
 
 
 # The form of the stamps.

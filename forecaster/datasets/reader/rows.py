@@ -24,7 +24,7 @@ from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.grid import TimeGrid, find_step
 from forecaster.datasets.items import Items
 from forecaster.datasets.reader.cells import add_words, indicators, to_numbers
-from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock, time_columns
+from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, Clock, time_columns
 from forecaster.datasets.reader.files import (
     NAMELESS,
     RawTable,
@@ -150,7 +150,7 @@ class Reader:
         self.numbers = (*said.targets, *said.past_covariates, *said.future_covariates)
         wanted = (*time_columns(said, table.columns), *self.ids, *self.numbers, *said.static)
         self.rows = table.rows(wanted, self.ids)
-        self.clock = find_clock(table, self.rows, said, trained, self.said)
+        self.clock = Clock(table, self.rows, said, trained, self.said)
         self.reading = self.clock.told(self.reading)
         if self.timezone == "naive":
             self.clock.zoned = False
@@ -240,10 +240,10 @@ class Reader:
             for parts in (self.codes, self.stamps)
         )
         codes, sample = codes[: SAMPLE[1]], sample[: SAMPLE[1]]
-        step = find_step(sample, codes, self.where, said.freq)
+        self.freq, usual = find_step(sample, codes, self.where, said.freq)
+        self.step = step_length(self.freq)
         if said.freq is None:
-            self.said.append(f"The time step is {step.freq}.")
-        self.freq, self.step = step.freq, step_length(step.freq)
+            self.said.append(f"The time step is {self.freq}.")
         self.grid: TimeGrid | None = None
         if said.policy == "rows":
             if self.ids and len(names) > 1:
@@ -254,9 +254,8 @@ class Reader:
             self.times = pd.DatetimeIndex(np.concatenate(self.stamps).view("datetime64[us]"))
             self.item_of, self.items = np.zeros(len(names), np.int64), Items.single(count)
             return
-        self.grid = TimeGrid.over(
-            step, int(first.min()), int(last.max()), sample, count, self.where, self.most
-        )
+        ends = int(first.min()), int(last.max())
+        self.grid = TimeGrid(self.freq, usual, *ends, sample, count, self.where, self.most)
         self.times = self.grid.times
         self._check_days(sample)
         self.several = bool(said.id) or self._files_overlap(first, last)

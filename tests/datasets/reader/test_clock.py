@@ -4,7 +4,7 @@ import pytest
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.datasets.reader import history, read
-from forecaster.datasets.reader.clock import find_clock, time_columns
+from forecaster.datasets.reader.clock import Clock, time_columns
 from forecaster.datasets.reader.files import frame_table
 from forecaster.datasets.reading import Reading, Stamps
 
@@ -70,7 +70,7 @@ def test_numbers_of_a_frame_and_of_parquet(tmp_path, form, kind):
 def order(stamps, told=None):
     said = []
     table = frame_table(pd.DataFrame({"t": stamps}), "t", "here")
-    clock = find_clock(table, table.rows(["t"]), Reading(time="t", stamps=told), said=said)
+    clock = Clock(table, table.rows(["t"]), Reading(time="t", stamps=told), False, said)
     return clock.stamps.form, said
 
 
