@@ -189,7 +189,7 @@ class Forecaster:
             for sentence in sentences(problem.oddities):
                 self._say(sentence)
             ready = experiment.prepare(problem, self._say)
-            bundle = experiment.make(ready, self._say, lambda metrics: None, cutoffs).bundle
+            bundle = experiment.make(ready, self._say, lambda metrics: None, cutoffs)
         self._ready = Predictor(bundle, self.device or "auto")
         self._history, self._back = table.copy(deep=False), back  # copied when the caller writes
         return self

@@ -11,7 +11,6 @@ from forecaster.cli.options import (
     AsJson,
     Config,
     CountOrNone,
-    Device,
     Gpus,
     Ray,
     Set,
@@ -107,14 +106,13 @@ def report(
     ] = None,
     grid: str | None = None,
     output: Path = Path("report.html"),
-    device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML file about trained models, or about a grid.
 
-    The report shows figures with their floors and verdicts, speed against memory and error, error
-    by horizon step, forecasts against truth, and the lags that each model reads. The file is
-    self-contained: it needs no network and no script. Models are judged anew on every test window.
+    The report shows what training found: figures with their floors and verdicts, error by horizon
+    step, and forecasts against truth; of a grid, also error against speed and memory. The file is
+    self-contained: it needs no network and no script.
 
     Example: forecaster report --grid default --output comparison.html
     """
@@ -129,10 +127,9 @@ def report(
 
         page = of_grid(grid, command())
     else:
-        from forecaster.base import machine
         from forecaster.report.runs import of_runs
 
-        page = of_runs(runs or [], command(), machine.device(device or "auto"))
+        page = of_runs(runs or [], command())
     size = write(page, output)
     if as_json:
         print_json({"file": str(output), "bytes": size})

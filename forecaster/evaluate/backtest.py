@@ -29,6 +29,7 @@ from forecaster.record import (
     NetworkScores,
     Scores,
 )
+from forecaster.record.challenge import LEAST, stretches
 
 FEWEST = 10
 """The fewest horizons of test windows with which an outcome against the floors is measured."""
@@ -140,12 +141,6 @@ class Evaluation:
         """The errors from which the metrics of the model, or of a floor, are computed."""
         return Errors(score, np.atleast_2d(self.scaler.std), self.naive)
 
-    def by_step(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """MSE and MAE (T,) by step ahead, for the model, its network alone, and each floor."""
-        network = {} if self.network is None else {NETWORK: self.network}
-        scores = {"model": self.model, **network, **self.floors}
-        return {name: score.by_step for name, score in scores.items()}
-
     @cached_property
     def record(self) -> Backtest:
         """What was found, in plain types."""
@@ -169,29 +164,40 @@ class Evaluation:
             outcome=self.outcome,
             verdict=self.verdict(),
             intervals=self.intervals,
+            errors=self._stretches(),
             **measure(model),
         )
 
+    def _stretches(self) -> tuple[float, ...]:
+        own = self.model
+        if self._horizons < LEAST:
+            return ()
+        return tuple(stretches(own.by_window, len(own.squared), own.steps))
+
     def _floor(self, name: str) -> FloorScores:
         low, high = self.paired[name]
+        errors = self.errors(self.floors[name])
         return FloorScores(
             skill=plain(self.skill(name)),
             paired_low=plain(low),
             paired_high=plain(high),
             chosen=self.chosen[name],
             weight=self.weights.get(name, 0.0),
-            **measure(self.errors(self.floors[name]), "all", "terminal"),
+            by_step=measure(errors, "step") if name == self.best_floor else {},
+            **measure(errors, "all", "terminal"),
         )
 
     def _network(self) -> NetworkScores | None:
         """The errors of the network alone, its weight, and what it adds to the model."""
         if self.network is None:
             return None
+        errors = self.errors(self.network)
         return NetworkScores(
             weight=self.weights.get(NETWORK, 0.0),
             adds=None if self.rest is None else self._added(self.rest),
             verdict=self.network_verdict(),
-            **measure(self.errors(self.network), "all", "terminal"),
+            by_step=measure(errors, "step"),
+            **measure(errors, "all", "terminal"),
         )
 
     def _added(self, rest: Score) -> Difference:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forecaster.record import NETWORK, InputEffect
+from forecaster.record import NETWORK, Backtest, Example, InputEffect
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,6 +75,35 @@ def forecast_figure(
     axes[0].set_title((title + rest).strip(), loc="left", pad=24)
     figure.autofmt_xdate()
     return figure
+
+
+def example_figure(example: Example, freq: str, test: Backtest) -> "Figure":
+    """A figure of a test window, whose times are `freq` apart; `test` says what bands covered."""
+    import pandas as pd
+
+    names, share = [*example.targets], example.share
+    history, forecast, truth, *ends = (
+        np.array([getattr(own, kind) for own in example.targets.values()], float).T
+        for kind in ("history", "forecast", "truth", *(("low", "high") if share else ()))
+    )
+    return forecast_figure(
+        pd.date_range(example.begin, periods=len(history) + len(forecast), freq=freq),
+        history,
+        {"forecast": forecast, "truth": truth},
+        names,
+        example.title,
+        np.stack(ends, axis=-1) if ends else None,
+        [band_label(share, test.covered(share, name)) for name in names],
+    )
+
+
+def by_step(test: Backtest) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """MSE and MAE (T,) by step of the model, its network alone and the best floor."""
+    found = {}
+    for name, own in test.rows.items():
+        if own.by_step:
+            found[name] = np.array(own.by_step["mse"], float), np.array(own.by_step["mae"], float)
+    return found
 
 
 def step_figure(

@@ -1,9 +1,9 @@
-"""The evaluation of a run: metrics, floors, intervals, figures."""
+"""The evaluation of a run: metrics, floors, intervals, examples."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -32,14 +32,13 @@ from forecaster.evaluate.problem import Problem, reopen
 from forecaster.evaluate.rehearsal import rehearse
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Intervals
-from forecaster.model import ForecastModel
 from forecaster.parts import Blend, Network, Once, Part, fit_parts
 from forecaster.parts.blend import mixed
-from forecaster.record import Backtest, Contest
+from forecaster.record import Contest, Drawn, Example, Steps
 from forecaster.record.challenge import stretches
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+TARGETS = 4
+"""The most targets of an example."""
 
 
 def forecast_with(model: nn.Module) -> Callable[[Batch], Tensor]:
@@ -206,88 +205,74 @@ def errors_of(problem: Problem, train: Windows, found: Score) -> Errors:
     return Errors(found, np.atleast_2d(problem.schema.target_scaler.std), naive)
 
 
-def as_judged(bundle: Bundle, problem: Problem, model: Blend, device: str) -> Calibrated:
-    """The intervals of a bundle before the errors of its test windows calibrated them again."""
-    if bundle.intervals is None:
-        return None, "", None
-    return validate(problem, model, device)[1]
-
-
 def rejudge(bundle: Bundle, device: str) -> Evaluation:
     """Repeat the evaluation of a bundle on its own data, with the intervals that were judged."""
     problem, model = reopen(bundle), bundle.build().to(device).eval()
-    intervals, _, done = as_judged(bundle, problem, model, device)
+    if bundle.intervals is None:
+        return judge(problem, model, device)
+    intervals, _, done = validate(problem, model, device)[1]
     return judge(problem, model, device, intervals, done=done)
 
 
-def draw(
-    problem: Problem, model: Blend, intervals: Intervals | None, found: Evaluation, device: str
-) -> dict[str, "Figure"]:
-    """The figures of a run: one forecast of the test split, and the error by step."""
-    from forecaster.evaluate import display
-
-    middle = found.model.windows // 2
-    return {
-        "forecast": draw_window(problem, model, intervals, found.record, middle, device),
-        "error_by_step": display.step_figure(
-            found.by_step(), found.best_floor, found.model.windows
-        ),
-    }
+def picked(errors: np.ndarray) -> dict[str, int]:
+    """The windows with the least, the median and the largest error; `errors` (n,) are of all, nan
+    without observations."""
+    order = np.argsort(errors, kind="stable")[: np.count_nonzero(~np.isnan(errors))]
+    places = {"best": 0, "median": len(order) // 2, "worst": -1}
+    return {name: int(order[place]) for name, place in places.items()}
 
 
-def draw_window(
+def example(
     problem: Problem,
-    model: Blend | ForecastModel,
+    model: Blend,
     intervals: Intervals | None,
-    found: Backtest | None,
+    found: Score,
     number: int,
     device: str,
-) -> "Figure":
-    """A figure of the forecast of a test window, the main target first.
+) -> Example:
+    """A test window with up to TARGETS targets, the main one first; `found` is the score on all.
 
-    `found` says what the intervals covered.
+    The band is that of the first share, or the widest that there is.
     """
-    from forecaster.evaluate import display
-
-    test = problem.test(device)
-    batch = test.batch(torch.tensor([number]))
-    forecast, band = in_band(problem, model, intervals, batch)
-    targets, main = problem.schema.targets, problem.dataset.main_target
-    order = sorted(range(len(targets)), key=lambda place: targets[place] != main)
-    names, labels = [targets[place] for place in order], []
-    if band is not None and intervals is not None:
-        share = percent(intervals.widest(SHARES[0]) or 0)
-        parts = [found.covered(share, own) if found else None for own in names]
-        labels = [display.band_label(share, part) for part in parts]
-    columns = [problem.schema.target_positions[place] for place in order]
+    test, targets = problem.test(device), problem.schema.targets
+    forecast, band, share = in_band(problem, model, intervals, test.batch(torch.tensor([number])))
+    first = problem.dataset.main_target
+    order = sorted(range(len(targets)), key=lambda place: targets[place] != first)[:TARGETS]
     item, row, step = test.origin(number)
-    items = problem.series.items
+    items, values = problem.series.items, problem.series.values
     there = row if items is None else row - int(items.bounds[item])
-    before = min(test.past, there, max(2 * test.horizon, 2 * problem.dataset.seasons[0]))
+    before = min(test.past, there, max(test.horizon, 2 * problem.dataset.seasons[0]))
     title = f"{problem.config.data.label}, test window {number + 1} of {len(test)}"
     if items is not None:
         title += f", series {items.names[item]}"
-    return display.forecast_figure(
-        problem.series.times[step - before : step + test.horizon],
-        problem.series.values[row - before : row, columns],
-        {
-            "forecast": forecast[:, order],
-            "truth": problem.series.values[row : row + test.horizon, columns],
-        },
-        names,
-        title,
-        None if band is None else band[:, order],
-        labels,
-    )
+    if len(order) < len(targets):
+        title += f" (first {len(order)} of {len(targets)} columns)"
+    drawn = {}
+    for place in order:
+        column = values[row - before : row + test.horizon, problem.schema.target_positions[place]]
+        ends = {} if band is None else dict(zip(("low", "high"), band[:, place].T, strict=True))
+        own = {
+            "history": column[:before],
+            "forecast": forecast[:, place],
+            "truth": column[before:],
+            **ends,
+        }
+        drawn[targets[place]] = Drawn(**{name: rounded(each) for name, each in own.items()})
+    begin = problem.series.times[step - before].isoformat()
+    mse = float(found.by_window[number])
+    return Example(title=title, mse=mse, begin=begin, share=share, targets=drawn)
+
+
+def rounded(values: np.ndarray) -> Steps:
+    """Values (n,) with six digits, None for those that are not finite."""
+    return tuple(float(f"{value:.6g}") if np.isfinite(value) else None for value in values)
 
 
 def in_band(
-    problem: Problem, model: Blend | ForecastModel, intervals: Intervals | None, batch: Batch
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """The forecast (T, K) of the first window of a batch, and the ends of its band (T, K, 2).
-
-    Both are in units. The band is that of the first share, or the widest that there is.
-    """
+    problem: Problem, model: Blend, intervals: Intervals | None, batch: Batch
+) -> tuple[np.ndarray, np.ndarray | None, str]:
+    """The forecast (T, K) of the first window of a batch, the ends of its band (T, K, 2), in units,
+    and the share of the band in percent."""
     with torch.inference_mode(), machine.exact():
         found = forecast_with(model)(batch)
         if batch.shift is not None:
@@ -297,7 +282,7 @@ def in_band(
     forecast = within(in_units(scaled[..., None], scaler, batch.item)[0])[..., 0]
     share = intervals.widest(SHARES[0]) if intervals else None
     if intervals is None or share is None:
-        return forecast, None
+        return forecast, None, ""
     widths = intervals.widths(*seen_by(batch, model.task))
     ends = intervals.quantiles(scaled, sides(share), widths)
-    return forecast, within(in_units(ends, scaler, batch.item)[0])
+    return forecast, within(in_units(ends, scaler, batch.item)[0]), percent(share)

@@ -61,13 +61,6 @@ class Score:
     def mae(self) -> float:
         return float(average(self.absolute, self.observed))
 
-    @property
-    def by_step(self) -> tuple[np.ndarray, np.ndarray]:
-        """MSE and MAE of each step ahead, (T,) each."""
-        found = (average(errors, self.observed, axis=1) for errors in (self.squared, self.absolute))
-        squared, absolute = found
-        return squared, absolute
-
     def against(self, other: "Score") -> tuple[float, float]:
         """The paired 95 % interval of the difference in MSE to `other`, on the same windows."""
         return paired_interval(self.by_window - other.by_window, len(self.squared), self.steps)

@@ -63,6 +63,8 @@ class FloorScores(Scores):
     """Its options that validation chose, in words."""
     weight: float
     """Its share in the model, the mean over the steps."""
+    by_step: dict[str, Steps] = {}
+    """Of the best floor alone."""
 
 
 class Difference(Document):
@@ -80,6 +82,7 @@ class NetworkScores(Scores):
     adds: Difference | None
     """None where the network is the whole model, or has no share."""
     verdict: str
+    by_step: dict[str, Steps] = {}
 
 
 class ItemScores(Document):
@@ -155,6 +158,9 @@ class Backtest(Scores):
     """Against the best floor: better, worse or "no measurable difference"."""
     verdict: str
     intervals: IntervalScores | None
+    errors: tuple[float, ...] = ()
+    """By stretch of time (`challenge.stretches`), for a comparison with other models; empty where
+    the windows are too few for one."""
 
     @property
     def bar(self) -> FloorScores:
@@ -187,6 +193,30 @@ class Backtest(Scores):
         """The share of the values of a column that its band of `share` covered, if known."""
         band = self.band(share)
         return band.columns[column]["coverage"] if band and column in band.columns else None
+
+
+class Drawn(Document):
+    """A target in an example, in units: its history, the forecast, what came, and the ends of the
+    band, which are empty without intervals."""
+
+    history: Steps
+    forecast: Steps
+    truth: Steps
+    low: Steps = ()
+    high: Steps = ()
+
+
+class Example(Document):
+    """A window of the test split with its main target and some others."""
+
+    title: str
+    mse: float
+    """Over all targets."""
+    begin: str
+    """The time of the first value of the history."""
+    share: str
+    """That of the band; empty without one."""
+    targets: dict[str, Drawn]
 
 
 class Training(Document):
@@ -316,6 +346,8 @@ class Record(Document):
     cutoffs: Cutoffs | None = None
     effects: tuple[InputEffect, ...] = ()
     """What each input known ahead does; empty for a model without any."""
+    examples: dict[str, Example] = {}
+    """The best, the median and the worst test window, by these names."""
 
     @property
     def judged(self) -> Backtest:

@@ -5,12 +5,16 @@ column prints its own values.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from forecaster.evaluate import SHARES, percent
 from forecaster.evaluate.figures import ErrorMetric, IntervalMetric, Metric, QuantileMetric, shown
 from forecaster.record import NETWORK, Backtest, FloorScores, Record
+from forecaster.report.page import Table
+
+if TYPE_CHECKING:
+    from forecaster.forecast.bundle import Bundle
 
 Cell = str | int | float | None
 Row = dict[str, Cell]
@@ -59,6 +63,11 @@ SKILL = TableColumn("skill", "skill", _number("{:+.1%}"))
 def cells(columns: Sequence[TableColumn], rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """The printed values of some columns of each row."""
     return [tuple(column.text(row.get(column.key)) for column in columns) for row in rows]
+
+
+def printed(columns: Sequence[TableColumn], rows: Sequence[Row], caption: str = "") -> Table:
+    """The table of some columns of each row."""
+    return Table([column.head for column in columns], cells(columns, rows), caption)
 
 
 def in_text(
@@ -127,18 +136,32 @@ def kinds(test: Backtest) -> list[Row]:
     return sorted(rows, key=lambda row: float(row["mse"] or 0.0))
 
 
-def added(test: Backtest) -> tuple[list[str], list[tuple[str, ...]]]:
-    """The heads and the printed rows of `kinds`."""
-    found = [KIND, *ADDS]
-    return [column.head for column in found], cells(found, kinds(test))
-
-
-def made_of(record: Record, attn: str) -> tuple[list[str], list[tuple[str, ...]]]:
-    """The heads and the printed rows of `parts`, the heaviest first."""
+def made_of(bundle: "Bundle", caption: str = "") -> Table:
+    """The table of `parts`, the heaviest first."""
     errors = (of_metric(metric, "test ") for metric in shown(ErrorMetric, "terminal"))
-    found = [PART, WEIGHT, VALIDATION, *errors, CHOSEN]
-    rows = sorted(parts(record, attn), key=lambda row: -float(row["weight"] or 0.0))
-    return [column.head for column in found], cells(found, rows)
+    rows = parts(bundle.record, bundle.config.attn.name)
+    rows.sort(key=lambda row: -float(row["weight"] or 0.0))
+    return printed([PART, WEIGHT, VALIDATION, *errors, CHOSEN], rows, caption)
+
+
+def of_run(bundle: "Bundle", name: str) -> dict[str, Table]:
+    """The tables of the run `name` on a page, by their sections."""
+    test, band = bundle.record.judged, percent(SHARES[0])
+    errors = [of_metric(each) for each in shown(ErrorMetric) if "column" in each.by]
+    widths = [*map(of_metric, shown(IntervalMetric, "report"))]
+    covered = next(each for each in widths if each.key == "coverage")
+    if test.band(band):
+        head = f"{band} % band {covered.head}"
+        errors.append(replace(covered, key=f"{covered.key}_{band}", head=head))
+    by_series, worst, more = series(test)
+    found = {
+        "parts": made_of(bundle, name),
+        "kinds": printed([KIND, *ADDS], kinds(test), name),
+        "intervals": printed([BAND, *widths], intervals(test), name),
+        "columns": printed([COLUMN, *errors], columns(test, band), name),
+        "series": printed(by_series, worst, "; ".join(filter(None, [name, more]))),
+    }
+    return {key: table for key, table in found.items() if table.rows}
 
 
 def worst_columns(test: Backtest) -> tuple[list[Row], str]:
@@ -192,7 +215,7 @@ def steps(test: Backtest, share: str = percent(SHARES[0])) -> list[Row]:
 def intervals(test: Backtest) -> list[Row]:
     """The metrics of the intervals of each share."""
     bands = test.intervals.bands if test.intervals else {}
-    return [{"share": share, **band.measured} for share, band in bands.items()]
+    return [{"name": f"{key} %", "share": key, **band.measured} for key, band in bands.items()]
 
 
 def text(test: Backtest, whole: bool = True) -> str:
@@ -229,7 +252,7 @@ def _interval_lines(test: Backtest) -> list[str]:
     own = test.intervals
     if own is None:
         return []
-    rows: list[Row] = [row | {"name": f"{row['share']} %"} for row in intervals(test)]
+    rows = intervals(test)
     return [
         *(_lines(found, rows) if rows else []),
         *(

@@ -25,7 +25,7 @@ from forecaster.datasets.series import quoted
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate import Score
 from forecaster.evaluate.cutoffs import cut, roll
-from forecaster.evaluate.judge import contested, draw, judge, validate
+from forecaster.evaluate.judge import contested, example, judge, picked, validate
 from forecaster.evaluate.problem import Problem, find_data, make_problem
 from forecaster.forecast import effects
 from forecaster.forecast.bundle import Bundle, Share
@@ -43,8 +43,6 @@ from forecaster.tracking import pages
 from forecaster.train.checkpoint import Checkpoints
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from forecaster.tracking.run import Run
     from forecaster.train.run import Fit, Report
 
@@ -127,11 +125,11 @@ def run(
             own.remove()  # resuming would diverge again
             raise
         signals.check()
-        about = {**made.bundle.about, "run_id": tracked.id}
-        record = made.bundle.record.model_copy(update={"origins": loaded.origins})
-        bundle = keep(replace(made.bundle, about=about, record=record), own.bundle)
+        about = {**made.about, "run_id": tracked.id}
+        record = made.record.model_copy(update={"origins": loaded.origins})
+        bundle = keep(replace(made, about=about, record=record), own.bundle)
         say(f"bundle written to {own.bundle}")
-        registered = pages.tell(tracked, bundle, own.bundle, made.figures)
+        registered = pages.tell(tracked, bundle, own.bundle, say)
         own.remove()
         return Result(own.name, tracked.id, bundle, own.bundle, registered, tracked.ui_command)
 
@@ -150,14 +148,6 @@ class Ready:
     train: Windows
     stopping: Windows
     expected: int
-
-
-@dataclass(frozen=True)
-class Made:
-    """A model that has been trained and judged; its bundle is only in memory."""
-
-    bundle: Bundle
-    figures: "dict[str, Figure]"
 
 
 def prepare(problem: Problem, say: Say) -> Ready:
@@ -186,7 +176,7 @@ def make(
     cutoffs: int | None = None,
     report: "Report" = lambda figures, epoch: None,
     checkpoints: Callable[[str], Checkpoints | None] = lambda stage: None,
-) -> Made:
+) -> Bundle:
     """Train, blend, calibrate, judge, and refit if requested; nothing is written.
 
     `report` gets the figures of each epoch and its number; `checkpoints` returns the keeper of
@@ -225,10 +215,13 @@ def make(
     )
     signals.check()
     try:
-        figures = draw(problem, served, intervals, judged, device)
-    except Exception as error:  # no picture is worth a model that is trained and judged
-        say(f"no pictures: {type(error).__name__}: {error}")
-        figures = {}
+        shown = {
+            name: example(problem, served, intervals, judged.model, number, device)
+            for name, number in picked(judged.model.by_window).items()
+        }
+        record = record.model_copy(update={"examples": shown})
+    except Exception as error:  # no example is worth a model that is trained and judged
+        say(f"no examples: {type(error).__name__}: {error}")
     if judged.served is not None:
         intervals = judged.served
         about["intervals"] += f"; then again with the {judged.model.windows:,} test windows"
@@ -246,11 +239,11 @@ def make(
         found = effects.measure(Predictor(bundle, device), final.series)
     except Exception as error:  # nor is what is said of it
         say(f"the effects of inputs were not measured: {type(error).__name__}: {error}")
-        return Made(bundle, figures)
+        return bundle
     bundle = replace(bundle, record=record.model_copy(update={"effects": found}))
     for sentence in effects.sentences(bundle):
         say(sentence)
-    return Made(bundle, figures)
+    return bundle
 
 
 def _show_again(folder: Path, bundle: Bundle, say: Say, show: Callable[[Backtest], None]) -> Result:

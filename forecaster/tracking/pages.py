@@ -5,11 +5,13 @@ All other facts about a run are in the tables and files among its artefacts.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forecaster.base import installation, signals
+from forecaster.base.progress import Say
+from forecaster.evaluate import display
 from forecaster.evaluate.cutoffs import COVERED
 from forecaster.forecast.predictor import Predictor
 from forecaster.record import Record
@@ -105,15 +107,30 @@ def tables_of(bundle: "Bundle") -> dict[str, list[Row]]:
     return {name: rows for name, rows in found.items() if rows}
 
 
-def tell(run: "Run", bundle: "Bundle", folder: Path, figures: Mapping[str, "Figure"]) -> str:
+def figures(bundle: "Bundle") -> "dict[str, Figure]":
+    """The pictures of a run: one forecast of the test split, and the error by step."""
+    test, freq = bundle.record.judged, bundle.schema.freq
+    curves = display.by_step(test)
+    found = {"error_by_step": display.step_figure(curves, test.best_floor, test.windows)}
+    if median := bundle.record.examples.get("median"):
+        found["forecast"] = display.example_figure(median, freq, test)
+    return found
+
+
+def tell(run: "Run", bundle: "Bundle", folder: Path, say: Say) -> str:
     """Tell MLflow of a run that has trained and kept its bundle in a folder.
 
     Returns a sentence on which version it became; empty if it is not to be registered.
     """
     record = bundle.record
-    for title, figure in figures.items():
+    try:
+        drawn = figures(bundle)
+    except Exception as error:  # no picture costs a run its model
+        say(f"no pictures: {type(error).__name__}: {error}")
+        drawn = {}
+    for title, figure in drawn.items():
         run.figure(title, figure)
-    run.describe(*describe(bundle), figures.get("forecast"))
+    run.describe(*describe(bundle), drawn.get("forecast"))
     signals.check()
     ahead = Predictor(bundle, "cpu")
     forecast = ahead.predict(ahead.example)
@@ -138,8 +155,8 @@ def task(bundle: "Bundle") -> dict[str, str]:
 def describe(bundle: "Bundle") -> tuple[str, str]:
     """A description in Markdown: the verdicts in words, and a table of all parts tried."""
     test = bundle.record.test
-    heads, rows = tables.made_of(bundle.record, bundle.config.attn.name)
-    parts = tables.in_markdown(heads, rows, numbers=range(1, len(heads) - 1))
+    made = tables.made_of(bundle)
+    parts = tables.in_markdown(made.head, made.rows, numbers=range(1, len(made.head) - 1))
     return test.verdicts if test else "", parts
 
 

@@ -13,11 +13,11 @@ def test_it_is_about_runs_or_about_a_grid_that_is_there(refused):
 
 
 def test_the_file_and_its_command(done, monkeypatch):
-    monkeypatch.setattr(of, "of_runs", lambda names, command, on: Page(command, str(names), []))
+    monkeypatch.setattr(of, "of_runs", lambda names, command: Page(command, str(names), []))
     Path("two words").mkdir()
-    assert done("report", "one", "two words", "--device", "cpu")[0] == "report.html\n"
+    assert done("report", "one", "two words")[0] == "report.html\n"
     text = Path("report.html").read_text()
-    assert "forecaster report one &#39;two words&#39; --device cpu" in text
+    assert "forecaster report one &#39;two words&#39;" in text
     assert "[&#39;one&#39;, &#39;two words&#39;]" in text
     out, _ = done("report", "one", "--output", "there/it.html", "--json")
     file = Path("there/it.html")

@@ -34,6 +34,8 @@ CHANGED: dict[str, dict[str, Any]] = {f"advise --{name}": {} for name in BUDGET}
     **{name: {} for name in ("reproduce", "reproduce run", "reproduce --json")},
     # cut-offs are always trained anew
     "evaluate --refit": {},
+    # a report computes nothing
+    "report --device": {},
     # the format of torch.export went
     "export --format": {"required": False, "default": "onnx", "type": "typing.Literal['onnx']"},
 }

@@ -48,6 +48,6 @@ def test_a_new_metric_of_a_run_is_shown_everywhere(monkeypatch):
     bundle.save(Path("it"))
     assert Forecaster.load("it").evaluate()["largest"]["model"] == own["largest"]
     assert load_bundle("it").record.judged["largest"] == own["largest"], "as exports keep it"
-    page = report.render(runs.of_runs(["it"], "the command", "cpu"))
+    page = report.render(runs.of_runs(["it"], "the command"))
     assert "test LARGEST" in page
     assert f"&lt;{mse + 123:.7f}&gt;" in page

@@ -1,8 +1,7 @@
 from dataclasses import replace
 
-import pytest
+import torch
 
-from forecaster.base.errors import ForecasterError
 from forecaster.datasets.known import KnownInputs
 from forecaster.datasets.scaling import Scaler
 from forecaster.evaluate.inference import inference
@@ -20,8 +19,9 @@ def test_a_longer_look_back_takes_more_memory_and_covariates_are_given():
     assert inference(replace(bundle, schema=schema, weights=model.state_dict())).milliseconds > 0
 
 
-def test_a_process_that_fails_says_why():
-    bundle = unsaved()
-    bundle.weights.popitem()
-    with pytest.raises(ForecasterError, match=r"measures a forecast raised BundleError: model\."):
-        inference(bundle)
+def test_it_leaves_the_threads_as_they_were():
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    inference(unsaved())
+    assert torch.get_num_threads() == before + 1
+    torch.set_num_threads(before)

@@ -7,10 +7,11 @@ import pytest
 from forecaster.config.run_config import load
 from forecaster.evaluate import SHARES, Coverage, score, sides
 from forecaster.evaluate.judge import (
-    draw_window,
+    example,
     find_intervals,
     forecast_with,
     judge,
+    picked,
     validate,
 )
 from forecaster.evaluate.problem import find_data, make_problem
@@ -86,26 +87,34 @@ def test_a_few_windows_of_test_calibrate_what_was_rehearsed():
     assert found.windows == len(problem.test("cpu"))
 
 
-def test_a_picture_shows_the_rows_of_its_series_alone(tmp_path):
+def test_examples_are_of_what_was_observed():
+    errors = np.array([2.0, np.nan, 5.0, 1.0, 3.0, 4.0])
+    assert picked(errors) == {"best": 3, "median": 4, "worst": 2}
+
+
+def test_an_example_has_the_rows_of_its_series_alone(tmp_path):
     days = pd.date_range("2024-01-01", periods=90)
     parts = [
         pd.DataFrame({"shop": shop, "day": days[-rows:], "sold": 100.0 * place + np.arange(rows)})
         for place, (shop, rows) in enumerate({"a": 40, "b": 20, "c": 90}.items())
     ]
     pd.concat(parts).to_csv(tmp_path / "shops.csv", index=False)
-    flags = {"data": str(tmp_path / "shops.csv"), "horizon": 10, "lookback": 5, "season": "5"}
+    flags = {"data": str(tmp_path / "shops.csv"), "horizon": 10, "lookback": 8, "season": "8"}
     loaded = load(None, ["window.reach=28"], flags, {})
     problem = make_problem(*find_data(loaded, lambda said: None))
-    windows, model = problem.test("cpu"), problem.build_model().eval()
-    shown = {}
+    windows, model = problem.test("cpu"), Blend.alone(Network(problem.build_model().eval()))
+    found, shown = score(forecast_with(model), windows), {}
     for number in range(len(windows)):
-        item, row, _ = windows.origin(number)
-        figure = draw_window(problem, model, None, None, number, "cpu")
-        history, _, truth = figure.axes[0].get_lines()[:3]
-        assert [*truth.get_ydata()] == [*problem.series.values[row : row + 10, 0]]
-        before = history.get_ydata()
-        assert [*before] == [truth.get_ydata()[0] - ago for ago in range(len(before), 0, -1)]
-        assert len(before) == len(history.get_xdata())
-        shown.setdefault("abc"[item], []).append(len(before))
-    assert set(shown["c"]) == {20}
+        item, row, step = windows.origin(number)
+        made = example(problem, model, None, found, number, "cpu")
+        assert made.mse == found.by_window[number]
+        assert made.title.endswith(f"{number + 1} of {len(windows)}, series {'abc'[item]}")
+        (drawn,) = made.targets.values()
+        assert [*drawn.truth] == [*problem.series.values[row : row + 10, 0]]
+        assert (len(drawn.forecast), drawn.low, made.share) == (10, (), "")
+        before = len(drawn.history)
+        assert [*drawn.history] == [drawn.truth[0] - ago for ago in range(before, 0, -1)]
+        assert pd.Timestamp(made.begin) == problem.series.times[step - before]
+        shown.setdefault("abc"[item], []).append(before)
+    assert set(shown["c"]) == {16}
     assert max(shown["b"]) == 10, "what there is"

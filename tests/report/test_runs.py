@@ -1,53 +1,62 @@
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from forecaster import report
-from forecaster.base.errors import UsageError
 from forecaster.evaluate.inference import Inference
-from forecaster.evaluate.judge import find_intervals, judge
-from forecaster.evaluate.problem import reopen
-from forecaster.forecast.predictor import load_bundle
+from forecaster.evaluate.judge import example, find_intervals, judge, picked
 from forecaster.parts import Blend, Network
+from forecaster.record import InputEffect
 from forecaster.report import runs
 from tests import small
 from tests.browser import READY, complaints, quiet, wants_chromium
-from tests.bundles import blended, judged, of_problem
+from tests.bundles import blended, of_problem, rejudged, unsaved
 from tests.report.reader import check_alone
 
 SECTIONS = [
-    "figures", "verdicts", "parts", "columns", "steps", "forecasts", "commands",
+    "figures", "verdicts", "parts", "intervals", "columns", "steps", "forecasts", "commands",
 ]  # fmt: skip
 EVIL = "<b>& 'co'"
 
 
-def bundle(name, *sets, seed=0, refit=False, calibrated=False):
-    """An untrained bundle."""
+def bundle(name, *sets, seed=0, calibrated=False, refit=False):
+    """An untrained bundle, judged as after a training; and what was found."""
     problem = small.problem(*sets, seed=seed)
     model = Blend.alone(Network(problem.build_model().eval()))
     intervals = find_intervals(problem, model, "cpu")[0] if calibrated else None
-    return of_problem(problem, None, intervals, refit=refit).save(Path(name))
+    test = judge(problem, model, "cpu", intervals)
+    examples = {
+        kind: example(problem, model, intervals, test.model, number, "cpu")
+        for kind, number in picked(test.model.by_window).items()
+    }
+    made = of_problem(problem, test.record, intervals, refit=refit)
+    record = made.record.model_copy(update={"examples": examples})
+    replace(made, record=record).save(Path(name))
+    return test
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
+def found(tmp_path_factory):
+    """What was found of the runs in the working directory, by name."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("home")
         patch.chdir(folder)
         small.install(folder, patch)
         patch.setattr(runs, "inference", lambda bundle: Inference(1.25, 3.5))
-        bundle("plain", calibrated=True)
-        bundle(EVIL, "model.linear=false", seed=1)
-        bundle("short", "window.horizon=3")
-        yield folder
+        made = {
+            "plain": bundle("plain", calibrated=True),
+            EVIL: bundle(EVIL, "model.linear=false", seed=1, refit=True),
+            "short": bundle("short", "window.horizon=3"),
+        }
+        (folder / "data" / "small.csv").unlink()  # the report needs no data
+        yield made
 
 
 @pytest.fixture(scope="module")
-def html(home):
-    page = runs.of_runs(["plain", f"./{EVIL}", "short", "plain"], "forecaster report <x>", "cpu")
+def html(found):
+    page = runs.of_runs(["plain", f"./{EVIL}", "short", "plain"], "forecaster report <x>")
     return report.render(page)
 
 
@@ -56,23 +65,16 @@ def read(html):
     return check_alone(html)
 
 
-def test_examples_are_of_what_was_observed():
-    errors = np.array([2.0, np.nan, 5.0, 1.0, 3.0, 4.0])
-    assert runs.picked(errors) == {"best": 3, "median": 4, "worst": 2}
-
-
 def test_it_shows_every_run_and_compares_those_of_the_same_task(read, html):
-    assert list(read.text)[1:] == [*SECTIONS[:3], "intervals", *SECTIONS[3:]]
+    assert list(read.text)[1:] == SECTIONS
     assert len(html) < 1_000_000
     assert "Report of 3 runs" in read.text[""], "one was named twice"
     for name in ("plain", EVIL, "short"):
         for kind in ("best", "median", "worst"):
-            assert f"{name}, {kind} of 7" in read.text["forecasts"]
-    assert len(read.pictures) == 1 + 2 + 3 * 3
+            assert f"{name}, {kind} of 7" in " ".join(read.pictures)
+    assert len(read.pictures) == 2 + 3 * 3
     assert f"plain − {EVIL}" in read.text["verdicts"]
     assert "− short" not in read.text["verdicts"]
-    costs = [words for words in read.pictures if "no other beats" in words]
-    assert [words.partition(".")[0] for words in costs] == ["small (M, a, b, c), T = 5"]
     assert "<b>" not in html
     commands = read.text["commands"]
     assert "forecaster evaluate --model './<b>& '\"'\"'co'\"'\"''" in commands
@@ -81,10 +83,8 @@ def test_it_shows_every_run_and_compares_those_of_the_same_task(read, html):
     assert "torch 2." in commands
 
 
-def test_the_figures_are_those_of_the_evaluation(read, home):
-    found = load_bundle("plain")
-    test = judge(reopen(found), found.build(), "cpu")
-    figures = read.text["figures"]
+def test_the_figures_are_those_of_the_evaluation(read, found):
+    test, figures = found["plain"], read.text["figures"]
     floor = test.best_floor
     for text in (
         "test MASE", f"{test.record.to_dict()['mase']:.3f}", f"{test.model.mse:.4f}",
@@ -93,66 +93,62 @@ def test_the_figures_are_those_of_the_evaluation(read, home):
         str(len(test.model.by_window)), "small (M, a, b, c), T = 5", "small (M, a, b, c), T = 3",
     ):  # fmt: skip
         assert text in figures, text
-    assert f"plain: {test.verdict()}" in read.text["verdicts"]
+    for text in (test.verdict(), test.headline, test.network_verdict()):
+        assert text in read.text["verdicts"]
     parts = read.text["parts"].replace("\n", "")
     for name, own in test.floors.items():
         assert f"{name}{own.mse:.4f}{own.mae:.4f}{test.chosen[name]}" in parts
-    assert f"MSE {test.model.by_window.max():.4f} over all columns" in read.text["forecasts"]
+    worst = f"MSE {test.model.by_window.max():.4f} over all columns"
+    assert any(worst in words for words in read.pictures)
 
 
-def test_the_forecasts_of_a_run_are_drawn_with_their_band(home):
-    (run,) = [
-        each for each in runs.of_runs(["plain"], "", "cpu").sections if each.id == "forecasts"
-    ]
-    for chart in run.charts:
+def test_the_pictures_of_a_run_are_those_of_its_record(found):
+    charts = {each.id: each.charts for each in runs.of_runs(["plain"], "").sections}
+    for chart in charts["forecasts"]:
         assert [axis.get_ylabel() for axis in chart.figure.axes] == ["b", "a", "c"], "the main one"
         for axis in chart.figure.axes:
             (band,) = axis.collections
             assert str(band.get_label()).startswith("80 % (covered ")
+    (steps,), test = charts["steps"], found["plain"]
+    drawn = {line.get_label(): line.get_ydata().mean() for line in steps.figure.axes[0].lines}
+    network, floor = test.network.mse, test.floors[test.best_floor].mse
+    wanted = {"model": test.model.mse, "network": network, test.best_floor: floor}
+    assert drawn == pytest.approx(wanted, rel=1e-6)
 
 
-def test_errors_by_series_begin_with_the_worst():
-    errors = {f"s{i}": {"mse": float(i), "mae": 1.0, "mase": 1.0} for i in range(12)}
-    items = {"count": 12, "tested": 12, "shown": "all tested", "errors": errors}
-    (section,) = runs._series([SimpleNamespace(name="panel", test=judged(items=items))])
-    (table,) = section.tables
-    assert [row[0] for row in table.rows[:2]] == ["s11", "s10"]
-    assert len(table.rows) == 10
-    assert table.caption == "panel; and 2 more series with smaller errors"
-    assert not [*runs._series([SimpleNamespace(name="one", test=judged())])]
+@pytest.mark.parametrize(
+    ("errors", "row"),
+    [
+        ([1.5, 1.25, 1.75, 1.5], ("+1.0000", "worse")),
+        ([0.5, 0.25, 0.75, 0.5], ("+0.0000", "no measurable difference")),
+        ([], ("", "too few windows")),
+    ],
+)
+def test_which_run_is_better_is_said(errors, row):
+    other = [0.5, 0.5, 0.5, 0.5][: len(errors)]
+    group = {"a": rejudged(unsaved(), errors=errors), "b": rejudged(unsaved(), errors=other)}
+    (table,) = runs._pairs([group])
+    ((pair, mean, _, verdict),) = table.rows
+    assert (pair, mean, verdict) == ("a − b", *row)
 
 
-def test_which_run_is_better_is_said(home):
-    found = load_bundle("plain")
-    problem = reopen(found)
-    good = judge(problem, found.build(), "cpu")
-    worse = replace(good, model=replace(good.model, by_window=good.model.by_window + 1))
-    judged = [
-        runs.Judged(name, name, found, problem, own, Inference(1, None), [])
-        for name, own in (("a", worse), ("b", good))
-    ]
-    (table,) = runs._pairs([judged])
-    (row,) = table.rows
-    assert (row[0], row[1], row[3]) == ("a − b", "+1.0000", "worse")
-    assert np.isfinite(float(row[2].strip("[]").split(",")[0]))
-
-
-def test_one_run_whose_network_has_no_share(home):
-    found = load_bundle("short")
-    record = found.record.model_copy(update={"test": judged()})
-    blended(replace(found, record=record), cycle=0.25, last=0.75).save(Path("closed"))
-    page = runs.of_runs(["closed"], "", "cpu")
+def test_one_run_whose_network_has_no_share(found):
+    curves = {"mse": [0.5] * 6, "mae": [0.5] * 6}
+    plain = rejudged(unsaved(), by_step=curves, floors={"last value": {"mse": 0.75}})
+    plain = blended(plain, cycle=0.25, last=0.75)
+    effects = (InputEffect(input="price", target="load", effect=-2.0, low=-3.0, high=-1.0),)
+    record = plain.record.model_copy(update={"effects": effects})
+    about = {**plain.about, "data_digest": "d", "commit": "c", "attn_effective": "none"}
+    replace(plain, record=record, about=about).save(Path("closed"))
+    page = runs.of_runs(["closed"], "")
     assert page.title == "Report of closed"
-    assert [section.id for section in page.sections] == SECTIONS, "it has no intervals"
-    parts = check_alone(report.render(page)).text["parts"].replace("\n", "")
+    text = check_alone(report.render(page)).text
+    missing = {"intervals", "columns", "forecasts"}
+    assert {*text} - {""} == {*SECTIONS, "effects"} - missing, "what it does not have"
+    assert "one more of price: load -2 on average" in text["effects"]
+    parts = text["parts"].replace("\n", "")
     assert "last value75.0%" in parts
     assert "cycle mean25.0%" in parts
-
-
-def test_a_refitted_model_cannot_be_judged(home):
-    bundle("refitted", refit=True)
-    with pytest.raises(UsageError, match="refitted on all rows"):
-        runs.of_runs(["refitted"], "", "cpu")
 
 
 @pytest.mark.slow

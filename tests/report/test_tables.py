@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from forecaster.record import Record, Weighed
 from forecaster.report import tables
-from tests.bundles import blended, judged, unsaved
+from tests.bundles import blended, judged, rejudged, unsaved
 
 
 def metrics():
@@ -32,6 +32,8 @@ def test_the_terminal_has_the_model_first_and_the_worst_series_last():
     ]
     assert lines[-12:-10] == ["series     MSE     MAE   MASE", "s13     1.3000  0.6500  1.000"]
     assert lines[-2:] == ["s4      0.4000  0.2000  1.000", "and 4 more series with smaller errors"]
+    table = tables.of_run(rejudged(unsaved(), items=items), "it")["series"]
+    assert ([*table.rows[0]], table.caption) == (lines[-11].split(), f"it; {lines[-1]}")
     alone = {**items, "errors": {"s1": errors["s1"]}, "tested": 1}
     said = tables.text(judged(**{**metrics(), "network": None}, items=alone))
     assert "series" not in said
@@ -82,7 +84,8 @@ def test_the_description_is_markdown():
     other = Weighed(weight=0, validation_mse=2.0, chosen="")
     parts = {**found.record.parts, "a | b": other}
     found = replace(found, record=found.record.model_copy(update={"parts": parts}))
-    text = tables.in_markdown(*tables.made_of(found.record, "prob"), numbers=range(1, 5))
+    made = tables.made_of(found)
+    text = tables.in_markdown(made.head, made.rows, numbers=range(1, 5))
     assert text.replace("&emsp;", "").splitlines() == [
         "| part | weight | validation MSE | test MSE | test MAE | chosen |",
         "| --- | ---: | ---: | ---: | ---: | --- |",
@@ -100,7 +103,8 @@ def test_what_each_kind_adds_is_told_the_most_first():
         "network": {"mse": 0.002, "paired_low": None, "paired_high": None},
         "smoothing": {"mse": -0.5, "paired_low": -0.6, "paired_high": -0.4},
     }
-    assert tables.added(judged(adds=adds))[1] == [
+    found = rejudged(unsaved(), adds=adds)
+    assert tables.of_run(found, "it")["kinds"].rows == [
         ("smoothing", "+0.5000", "+0.4000", "+0.6000"),
         ("ridge", "+0.0123", "+0.0050", "+0.0200"),
         ("network", "-0.0020", "", ""),

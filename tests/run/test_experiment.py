@@ -133,12 +133,13 @@ class TestRun:
         assert failed.info.status == "FAILED"
         assert list(Path("runs").glob("*.unfinished")) == []
 
-    def test_no_picture_and_no_effect_costs_a_run(self, monkeypatch):
-        monkeypatch.setattr(experiment, "draw", lambda *arguments: 1 / 0)
+    def test_no_picture_no_example_and_no_effect_costs_a_run(self, monkeypatch):
+        monkeypatch.setattr(experiment, "example", lambda *arguments: 1 / 0)
+        monkeypatch.setattr(pages, "figures", lambda *arguments: 1 / 0)
         monkeypatch.setattr(experiment.effects, "measure", lambda *arguments: 1 / 0)
         result, said = run(UNREGISTERED)
-        why = "ZeroDivisionError: division by zero"
-        assert {f"no pictures: {why}", f"the effects of inputs were not measured: {why}"} <= {*said}
+        what = {"no pictures", "no examples", "the effects of inputs were not measured"}
+        assert {f"{each}: ZeroDivisionError: division by zero" for each in what} <= {*said}
         assert bundle.load(result.folder).record == result.record
 
     def test_the_data_of_a_test_of_memory_have_a_bundle_too(self):

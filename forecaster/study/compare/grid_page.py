@@ -1,7 +1,7 @@
 """The report of a grid of the comparison, from its finished cells."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import yaml
@@ -9,15 +9,16 @@ import yaml
 from forecaster.base.errors import UnavailableError
 from forecaster.base.names import did_you_mean
 from forecaster.evaluate import interval_text
-from forecaster.evaluate.display import step_figure
+from forecaster.evaluate.display import cost_figure, step_figure
 from forecaster.report.page import Chart, Page, Section, Table
-from forecaster.report.parts import Costs, frontier_chart
 from forecaster.study.compare import GRIDS, finished, table
 from forecaster.study.compare.cell import Finished
 from forecaster.study.compare.record import CellFacts, Row
 
 Group = list[Row]
 """The rows of one table; only the attention varies between them."""
+Cost = tuple[float, float, float]
+"""The milliseconds of a forecast, its MSE, and MiB, which are 0 if unknown."""
 Cells = dict[tuple[table.Group, str], list[Finished]]
 """The finished cells of a row, by its group and attention."""
 
@@ -51,7 +52,7 @@ def of_grid(name: str, command: str) -> Page:
                 "Figures",
                 [table.LEGEND],
                 [_table(group) for group in together],
-                [frontier_chart(_short(group), _costs(group)) for group in together],
+                [frontier(_short(group), _costs(group)) for group in together],
             ),
             Section("steps", "Error by horizon step", charts=[_steps(g, cells) for g in together]),
             Section("commands", "Commands and hardware", _where(found), code=_code(found, command)),
@@ -79,11 +80,33 @@ def _table(group: Group) -> Table:
     return Table([*found], [*zip(*found.values(), strict=True)], "; ".join(table.about(group)))
 
 
-def _costs(group: Group) -> dict[str, Costs]:
+def _costs(group: Group) -> dict[str, Cost]:
     return {
-        row.attn: Costs(row["inference_ms"] or 0.0, row["mse"] or 0.0, row["peak_mib"] or 0.0)
+        row.attn: (row["inference_ms"] or 0.0, row["mse"] or 0.0, row["peak_mib"] or 0.0)
         for row in group
     }
+
+
+def frontier(title: str, costs: Mapping[str, Cost]) -> Chart:
+    """A chart of error against time; a dot's area is memory, and those that no other beats in all
+    three at once have a colour."""
+    best = [
+        name
+        for name, own in costs.items()
+        if not any(
+            its != own and all(b <= a for a, b in zip(own, its, strict=True))
+            for its in costs.values()
+        )
+    ]
+    most = max(mib for _, _, mib in costs.values())
+    area = f" The area of a dot is memory, the largest {most:.3g} MiB." if most else ""
+    what = "speed, memory and error" if most else "speed and error"
+    return Chart(
+        cost_figure(costs, best),
+        f"{title}.{area} In colour, those that no other beats in {what} at once: "
+        f"{', '.join(best)}. This ignores uncertainty: an error that is not measurably smaller "
+        "does not justify a higher cost.",
+    )
 
 
 def _steps(group: Group, cells: Cells) -> Chart:

@@ -1,4 +1,5 @@
 import pytest
+from matplotlib.collections import PathCollection
 
 from forecaster import report
 from forecaster.base.errors import UnavailableError, UsageError
@@ -54,3 +55,21 @@ def test_a_grid_that_is_not_there(home):
     (GRIDS / "empty").mkdir()
     with pytest.raises(UsageError, match="no finished cell"):
         grid_page.of_grid("empty", "")
+
+
+def test_the_frontier_is_what_no_other_beats_in_all_three():
+    costs = {
+        "fast": (1.0, 0.5, 5.0),
+        "good": (9.0, 0.3, 9.0),
+        "lean": (2.0, 0.6, 1.0),
+        "beaten": (1.5, 0.5, 5.0),
+        "twin of fast": (1.0, 0.5, 5.0),
+    }
+    chart = grid_page.frontier("here", costs)
+    assert "at once: fast, good, lean, twin of fast." in chart.caption
+    assert "the largest 9 MiB" in chart.caption
+    (axis,) = chart.figure.axes
+    dots = [each for each in axis.collections if isinstance(each, PathCollection)]
+    found = {tuple(each.get_offsets()[0]): tuple(each.get_facecolor()[0]) for each in dots}
+    assert found[1.0, 0.5] == found[9.0, 0.3] == found[2.0, 0.6] != found[1.5, 0.5]
+    assert sorted(each.get_text() for each in axis.texts) == sorted(costs)
