@@ -1,7 +1,6 @@
 """Time and memory of one forecast of a trained model."""
 
 import time
-from dataclasses import dataclass
 from statistics import median
 
 import torch
@@ -13,17 +12,13 @@ CALLS = 21
 TOGETHER = 32
 
 
-@dataclass(frozen=True)
-class Inference:
-    """`milliseconds` for one window: the median of 21 calls on one thread of the processor; `mib`:
-    the largest rise of memory while 32 windows are forecast at once (Linux; else None)."""
+def inference(bundle: Bundle) -> dict[str, float | None]:
+    """The costs of a model by the names of metrics, measured on windows of noise.
 
-    milliseconds: float
-    mib: float | None
-
-
-def inference(bundle: Bundle) -> Inference:
-    """Measure a model on windows of noise. Raises BundleError as `Bundle.build` does."""
+    `inference_ms` is the median of CALLS calls for one window on one thread of the processor;
+    `peak_mib` is the largest rise of memory while TOGETHER windows are forecast at once (Linux;
+    else None). Raises BundleError as `Bundle.build` does.
+    """
     model = bundle.build()
     task, draw = model.task, torch.Generator().manual_seed(0)
 
@@ -43,4 +38,5 @@ def inference(bundle: Bundle) -> Inference:
             _, rise = memory_rise(lambda: forecast(TOGETHER), "cpu")
     finally:
         torch.set_num_threads(threads)
-    return Inference(1e3 * median(times), None if rise is None else rise / 2**20)
+    mib = None if rise is None else rise / 2**20
+    return {"inference_ms": 1e3 * median(times), "peak_mib": mib}

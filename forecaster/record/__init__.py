@@ -174,11 +174,11 @@ class Backtest(Scores):
         return {"model": self, **network, **self.floors}
 
     @property
-    def verdicts(self) -> str:
-        """Sentences on the typical error, on whether the model beats the best floor, and on what
-        the network adds."""
-        found = (self.headline, self.verdict, self.network.verdict if self.network else "")
-        return "\n\n".join(verdict for verdict in found if verdict)
+    def verdicts(self) -> list[str]:
+        """Sentences on the typical error, on whether the model beats the best floor, on what the
+        network adds, and on the intervals."""
+        others = [each.verdict for each in (self.network, self.intervals) if each]
+        return [verdict for verdict in (self.headline, self.verdict, *others) if verdict]
 
     def band(self, share: str) -> BandScores | None:
         """The intervals for a share such as "80"; None if there are none."""

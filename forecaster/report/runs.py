@@ -45,10 +45,13 @@ def of_runs(sources: Sequence[str], command: str) -> Page:
     for name, bundle in runs.items():
         groups.setdefault(_windows(bundle), {})[name] = bundle
     together = list(groups.values())
+    verdicts = [
+        f"{name}: {each}" for name, own in runs.items() for each in own.record.judged.verdicts
+    ]
     by_run = [tables.of_run(bundle, name) for name, bundle in runs.items()]
     sections = [
         Section("figures", "Figures", tables=[*map(_figures, together)]),
-        Section("verdicts", "Verdicts", [*_verdicts(runs)], [*_pairs(together)]),
+        Section("verdicts", "Verdicts", verdicts, [*_pairs(together)]),
         *(
             Section(key, heading, tables=[own[key] for own in by_run if key in own])
             for key, heading in HEADINGS.items()
@@ -89,13 +92,10 @@ def _figures(runs: Runs) -> Table:
     rows = []
     for name, bundle in runs.items():
         config, record, test = bundle.config, bundle.record, bundle.record.judged
-        cost, train, bar = inference(bundle), record.train, test.bar
-        costs = {
-            "train_seconds": train.seconds if train else None,
-            "windows_per_second": train.windows_per_second if train else None,
-            "inference_ms": cost.milliseconds,
-            "peak_mib": cost.mib,
-        }
+        costs, train, bar = inference(bundle), record.train, test.bar
+        if train:
+            costs["train_seconds"] = train.seconds
+            costs["windows_per_second"] = train.windows_per_second
         rows.append({
             "run": name,
             **{f"test {each.label}": each.text(test[each.name]) for each in whole("report")},
@@ -114,16 +114,6 @@ def _figures(runs: Runs) -> Table:
             "test windows": str(test.windows),
         })  # fmt: skip
     return Table([*rows[0]], [[*row.values()] for row in rows], _task(next(iter(runs.values()))))
-
-
-def _verdicts(runs: Runs) -> Iterator[str]:
-    """On each model against the floors, on its network and on its intervals."""
-    for name, bundle in runs.items():
-        test = bundle.record.judged
-        yield f"{name}: {test.headline} {test.verdict}"
-        for each in (test.network, test.intervals):
-            if each:
-                yield f"{name}: {each.verdict}"
 
 
 def _pairs(groups: Sequence[Runs]) -> Iterator[Table]:

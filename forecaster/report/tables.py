@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Cell = str | int | float | None
 Row = dict[str, Cell]
 Named = TypeVar("Named")
+SHARE = percent(SHARES[0])
+"""That of the band whose metrics stand beside the errors, under the names NAME_SHARE."""
 GAP = "&emsp; | "
 """Between the cells of a Markdown table: MLflow's page sets no space there."""
 
@@ -146,19 +148,19 @@ def made_of(bundle: "Bundle", caption: str = "") -> Table:
 
 def of_run(bundle: "Bundle", name: str) -> dict[str, Table]:
     """The tables of the run `name` on a page, by their sections."""
-    test, band = bundle.record.judged, percent(SHARES[0])
+    test = bundle.record.judged
     errors = [of_metric(each) for each in shown(ErrorMetric) if "column" in each.by]
     widths = [*map(of_metric, shown(IntervalMetric, "report"))]
     covered = next(each for each in widths if each.key == "coverage")
-    if test.band(band):
-        head = f"{band} % band {covered.head}"
-        errors.append(replace(covered, key=f"{covered.key}_{band}", head=head))
+    if test.band(SHARE):
+        head = f"{SHARE} % band {covered.head}"
+        errors.append(replace(covered, key=f"{covered.key}_{SHARE}", head=head))
     by_series, worst, more = series(test)
     found = {
         "parts": made_of(bundle, name),
         "kinds": printed([KIND, *ADDS], kinds(test), name),
         "intervals": printed([BAND, *widths], intervals(test), name),
-        "columns": printed([COLUMN, *errors], columns(test, band), name),
+        "columns": printed([COLUMN, *errors], columns(test), name),
         "series": printed(by_series, worst, "; ".join(filter(None, [name, more]))),
     }
     return {key: table for key, table in found.items() if table.rows}
@@ -173,15 +175,11 @@ def worst_columns(test: Backtest) -> tuple[list[Row], str]:
     return rows[:WORST], f"and {len(rows) - WORST:,} more columns with smaller errors"
 
 
-def columns(test: Backtest, share: str = percent(SHARES[0])) -> list[Row]:
-    """The errors of each target, and the metrics of its band of a share, named NAME_SHARE."""
-    band = test.band(share)
+def columns(test: Backtest) -> list[Row]:
+    """The errors of each target, and the metrics of its band."""
+    bands = band.columns if (band := test.band(SHARE)) else {}
     return [
-        {
-            "column": column,
-            **own.measured,
-            **(_named(band.columns[column].measured, share) if band else {}),
-        }
+        {"column": column, **own.measured, **_of_band(bands[column].measured if bands else {})}
         for column, own in test.columns.items()
     ]
 
@@ -201,10 +199,10 @@ def series(test: Backtest) -> tuple[list[TableColumn], list[Row], str]:
     return found, rows, f"and {more:,} more series with smaller errors" if more else ""
 
 
-def steps(test: Backtest, share: str = percent(SHARES[0])) -> list[Row]:
+def steps(test: Backtest) -> list[Row]:
     """The same for each step of the horizon."""
-    band = test.band(share)
-    found = {**test.by_step, **(_named(band.by_step, share) if band else {})}
+    band = test.band(SHARE)
+    found = {**test.by_step, **_of_band(band.by_step if band else {})}
     count = max((len(values) for values in found.values()), default=0)
     return [
         {"step": step + 1, **{name: values[step] for name, values in found.items()}}
@@ -268,6 +266,6 @@ def _lines(found: Sequence[TableColumn], rows: Sequence[Row]) -> list[str]:
     return in_text([column.head for column in found], cells(found, rows), numbers)
 
 
-def _named(own: Mapping[str, Named], share: str) -> dict[str, Named]:
+def _of_band(own: Mapping[str, Named]) -> dict[str, Named]:
     """The values under the names NAME_SHARE."""
-    return {f"{name}_{share}": value for name, value in own.items()}
+    return {f"{name}_{SHARE}": value for name, value in own.items()}

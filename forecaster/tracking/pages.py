@@ -157,7 +157,7 @@ def describe(bundle: "Bundle") -> tuple[str, str]:
     test = bundle.record.test
     made = tables.made_of(bundle)
     parts = tables.in_markdown(made.head, made.rows, numbers=range(1, len(made.head) - 1))
-    return test.verdicts if test else "", parts
+    return "\n\n".join(test.verdicts) if test else "", parts
 
 
 def describe_model(bundle: "Bundle") -> str:

@@ -7,7 +7,6 @@ import pytest
 from forecaster import Forecaster, report
 from forecaster.evaluate import figures
 from forecaster.evaluate.figures import METRICS, ErrorMetric
-from forecaster.evaluate.inference import Inference
 from forecaster.evaluate.judge import find_intervals, judge
 from forecaster.forecast.predictor import load_bundle
 from forecaster.parts import Blend, Network
@@ -27,7 +26,7 @@ LARGEST = ErrorMetric(
 def test_a_new_metric_of_a_run_is_shown_everywhere(monkeypatch):
     monkeypatch.setattr(figures, "METRICS", (*METRICS, LARGEST))
     monkeypatch.setattr(cell, "_known_floors", {})
-    monkeypatch.setattr(runs, "inference", lambda bundle: Inference(1.25, 3.5))
+    monkeypatch.setattr(runs, "inference", lambda _: {"inference_ms": 1.25, "peak_mib": 3.5})
     problem = small.problem()
     model = Blend.alone(Network(problem.build_model().eval()))
     intervals, _, _ = find_intervals(problem, model, "cpu")

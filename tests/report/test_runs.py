@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from forecaster import report
-from forecaster.evaluate.inference import Inference
 from forecaster.evaluate.judge import example, find_intervals, judge, picked
 from forecaster.parts import Blend, Network
 from forecaster.record import InputEffect
@@ -44,7 +43,7 @@ def found(tmp_path_factory):
         folder = tmp_path_factory.mktemp("home")
         patch.chdir(folder)
         small.install(folder, patch)
-        patch.setattr(runs, "inference", lambda bundle: Inference(1.25, 3.5))
+        patch.setattr(runs, "inference", lambda _: {"inference_ms": 1.25, "peak_mib": 3.5})
         made = {
             "plain": bundle("plain", calibrated=True),
             EVIL: bundle(EVIL, "model.linear=false", seed=1, refit=True),

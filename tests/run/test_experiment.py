@@ -277,7 +277,7 @@ class TestTracking:
 
     def test_run_and_version_are_described(self, tracked, client, result):
         text = tracked.data.tags["mlflow.note.content"]
-        assert text.startswith(result.record.test.verdicts)
+        assert text.startswith("\n\n".join(result.record.test.verdicts))
         picture = f"(get-artifact?path=plots%2Fpicture.png&run_uuid={tracked.info.run_id})"
         assert f"![forecast]{picture}" in text
         name = "forecaster-small-M-all-5"
