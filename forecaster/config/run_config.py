@@ -120,7 +120,7 @@ class _RuleError(ValueError):
 
 
 _OF_FILES = (
-    *("time", "stamps", "decimal", "separator", "id", "panel"),
+    *("time", "stamps", "decimal", "separator", "id", "panel", "categorical", "sheet"),
     *("freq", "seasons", "static", "split", "fill"),
 )
 """Values that describe how to read a file; a data card has its own."""
@@ -157,6 +157,10 @@ class DataConfig(ConfigSection):
     """Columns known ahead, comma-separated: a forecast has to be given their values."""
     static: Names = []
     """Columns that are attributes of a series, comma-separated: the same in all of its rows."""
+    categorical: Names = []
+    """Covariates whose cells are words, even if most look like numbers."""
+    sheet: str | None = None
+    """The sheet of a workbook; by default the first."""
     holidays: str | None = None
     """Public holidays for the calendar: a country or state, DE or AU-VIC."""
     time: str | None = None

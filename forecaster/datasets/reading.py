@@ -54,7 +54,8 @@ class Reading:
     `first`. Cells equal to one of `missing` have no value; `fill` states how gaps of covariates are
     filled (`reader.filling`), by column, or ALL of them. `categories` holds the words of
     covariates with words: a column `sky` of clear and rain is read as `sky=clear` and `sky=rain`,
-    each 0 or 1.
+    each 0 or 1; `categorical` ones hold words even if they look like numbers. `sheet` names that of
+    a workbook, by default the first.
 
     A model keeps the reading of its training file and uses it to read the next file.
     """
@@ -79,6 +80,8 @@ class Reading:
     time_columns: tuple[str, ...] = ()
     stamps: Stamps | None = None
     closed: tuple[tuple[int, int], ...] = ()
+    categorical: tuple[str, ...] = ()
+    sheet: str = ""
 
     def read_as(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The columns of the series that these columns of the file become."""

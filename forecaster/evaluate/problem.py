@@ -441,6 +441,8 @@ def said_of(data: DataConfig) -> Reading:
         past_covariates=tuple(data.past_covariates),
         future_covariates=tuple(data.future_covariates),
         static=tuple(data.static),
+        categorical=tuple(data.categorical),
+        sheet=data.sheet or "",
         freq=data.freq,
         seasons=tuple(data.seasons),
         panel=data.panel,

@@ -3,6 +3,7 @@
 A cell that is neither raises a DataError that names file, row, column and value.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -19,13 +20,16 @@ from forecaster.datasets.series import quoted
 
 NO_VALUE = frozenset(
     ["", "na", "n/a", "#na", "#n/a", "<na>", "nan", "-nan", "null", "none", "-", "--", "–", "—",
-     ".", "..", "?", ":"]
+     ".", "..", "?", ":", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"]
 )  # fmt: skip
 """The marks of a missing value, in lower case."""
 
 _NO_VALUE = pa.array(
     sorted({"NaN", *(form for m in NO_VALUE for form in (m, m.upper(), m.capitalize()))})
 )
+LONGEST = 100
+"""The characters of a cell that are looked at for a number; the time grows with their square."""
+
 FLAG = r"^(?i:true|false|yes|no)$"
 
 _BLANK = "[ \u00a0\u202f\u2009]"
@@ -144,8 +148,10 @@ def _careful(cells: pa.Array, complain: Complain, how: Written) -> pa.Array:
 
 def _no_number(cell: str, body: str | None, decimal: str, remedy: str) -> str:
     expected = f"expected a number, got {cell!r:.80}"
+    if body is None and re.fullmatch(rf"{LIKE_NUMBER}-", cell.strip()[:LONGEST]):
+        return f"{expected}; write the minus before the number"
     if body is None:
-        return expected
+        return f"{expected}; {spelled('missing', cell)} takes it for a missing value"
     sign = {".": "point", ",": "comma"}[decimal]
     return f"{expected}; the others have a {sign}. Correct it, or {remedy}"
 

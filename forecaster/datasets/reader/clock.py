@@ -4,6 +4,7 @@ Stamps with a time zone are converted to UTC; stamps without one stay in the loc
 source.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from forecaster.datasets.reader import stamps
 from forecaster.datasets.reader.cells import Complain
 from forecaster.datasets.reader.files import RawTable, Rows
 from forecaster.datasets.reader.stamps import FORMS, as_words, different, matches, moments
+from forecaster.datasets.reader.unread import is_rounded, why
 from forecaster.datasets.reading import Reading, Stamps
 from forecaster.datasets.series import quoted
 
@@ -35,6 +37,11 @@ COUNTED = (*USUAL, "ts", "epoch", "unix", "unixtime", "year", "quarter", "month"
 
 ORDERS = ("day-first", "month-first", "year-first")
 """The forms that only differ in the order of day, month and year."""
+
+ALIKE = "write all stamps with the year first, such as 2016-07-01"
+
+SHOWN = 100
+"""The words of a column that are looked at for one that can be explained."""
 
 _EXAMPLE = "2016-07-01 00:00:00"
 
@@ -82,8 +89,8 @@ class TimeColumns:
             return first
         text = pc.replace_substring_regex(_text(first), _MIDNIGHT, "")
         for name, mark, part in zip(self.names[1:], self.marks, others, strict=False):
-            if self.year and name.lower().startswith("q"):
-                mark += "q"
+            if self.year and (named := re.match("q|w(?=eek|k)", name.lower())):
+                mark += named[0]
             words = pc.replace_substring_regex(_text(part), r"\.0*$", "")
             width = 1 if mark.endswith("q") else 2
             text = pc.binary_join_element_wise(text, pc.utf8_lpad(words, width, "0"), mark)
@@ -224,9 +231,13 @@ def _find_form(
             )
     best = max(shares.values())
     if best < 0.5:
-        row = next(row for row, cell in enumerate(sample) if cell.is_valid)
+        word = next((word for word in words[:SHOWN].to_pylist() if why(word)), words[0].as_py())
+        row = as_words(sample).to_pylist().index(word)
+        raise DataError(f"{table.names[0]}, row {row + 1}, column '{column}': {_complaint(word)}.")
+    if (rounded := words[0].as_py()) and len(words) < len(sample) and is_rounded(rounded):
         raise DataError(
-            f"{table.names[0]}, row {row + 1}, column '{column}': {_complaint(str(sample[row]))}."
+            f"{where}: '{rounded}' and the others were rounded when they were saved, and some are "
+            "equal now; export them again with all digits."
         )
     forms = [name for name, share in shares.items() if share == best]
     form, reason = forms[0], ""
@@ -272,7 +283,7 @@ def _decide(
         (one, first), (other, second) = [*wrong.items()][:2]
         raise DataError(
             f"{where}: '{first}' is no date {FORMS[one].words}, '{second}' none "
-            f"{FORMS[other].words}; write all stamps with the year first, such as 2016-07-01."
+            f"{FORMS[other].words}; {why(first) or why(second) or ALIKE}."
         )
     choices = even or good
     if len(choices) > 1:  # years of two digits are rarely first
@@ -303,9 +314,14 @@ def _complaint(word: str, clock: Clock | None = None) -> str:
     if clock:
         form, one = clock.stamps.form, pa.array([word])
         if matches(one, form)[0] and not FORMS[form].number:
-            return f"the date or time '{word}' does not exist"
+            *_, last = clock.columns.names
+            parts = f"if '{last}' counts parts of a day, make one column of stamps of both"
+            remedy = why(word) or (len(clock.columns.names) > 1 and parts)
+            return f"the date or time '{word}' does not exist" + (f"; {remedy}" if remedy else "")
         if any(moments(one, name).good[0] for name in FORMS):
             return f"'{word}' is written differently from '{clock.example}'; expected one form"
+    if reason := why(word):
+        return f"'{word}' is not read as a time: {reason}"
     return (
         f"expected a stamp with the year first, such as {_EXAMPLE}, got '{word}'; months are named "
         "in English, time zones by an offset such as +01:00, and digits count seconds, "

@@ -1,10 +1,13 @@
 """What the columns of a table hold, and their roles: the time, the series id, the targets."""
 
+import re
+from calendar import day_name
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,17 +16,34 @@ from forecaster.base.spelling import spelled
 from forecaster.datasets.reader.cells import FLAG, LIKE_NUMBER, is_text, trimmed
 from forecaster.datasets.reader.clock import (
     COUNTED,
+    SHOWN,
     USUAL,
+    TimeColumns,
     counts_time,
     stamp_share,
     time_columns,
 )
 from forecaster.datasets.reader.files import RawTable
-from forecaster.datasets.reader.stamps import are_clocks
+from forecaster.datasets.reader.stamps import FORMS, WORDS, are_clocks, different, moments
+from forecaster.datasets.reader.unread import LIKELY, first_date, why
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import missing_columns, quoted
 
 Kind: TypeAlias = Literal["number", "flag", "stamp", "clock", "text", "empty", "other"]
+
+UNIT = rf"^(?:{LIKE_NUMBER})\s*(?P<unit>[^\d\s.,;:][^\d\s]{{0,9}})$"
+"""A number and the unit behind it."""
+
+PART = re.compile(
+    r"(?i)(?:.*[\W_])?(?:years?|quarters?|qtr|months?|mon|weeks?|wk|days?|hours?|hr|hh|he|minutes?|min"
+    r"|half.?hours?|periods?|intervals?|slots?|jahr|monat|woche|tag|stunde|mes|dia|hora|mois|heure)"
+)
+"""The names of columns of numbers that are parts of a time, never the ids of series."""
+
+WEEKDAYS = tuple(word for day in (name.lower() for name in day_name) for word in (day, day[:3]))
+
+MOST_PARTS = 4
+"""The most columns that give a time together: of a date, hours, minutes and seconds."""
 
 _IDS = ("unique_id", "item_id", "series_id", "id", "series")
 
@@ -78,6 +98,11 @@ class Roles:
             *(name for name in said.id if name != self.file_id),
             *said.targets, *said.past_covariates, *said.future_covariates, *said.static,
         ]  # fmt: skip
+        if odd := [name for name in said.categorical if name not in named]:
+            raise UsageError(
+                f"{spelled('categorical')}: '{odd[0]}' is not a covariate; "
+                f"{spelled('past_covariates')} or {spelled('future_covariates')} names it, too"
+            )
         missing = [name for name in named if name not in table.columns]
         if missing:
             raise DataError(missing_columns(self.where, missing, named, table.columns))
@@ -91,10 +116,11 @@ class Roles:
             return said
         wordy = [name for name in said.targets if self.kinds[name] == "text"]
         if wordy:
-            raise DataError(
-                f"{self.where}: column {self._described(wordy[0])} holds words, but only numbers "
-                f"can be forecast. {spelled('past_covariates')} reads it as categories."
-            )
+            remedy = f"words, but only numbers can be forecast. {spelled('past_covariates')} reads "
+            remedy += "it as categories"
+            if unit := self._unit(wordy[0]):
+                remedy = f"numbers with a unit; remove '{unit}' from its cells"
+            raise DataError(f"{self.where}: column {self._described(wordy[0])} holds {remedy}.")
         times = time_columns(said, table.columns) or (self._time(named),)
         found = said.id or (() if said.panel else self._id(named, times))
         filled = replace(said, time=said.time or times[0], id=found)
@@ -118,14 +144,38 @@ class Roles:
             usual = [name for name in COUNTED for column in found if column.lower() == name]
         if len(found) > 1 and usual:
             found = [column for column in found if column.lower() == usual[0]]
-        if len(found) != 1:
-            listed = f"{quoted(found)} all hold stamps" if found else "no column holds stamps"
+        if not found:
+            raise DataError(f"{self.where}: no column holds stamps that are read. {self._unread()}")
+        if len(found) > 1:
             raise DataError(
-                f"{self.where}: {listed} such as 2016-07-01 00:00:00; name the time column with "
-                f"{spelled('time')}. Columns: {quoted(table.columns)}."
+                f"{self.where}: {quoted(found)} all hold stamps; name the time column with "
+                f"{spelled('time')}."
             )
         self.said.append(f"The time is column '{found[0]}'.")
         return found[0]
+
+    def _unread(self) -> str:
+        """Why the likely time column is not read; or that the header holds the stamps."""
+        columns = self.table.columns
+        if (first := first_date(columns)) is not None:
+            return (
+                f"The header holds them, from '{columns[first]}' on, and each row is a series: "
+                "turn the table, so that each row has one stamp and one value (in pandas: "
+                f"frame.melt({[*columns[:first]]}, var_name='time'))."
+            )
+        likely = [name for name in columns if LIKELY.fullmatch(name.strip())]
+        for name in [*likely, *(name for name in columns if self.kinds[name] == "text")]:
+            words = different(self.table.sample[name])[:SHOWN].to_pylist()
+            if word := next((word for word in words if why(word)), ""):
+                return (
+                    f"Column '{name}' seems to be the time, but '{word}' is not read: {why(word)}. "
+                    f"Or name another column with {spelled('time')}."
+                )
+        example = f"'{likely[0]}' does not. " if likely else ""
+        return (
+            f"Expected some such as 2016-07-01 00:00:00; {example}{spelled('time')} names the "
+            f"column. Columns: {quoted(columns)}."
+        )
 
     def _id(self, named: Sequence[str], times: Sequence[str]) -> tuple[str, ...]:
         table = self.table
@@ -135,7 +185,7 @@ class Roles:
                 if name.lower() == usual and self._repeats([name]):
                     self.said.append(f"The rows of a series share column '{name}'.")
                     return (name,)
-        words = [name for name in free if self.kinds[name] == "text"]
+        words = [name for name in free if self.kinds[name] == "text" and not self._is_part(name)]
         if len(table.parts) > 1 or len(words) != 1:
             return ()
         if self._repeats(times) and not self._repeats([*times, words[0]]):
@@ -156,15 +206,50 @@ class Roles:
         kinds = ("text", "stamp", "number")
         likely = [name for kind in kinds for name in free if self.kinds[name] == kind]
         found = (
-            name for name in likely if self._repeats([name]) and not self._repeats([*times, name])
+            name
+            for name in likely
+            if not self._is_part(name)
+            and self._repeats([name])
+            and not self._repeats([*times, name])
         )
         return next(found, "")
+
+    def other_parts(self, said: Reading) -> str:
+        """What to do about columns with further parts of the time, such as hours; "" if none is."""
+        times = time_columns(said, self.table.columns)
+        taken = {*times, *said.id, *said.targets, *said.past_covariates, *said.future_covariates}
+        parts = [n for n in self.table.columns if n not in taken and self._is_part(n)]
+        for names in [*((*times, part) for part in parts), (*times, *parts)]:
+            if names != times and len(names) <= MOST_PARTS:
+                words = different(TimeColumns(names, self.table.sample).cells(self.table.sample))
+                good = any(moments(words, form).good.all() for form in FORMS)
+                if good and not self._repeats([*said.id, *names]):
+                    return f"{spelled('time', [*names])} reads the time from both columns"
+        if not parts:
+            return ""
+        return (
+            f"Column '{parts[0]}' seems to hold parts of the time beside {quoted(times)}: make one "
+            "column of stamps of both"
+        )
+
+    def _is_part(self, name: str) -> bool:
+        """Whether a column holds parts of a time: the names of months or days, times of day, or
+        small whole numbers under a name such as hour."""
+        if self.kinds[name] == "clock":
+            return True
+        words = different(self.table.sample[name])
+        if self.kinds[name] == "text":
+            return {word.lower().rstrip(".") for word in words.to_pylist()} <= {*WORDS, *WEEKDAYS}
+        numbers = pc.match_substring_regex(words, r"^\d{1,3}(\.0*)?$")
+        return bool(PART.fullmatch(name.strip())) and bool(pc.all(numbers).as_py())
 
     def wordy(self, reading: Reading) -> list[str]:
         """The covariates that hold words not known yet."""
         covariates = (*reading.past_covariates, *reading.future_covariates)
         unknown = [] if reading.timezone else [n for n in covariates if n not in reading.categories]
-        return [name for name in unknown if self.kinds[name] == "text"]
+        return [
+            name for name in unknown if name in reading.categorical or self.kinds[name] == "text"
+        ]
 
     def _repeats(self, columns: Sequence[str]) -> bool:
         """Whether the same values of these columns occur in several of the first rows."""
@@ -181,7 +266,14 @@ class Roles:
         numbers = [n for n in free if self.kinds[n] == "number" and n not in index]
         if said.id and "y" in numbers:
             numbers = ["y"]
-        left_out = [self._described(n) for n in free if n not in numbers]
+        counters = [n for n in numbers if self._counts(n)]
+        if counters and len(counters) < len(numbers):
+            numbers = [n for n in numbers if n not in counters]
+        left_out = [
+            f"'{n}' (counts the rows)" if n in counters else self._described(n)
+            for n in free
+            if n not in numbers
+        ]
         if not numbers:
             raise DataError(
                 f"{self.where}: no column of numbers is left to forecast. Other columns: "
@@ -191,6 +283,23 @@ class Roles:
         self.said.append(f"Targets: {quoted(numbers)}.")
         self.said += [f"Column {name} has no role and is left out." for name in left_out]
         return tuple(numbers)
+
+    def _unit(self, name: str) -> str:
+        """The unit behind most of the numbers in a column; "" if there is none."""
+        words = different(self.table.sample[name])
+        units = pc.struct_field(pc.extract_regex(words, UNIT), "unit")
+        common = units.value_counts().to_pylist()
+        most = max(common, key=lambda each: int(each["counts"]), default={"counts": 0})
+        return str(most["values"] or "") if 2 * int(most["counts"]) > len(words) else ""
+
+    def _counts(self, name: str) -> bool:
+        """Whether a column only counts the rows, as an index that was written out does."""
+        cells = self.table.sample[name]
+        try:
+            numbers = pc.cast(cells, pa.int64()).to_numpy()
+        except pa.ArrowInvalid:
+            return False
+        return len(numbers) > 2 and not cells.null_count and bool((np.diff(numbers) == 1).all())
 
     def _described(self, name: str) -> str:
         """A column and what it holds in the first rows."""

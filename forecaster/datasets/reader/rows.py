@@ -444,6 +444,9 @@ class Reader:
         remedy += " leaves gaps missing"
         if gaps and self.reading.future_covariates and not self.reading.fill:
             remedy += f"; {spelled('fill', 'linear')} fills what is known ahead"
+        parts = self.roles.other_parts(self.reading) if duplicates and not self.timezone else ""
+        if parts:
+            raise DataError(f"{self.where}: {'; '.join(complaints)}. {parts}.")
         hint = ""
         apart = "" if not duplicates or self.several else self.roles.distinguishing(self.reading)
         if apart:

@@ -24,8 +24,9 @@ _NAMES = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september",
     "october", "november", "december",
 )  # fmt: skip
-_WORDS = (*_NAMES, *(name[:3] for name in _NAMES), "sept")
-_MONTHS = pa.array(_WORDS)
+WORDS = (*_NAMES, *(name[:3] for name in _NAMES), "sept")
+"""The names of months."""
+_MONTHS = pa.array(WORDS)
 _MONTH_OF = np.array([*range(1, 13), *range(1, 13), 9])
 _CLOCK = (
     r"(?P<hour>\d{1,2})"
@@ -39,7 +40,7 @@ _YEAR = r"(?P<year>(?:1[5-9]|2[0-2])\d{2})"
 _SHORT = r"(?P<year>\d{4}|\d{2})"
 _MONTH = r"(?P<month>\d{1,2})"
 _DAY = r"(?P<day>\d{1,2})"
-_NAME = rf"(?P<name>{'|'.join(_WORDS)})\.?"
+_NAME = rf"(?P<name>{'|'.join(WORDS)})\.?"
 _NTH = rf"{_DAY}(?:st|nd|rd|th)?"
 _WEEKDAY = r"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?,?\s+)?"
 _GAP = r"[-/ .,]*"
