@@ -9,7 +9,6 @@ import numpy as np
 
 from forecaster.datasets.card import Borders
 from forecaster.datasets.dataset import Dataset
-from forecaster.datasets.items import Items
 from forecaster.datasets.oddities import Oddity
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def report(
     """
     series, counts = dataset.series, dataset.counts
     times = [str(stamp) for stamp in series.times[[0, -1]]]
-    items = series.items or Items.single(len(series.times))
+    items = series.layout
     ends = {"train": borders.train, "validation": borders.validation, "test": borders.test}
     windows = {
         part: items.windows(past, horizon, *steps)[1] for part, steps in borders.parts.items()
@@ -144,7 +143,7 @@ def figure(dataset: Dataset, borders: Borders) -> "Figure":
     """A figure of some targets, or of some series of a panel, with the borders of the parts."""
     from matplotlib.figure import Figure
 
-    series, items = dataset.series, dataset.series.items or Items.single(len(dataset.series.values))
+    series, items = dataset.series, dataset.series.layout
     names = dataset.targets if series.items is None else items.names
     chosen = np.linspace(0, len(names) - 1, min(len(names), SHOWN)).astype(int).tolist()
     picture = Figure(figsize=(9, 1.3 + 1.5 * len(chosen)), layout="constrained")

@@ -56,7 +56,7 @@ class Facts:
 def measure(dataset: Dataset, holidays: str | None = None) -> Facts:
     """Measure a data set, with the public holidays of a region if one is named."""
     series = dataset.series
-    items = series.items or Items.single(len(series.times))
+    items = series.layout
     rows = int(items.rows_before(int(TRAIN * len(series.times))).max())
     targets = 1 if series.items else len(dataset.targets)
     among = sorted({*candidates(series.freq), *dataset.seasons} - {1})
@@ -82,11 +82,10 @@ def _events(series: Series, items: Items, holidays: str | None) -> Iterator[Even
     """Yield the events of each column known ahead, and the holidays, if they are rare."""
     end = int(TRAIN * len(series.times))
     if series.known is not None:
-        before = np.repeat(items.rows_before(end), items.lengths)
-        place = np.arange(len(series.known)) - np.repeat(items.bounds[:-1], items.lengths)
-        seen = place < before
+        seen = np.flatnonzero(items.before(end))
+        begins = np.isin(seen, items.bounds[:-1])
         for name, column in zip(series.known_columns, series.known.T, strict=True):
-            yield from _event(name, column[seen] != 0, place[seen] == 0)
+            yield from _event(name, column[seen] != 0, begins)
     if holidays is not None:
         off = holiday_feature(series.times[:end], holidays)[:, 0] > 0
         yield from _event(f"public holidays of {holidays}", off, np.arange(end) == 0)

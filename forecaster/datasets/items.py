@@ -56,6 +56,11 @@ class Items:
         """The number of rows of each item before a step of the grid."""
         return np.clip(np.asarray(step) - self.places, 0, self.lengths)
 
+    def before(self, step: End) -> NDArray[np.bool_]:
+        """Which rows (N,) lie before a step of the grid."""
+        within = np.arange(self.bounds[-1]) - np.repeat(self.bounds[:-1], self.lengths)
+        return np.asarray(within < np.repeat(self.rows_before(step), self.lengths))
+
     def windows(
         self, past: int, horizon: int, first: End, last: End, padding: int = 0
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError
 from forecaster.base.spelling import spelled
-from forecaster.datasets.items import End, Items
+from forecaster.datasets.items import End
 from forecaster.datasets.series import Series
 
 Limit = tuple[float | None, float | None]
@@ -57,9 +57,7 @@ def ends(limits: tuple[Limit, ...]) -> NDArray[np.float64]:
 
 def _seen(series: Series, column: int, last: End) -> tuple[float, float, bool]:
     """The least and the largest value before step `last`, and whether all are whole numbers."""
-    items = series.items or Items.single(len(series.values))
-    own = np.arange(len(series.values)) - np.repeat(items.bounds[:-1], items.lengths)
-    values = series.values[own < np.repeat(items.rows_before(last), items.lengths), column]
+    values = series.values[series.layout.before(last), column]
     values = values[~np.isnan(values)]
     if not len(values):
         return np.inf, -np.inf, False

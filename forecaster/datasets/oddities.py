@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from forecaster.base.spelling import rounded, spelled
 from forecaster.datasets.card import Borders
-from forecaster.datasets.items import End, Items
+from forecaster.datasets.items import End
 from forecaster.datasets.series import Series
 
 Kind: TypeAlias = Literal["sentinel", "outlier", "shift", "empty"]
@@ -80,7 +80,7 @@ class _Column:
     def __init__(self, series: Series, place: int) -> None:
         self.series = series
         self.place = place
-        self.items = series.items or Items.single(len(series.values))
+        self.items = series.layout
         count = len(self.items)
         self.chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_ITEMS)).astype(int))
         self.marks: dict[int, Rows] = {}

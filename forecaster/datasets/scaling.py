@@ -1,7 +1,6 @@
 """Standardisation with the statistics of the training rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -20,19 +19,15 @@ ROWS = 2**22
 """The rows of a panel that are processed together."""
 
 
-@dataclass(frozen=True, eq=False)
 class Scaler:
     """(value - mean) / std, column by column; missing values stay missing.
 
     `mean` and `std` are float64, (C,), or (S, C) with separate ones for each item of a panel.
     """
 
-    mean: NDArray[np.float64]
-    std: NDArray[np.float64]
-
     def __init__(self, mean: ArrayLike, std: ArrayLike) -> None:
-        object.__setattr__(self, "mean", np.asarray(mean, dtype=np.float64))
-        object.__setattr__(self, "std", np.asarray(std, dtype=np.float64))
+        self.mean = np.asarray(mean, dtype=np.float64)
+        self.std = np.asarray(std, dtype=np.float64)
 
     def __eq__(self, other: object) -> bool:
         return (

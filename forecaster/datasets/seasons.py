@@ -8,7 +8,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forecaster.datasets.calendar import DAY, parse_step, step_length
-from forecaster.datasets.items import Items
 from forecaster.datasets.series import Series
 
 TRAIN = 0.7
@@ -80,7 +79,7 @@ def training_parts(series: Series, targets: int) -> list[NDArray[np.float64]]:
     Items and columns are evenly spread; the items of a panel are cut at the same time.
     """
     columns = np.unique(np.linspace(0, targets - 1, COLUMNS).astype(int))
-    items = series.items or Items.single(len(series.values))
+    items = series.layout
     rows = np.minimum(int(TRAIN * len(series.times)) - items.places, items.lengths)
     there = np.flatnonzero(rows > 0)
     if not len(there):

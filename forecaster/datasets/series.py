@@ -58,6 +58,11 @@ class Series:
             sha.update(json.dumps([name, attribute.tolist()]).encode())
         return f"sha256:{sha.hexdigest()}"
 
+    @property
+    def layout(self) -> Items:
+        """The items of a panel, or one nameless series whose rows are the grid."""
+        return self.items or Items.single(len(self.values))
+
     def with_known(self, columns: Sequence[str], known: Sequence[str]) -> "Series":
         """`select`, and make the `known` columns covariates known ahead.
 
@@ -89,7 +94,7 @@ class Series:
             known = None if self.known is None else self.known[:step]
             return replace(self, values=self.values[:step], times=self.times[:step], known=known)
         counts, items = self.items.rows_before(step), self.items
-        own = np.concatenate([b + np.arange(n) for b, n in zip(items.bounds, counts, strict=False)])
+        own = items.before(step)
         kept = np.flatnonzero(counts)
         bounds = np.concatenate([[0], np.cumsum(counts[kept])])
         return replace(

@@ -6,7 +6,6 @@ import numpy as np
 
 from forecaster.base.spelling import rounded
 from forecaster.datasets.calendar import parse_step, step_length
-from forecaster.datasets.items import Items
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate.backtest import Evaluation
 from forecaster.evaluate.figures import Errors
@@ -85,7 +84,7 @@ def cycle(freq: str, steps: int) -> str:
 def _size(problem: Problem) -> np.ndarray:
     """The mean absolute value of each target in the test steps, in units, (K,)."""
     series = problem.series
-    items = series.items or Items.single(len(series.values))
+    items = series.layout
     first, last = problem.borders.parts["test"]
     rows = items.bounds[:-1] + items.rows_before(first), items.bounds[:-1] + items.rows_before(last)
     inside = np.zeros(len(series.values) + 1, dtype=np.int8)

@@ -18,7 +18,7 @@ from forecaster.datasets.calendar import phase_weights
 from forecaster.datasets.card import Borders, is_generated, load_card
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.effects import Effects
-from forecaster.datasets.items import End, Items
+from forecaster.datasets.items import End
 from forecaster.datasets.known import KnownInputs
 from forecaster.datasets.limits import Limit, ends, find_limits
 from forecaster.datasets.oddities import Oddity, find_oddities
@@ -74,8 +74,7 @@ class Problem:
         else:
             scaler = Scaler.fit_items(series.values, items, last, past, series.columns)
             if series.known is not None:
-                steps = np.arange(len(series.values)) - np.repeat(items.bounds[:-1], items.lengths)
-                rows = steps < np.repeat(items.rows_before(last), items.lengths)
+                rows = items.before(last)
         names = () if items is None else tuple(items.names)
         reading, targets = self.dataset.reading, self.dataset.targets
         return Schema(
@@ -137,7 +136,7 @@ class Problem:
             return None
         values, covariates, _ = self._table
         assert covariates is not None
-        items = self.series.items or Items.single(len(values))
+        items = self.series.layout
         return Effects.fit(
             values[:, list(self._scaled.target_positions)],
             covariates,
@@ -245,9 +244,7 @@ class Problem:
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         """All values and covariates, scaled, and the calendar of the grid."""
-        series, schema = self.series, self._scaled
-        if (items := series.items) is None:
-            items = Items.single(len(series.values))
+        series, schema, items = self.series, self._scaled, self.series.layout
         values = np.empty(series.values.shape, np.float32)
         for first in range(0, len(items), ITEMS):
             last = min(first + ITEMS, len(items))
@@ -267,9 +264,8 @@ class Problem:
         if infinite.any():
             place, column = np.argwhere(infinite)[0]
             series, row = self.series, begin + int(place)
-            items = series.items or Items.single(len(series.values))
-            item, step = items.locate(row)
-            owner = f", series '{items.names[item]}'" if series.items else ""
+            item, step = series.layout.locate(row)
+            owner = f", series '{series.items.names[item]}'" if series.items else ""
             raise DataError(
                 f"{series.source}{owner}, {series.times[step]}, column '{series.columns[column]}': "
                 f"{series.values[row, column]:g} is too far from the training rows to be scaled; "

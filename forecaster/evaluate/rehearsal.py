@@ -8,13 +8,14 @@ goes to the forms. The errors of all series, each in its own scale, are pooled b
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
-from forecaster.datasets.items import End, Items
+from forecaster.datasets.items import End
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate.intervals import Calibration, together
 from forecaster.evaluate.problem import MOST, Problem
@@ -26,13 +27,8 @@ from forecaster.parts.errors import products
 BLOCKS = 4
 """The number of blocks of rows, each forecast by forms that are fitted to the rows before it."""
 
-
-@dataclass(frozen=True)
-class Block:
-    """Forms fitted to the rows before a block, and the windows whose targets begin in it."""
-
-    forms: Sequence[Part]
-    windows: Windows
+Block: TypeAlias = tuple[Sequence[Part], Windows]
+"""Forms fitted to the rows before a block, and the windows whose targets begin in it."""
 
 
 def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, str] | None:
@@ -45,21 +41,21 @@ def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, st
     blocks = _blocks(problem, forms, device) if forms else []
     if len(blocks) < 2:
         return None
-    found = [products(block.forms, block.windows) for block in blocks]
+    found = [products(*block) for block in blocks]
     done = []
-    for block, own in zip(blocks, found, strict=True):
+    for (fitted, windows), own in zip(blocks, found, strict=True):
         others = [each for each in found if each is not own]
         sums = torch.stack([each.relative * each.pairs for each in others]).sum(dim=0)
-        apart = sum(each.windows.horizons for each in blocks if each is not block)
-        weights = shares(block.forms, sums / max(sum(each.pairs for each in others), 1), apart)
-        parts = {part.name: part for part in block.forms}
+        apart = sum(each.horizons for _, each in blocks if each is not windows)
+        weights = shares(fitted, sums / max(sum(each.pairs for each in others), 1), apart)
+        parts = {part.name: part for part in fitted}
         blend = Blend(model.task, parts, weights).to(device).eval()
         levels = tuple(problem.config.intervals.levels)
-        done.append(Calibration(blend, block.windows, levels, blocks=len(blocks)).complete())
+        done.append(Calibration(blend, windows, levels, blocks=len(blocks)).complete())
     horizon = problem.config.window.horizon
     series = len(np.unique(np.concatenate([each.item for each in done])))
-    windows = sum(len(each.windows) * each.windows.every for each in done)
-    horizons = (windows + series * (horizon - 1)) / horizon
+    count = sum(len(each.windows) * each.windows.every for each in done)
+    horizons = (count + series * (horizon - 1)) / horizon
     made = together(done, horizons, pooled=True)
     if not made.levels:
         return None
@@ -76,14 +72,14 @@ def _blocks(problem: Problem, forms: Sequence[Part], device: str) -> list[Block]
     Targets after validation are missing: they belong to the test split.
     """
     past, _, horizon = problem.config.window.lengths()
-    items = problem.series.items or Items.single(len(problem.series.times))
+    items = problem.series.layout
     (begin, train), (_, end), (_, last) = (
         (np.asarray(first), np.asarray(stop)) for first, stop in problem.borders.parts.values()
     )
     first_rows = items.places if train.ndim else 0
     start = train - np.maximum(train - first_rows - past - horizon, 0) // 2
     edges = [start + (end - start) * number // BLOCKS for number in range(BLOCKS + 1)]
-    blocks = []
+    blocks = list[Block]()
     for first, stop in pairwise(edges):
         targets = _end(first), _end(np.minimum(stop + horizon - 1, last))
         if not items.windows(past, horizon, *targets)[1].any():
@@ -99,7 +95,7 @@ def _blocks(problem: Problem, forms: Sequence[Part], device: str) -> list[Block]
         for row, after in zip(rows, items.bounds[1:], strict=True):
             values[row:after] = torch.nan
         windows = replace(windows, values=values).spaced(MOST)
-        blocks.append(Block([part.refit(fold).to(device).eval() for part in forms], windows))
+        blocks.append(([part.refit(fold).to(device).eval() for part in forms], windows))
     return blocks
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from forecaster.base.spelling import rounded
-from forecaster.datasets.items import Items
 from forecaster.datasets.series import Series, quoted
 from forecaster.forecast.questions import History, Question, following
 from forecaster.forecast.schema import Schema
@@ -108,7 +107,7 @@ def undetermined(schema: Schema) -> str:
 def _question(model: "Predictor", series: Series) -> Question | None:
     """Histories that end in the newest season whose horizon is known: of evenly spaced series of a
     panel, or at evenly spaced steps."""
-    form, items = model.form, series.items or Items.single(len(series.times))
+    form, items = model.form, series.layout
     longest = int(items.lengths.max()) - form.horizon
     if longest < form.least:
         return None

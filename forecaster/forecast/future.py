@@ -60,7 +60,7 @@ def future_rows(
         reading, targets=tuple(columns), past_covariates=names, future_covariates=(), panel=False
     )
     series = reader.history(history, loose, where=where, most=most).series
-    items = series.items or Items.single(len(series.times))
+    items = series.layout
     chosen = range(len(items)) if only is None else [only]
     if most_series is not None and len(chosen) > most_series:
         raise DataError(f"{where}: expected at most {most_series:,} series, got {len(items):,}")

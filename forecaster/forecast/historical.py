@@ -11,7 +11,6 @@ import pandas as pd
 
 from forecaster.base.errors import DataError
 from forecaster.datasets import reader
-from forecaster.datasets.items import Items
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.questions import TOGETHER, History, following
 
@@ -82,7 +81,7 @@ def replay(
     for sentence in found.said:
         say(sentence)
     series = found.series.select(form.columns)
-    items, known = series.items or Items.single(len(series.times)), series.known
+    items, known = series.layout, series.known
     wanted = max(start, form.needs)
     after = steps if known is None else form.horizon
     if (longest := int(items.lengths.max())) < wanted + after:

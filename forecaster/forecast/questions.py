@@ -261,7 +261,7 @@ def ask(
         say(sentence)
     series = found.series.select(form.columns)
     beyond, drop = (None, 0) if apart else _ahead(future, series, form, policy or "error")
-    items, chosen = series.items or Items.single(len(series.times)), np.arange(1)
+    items, chosen = series.layout, np.arange(1)
     short = short_history or ("refuse" if series.items is None else "drop")
     if series.items is not None:
         enough = (items.lengths - drop >= form.least) | (short == "refuse")
@@ -328,7 +328,7 @@ def _ahead(
     """`ahead` of a history, and the number of rows at the end of each item that hold what is known
     over the horizon."""
     horizon, reading = form.horizon, form.reading
-    names, own = reading.future_covariates, series.items or Items.single(len(series.times))
+    names, own = reading.future_covariates, series.layout
     if not names or series.known is None:
         if future is not None:
             raise UsageError("expected no future: this model takes no covariates known ahead")
@@ -346,7 +346,7 @@ def _ahead(
             )
         return following(series, horizon), horizon
     beyond = rows_ahead(as_pandas(future)[0], form, policy)
-    theirs = beyond.items or Items.single(len(beyond.times))
+    theirs = beyond.layout
     places = {name: place for place, name in enumerate(theirs.names)}
 
     def covariates(which: np.ndarray, begin: np.ndarray) -> np.ndarray:

@@ -55,12 +55,12 @@ def test_a_block_is_forecast_from_the_rows_before_it():
     own = problem(months(1, 1))
     model = blend_of(own)
     blocks = rehearsal._blocks(own, model.members, "cpu")
-    firsts = [block.windows.first for block in blocks]
+    firsts = [windows.first for _, windows in blocks]
     assert firsts == sorted(set(firsts))
     assert len(blocks) == rehearsal.BLOCKS
     own.series.values[firsts[-1] :] += 50.0  # the scaler is that of the rows before
     again = rehearsal._blocks(own, model.members, "cpu")
-    for part, same in zip(blocks[-1].forms, again[-1].forms, strict=True):
+    for part, same in zip(blocks[-1][0], again[-1][0], strict=True):
         kept, found = part.state_dict(), same.state_dict()
         assert all(torch.equal(kept[name], found[name]) for name in kept)
     model.members = []

@@ -479,7 +479,7 @@ class Reader:
 
     def _fill_gaps(self, series: Series, said: Reading) -> None:
         """Fill covariates as stated. Raises DataError for one known ahead that has gaps then."""
-        items, known = series.items or Items.single(len(series.times)), series.known
+        items, known = series.layout, series.known
         filled = fill(series.values, series.columns, said, items)
         if known is not None:
             filled |= fill(known, series.known_columns, said, items)
@@ -625,7 +625,7 @@ def _columns(series: Series, reading: Reading, ahead: int) -> dict[str, Any]:
     """
     missing = np.isnan(series.values).sum(axis=0)
     if ahead:
-        items = series.items or Items.single(len(series.times))
+        items = series.layout
         ends = items.bounds[1:]
         last = ends[:, None] - np.arange(1, ahead + 1)
         empty = np.isnan(series.values[np.maximum(last, 0)]).all(axis=2)
