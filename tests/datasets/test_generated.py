@@ -7,10 +7,8 @@ import torch
 from forecaster.base.errors import DataError
 from forecaster.config.run_config import load
 from forecaster.datasets.card import is_generated
-from forecaster.datasets.generated import Phase, Recall, generate
+from forecaster.datasets.generated import generate, phase, recall
 from forecaster.evaluate.problem import make_problem, open_data
-
-SMALL = Recall(length=40, pairs=4, samples=(30, 9, 200))
 
 
 def split(series):
@@ -20,8 +18,7 @@ def split(series):
 
 @pytest.mark.parametrize("hops", [1, 2])
 def test_each_answer_is_the_value_that_stood_beside_the_motif_asked_for(hops):
-    made = Recall(length=40, pairs=4, hops=hops, samples=(20, 2, 2))
-    for sample in split(made.dataset("x").series):
+    for sample in split(recall("x", 40, hops, pairs=4, samples=(20, 2, 2)).series):
         steps, answers = sample[:40], sample[40:, 0]
         value, event, question = steps[:, :3].T
         signs, following = steps[:, 3:9], steps[:, 9:]
@@ -41,8 +38,7 @@ def test_each_answer_is_the_value_that_stood_beside_the_motif_asked_for(hops):
 
 @pytest.mark.parametrize("drift", ["fixed", "chirp", "wander"])
 def test_a_wave_is_a_function_of_the_phase_that_is_told(drift):
-    quiet = Phase(length=64, drift=drift, noise=0, samples=(300, 2, 2))
-    for sample in split(quiet.dataset("x").series)[:50]:
+    for sample in split(phase("x", 64, drift, noise=0, samples=(300, 2, 2)).series)[:50]:
         value, question, cos, sin = sample.T
         assert np.flatnonzero(question).tolist() == list(range(48, 64))
         assert not value[48:64].any()
@@ -51,13 +47,13 @@ def test_a_wave_is_a_function_of_the_phase_that_is_told(drift):
         seen = np.hstack([wave.real, wave.imag])
         fitted, *_ = np.linalg.lstsq(seen[:48].astype(float), value[:48].astype(float))
         np.testing.assert_allclose(seen[48:] @ fitted, value[64:], atol=1e-3)
-    answers = split(Phase(64, drift, samples=(2000, 1, 1)).dataset("x").series)[:, 64:, 0]
+    answers = split(phase("x", 64, drift, samples=(2000, 1, 1)).series)[:, 64:, 0]
     assert answers.mean() == pytest.approx(0, abs=0.05), "chance is an error of one"
     assert np.square(answers).mean() == pytest.approx(1, abs=0.06)
 
 
 def test_every_sample_is_one_window_of_one_part_and_windows_share_nothing():
-    dataset = SMALL.dataset("x")
+    dataset = recall("x", 40, pairs=4, samples=(30, 9, 200))
     asked = load("default", ["window.past=auto", "window.horizon=4"], {})
     problem = make_problem(asked.config, dataset)
     assert problem.config.window.past == 40
@@ -76,7 +72,7 @@ def test_every_sample_is_one_window_of_one_part_and_windows_share_nothing():
 def test_names_tell_the_length_and_the_hops():
     assert generate("recall-64").past == 64
     assert len(generate("recall-64-2hops").columns) == 15
-    assert generate("phase-64-wander").digest == Phase(64, "wander").dataset("x").digest
+    assert generate("phase-64-wander").digest == phase("x", 64, "wander").digest
     assert is_generated("recall-4096")
     wrong = ("recall", "recall-0", "recall-64-3hops", "recall-64.csv", "phase-64", "phase-64-2hops")
     assert not any(map(is_generated, wrong))
