@@ -70,6 +70,13 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def plain(cells: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Cells as one array of their values, without a dictionary."""
+    if isinstance(cells, pa.ChunkedArray):
+        cells = cells.combine_chunks()
+    return cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
+
+
 def trimmed(text: pa.Array, missing: tuple[str, ...] = ()) -> pa.Array:
     """Words without surrounding blanks; marks of a missing value become null."""
     text = pc.utf8_trim_whitespace(text)
@@ -83,8 +90,7 @@ Complain: TypeAlias = Callable[[int, str], DataError]
 
 def to_numbers(cells: pa.Array, complain: Complain, how: Written = PLAIN) -> NDArray[np.float64]:
     """Cells as float64, NaN where there is no value; true and yes are 1, false and no are 0."""
-    if pa.types.is_dictionary(cells.type):
-        cells = cells.dictionary_decode()
+    cells = plain(cells)
     if not is_text(cells.type):
         try:
             numbers = pc.cast(cells, pa.float64(), safe=False)

@@ -19,7 +19,7 @@ from forecaster.base.spelling import spelled
 from forecaster.datasets.reader import stamps
 from forecaster.datasets.reader.cells import Complain
 from forecaster.datasets.reader.files import RawTable, Rows
-from forecaster.datasets.reader.stamps import FORMS, as_words, different, matches, moments
+from forecaster.datasets.reader.stamps import FORMS, as_text, as_words, different, matches, moments
 from forecaster.datasets.reader.unread import is_rounded, why
 from forecaster.datasets.reading import Reading, Stamps
 from forecaster.datasets.series import quoted
@@ -87,22 +87,14 @@ class TimeColumns:
         first, *others = (rows[name] for name in self.names)
         if not others:
             return first
-        text = pc.replace_substring_regex(_text(first), _MIDNIGHT, "")
+        text = pc.replace_substring_regex(as_text(first), _MIDNIGHT, "")
         for name, mark, part in zip(self.names[1:], self.marks, others, strict=False):
             if self.year and (named := re.match("q|w(?=eek|k)", name.lower())):
                 mark += named[0]
-            words = pc.replace_substring_regex(_text(part), r"\.0*$", "")
+            words = pc.replace_substring_regex(as_text(part), r"\.0*$", "")
             width = 1 if mark.endswith("q") else 2
             text = pc.binary_join_element_wise(text, pc.utf8_lpad(words, width, "0"), mark)
         return text
-
-
-def _text(cells: pa.Array) -> pa.Array:
-    if isinstance(cells, pa.ChunkedArray):
-        cells = cells.combine_chunks()
-    if pa.types.is_dictionary(cells.type):
-        cells = cells.dictionary_decode()
-    return as_words(cells).cast(pa.string())
 
 
 class Clock:
@@ -124,15 +116,18 @@ class Clock:
         said: list[str],
     ) -> None:
         names = time_columns(reading, table.columns)
+        self.table, self.rows, self.trained, self.said = table, rows, trained, said
         self.columns = TimeColumns(names, table.sample)
+        self.sample = self.columns.cells(table.sample)
+        self.words = different(self.sample)
+        self.example = self.words[0].as_py() if len(self.words) else ""
         told = reading.stamps
         if told and told.form not in FORMS:
             raise DataError(
                 f"the model reads stamps of the form '{told.form}', which this version does not "
                 f"know; use the version that trained it. Known: {', '.join(FORMS)}."
             )
-        self.stamps = Stamps(_find_form(table, rows, self.columns, told, trained, said))
-        self.example = next(iter(different(self.columns.cells(table.sample)).to_pylist()), "")
+        self.stamps = Stamps(self._find_form(told.form if told else ""))
         name = reading.time if self.columns.year and reading.time_columns else None
         self.name = name or ("time" if self.columns.year else names[0])
         self.zoned: bool | None = None
@@ -192,116 +187,107 @@ class Clock:
                 "either all stamps carry a time zone or none does, as in the data of a model",
             )
 
+    # The form of the stamps.
 
-# The form of the stamps.
+    def _find_form(self, told: str) -> str:
+        """The form of the stamps, which is `told` or "" if it is not known."""
+        words, said = self.words, self.said
+        if _is_typed(self.sample.type) or not len(words):
+            return "iso"
+        shares = {
+            name: float((moments(words, name).good if form.number else matches(words, name)).mean())
+            for name, form in FORMS.items()
+        }
+        if told:
+            wrong = self.example
+            if shares[told] >= 0.5:
+                wrong = "" if told == "iso" else self._try([told])[0][told]
+            if not wrong:
+                return told
+            if not self.trained:
+                raise DataError(
+                    f"{self._where}: '{wrong}' is no date {FORMS[told].words}, as "
+                    f"{spelled('stamps', told)} requires."
+                )
+        best = max(shares.values())
+        if best < 0.5:
+            odd = (word for word in words[:SHOWN].to_pylist() if why(word))
+            word = next(odd, self.example)
+            row = as_words(self.sample).to_pylist().index(word)
+            raise DataError(
+                f"{self.table.names[0]}, row {row + 1}, column '{self.columns.names[0]}': "
+                f"{_complaint(word)}."
+            )
+        if is_rounded(self.example) and len(words) < len(self.sample):
+            raise DataError(
+                f"{self._where}: '{self.example}' and the others were rounded when they were "
+                "saved, and some are equal now; export them again with all digits."
+            )
+        forms = [name for name, share in shares.items() if share == best]
+        form, reason = forms[0], ""
+        if form != "iso" and len(forms) > 1:
+            form, reason = self._decide(forms)
+        if told:
+            said.append(
+                f"Stamps are written differently from those of the training: {FORMS[form].words}, "
+                f"such as '{self.example}'."
+            )
+        elif form != "iso":
+            meant = moments(words[:1], form)
+            stamp = f" is {pd.Timestamp(int(meant.times[0]), unit='us')}" if meant.good[0] else ""
+            said.append(f"Stamps are written {FORMS[form].words}: '{self.example}'{stamp}.{reason}")
+        return form
+
+    @property
+    def _where(self) -> str:
+        return f"{self.table.where}, column '{self.columns.names[0]}'"
+
+    def _try(self, forms: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+        """The first stamp of all rows that is wrong in each form, "" if all are good; and the forms
+        in which all are evenly spaced."""
+        parts = [as_text(different(self.columns.cells(batch.cells))) for batch in self.rows]
+        words = pa.concat_arrays(parts).unique()
+        found = {form: moments(words, form) for form in forms}
+        # A cell that is no stamp at all is reported later, with its row.
+        written = np.logical_or.reduce([times.written for times in found.values()])
+        bad = {form: np.flatnonzero(written & ~times.good) for form, times in found.items()}
+        wrong = {form: words[rows[0]].as_py() if len(rows) else "" for form, rows in bad.items()}
+        good = [form for form in forms if not wrong[form]]
+        even = [form for form in good if stamps.evenly(np.unique(found[form].times[written]))]
+        return wrong, even
+
+    def _decide(self, forms: Sequence[str]) -> tuple[str, str]:
+        """The one of several forms that all stamps have; a sentence if their spacing decides."""
+        wrong, even = self._try(forms)
+        good = [form for form in forms if not wrong[form]]
+        if not good:
+            (one, first), (other, second) = [*wrong.items()][:2]
+            raise DataError(
+                f"{self._where}: '{first}' is no date {FORMS[one].words}, '{second}' none "
+                f"{FORMS[other].words}; {why(first) or why(second) or ALIKE}."
+            )
+        choices = even or good
+        if len(choices) > 1:  # years of two digits are rarely first
+            choices = [form for form in choices if form != "year-first"]
+        if len(choices) == 1:
+            decided = len(good) > 1 and even
+            return choices[0], " They are evenly spaced only in this form." if decided else ""
+        for shown in self.words:
+            means = {form: int(moments(pa.array([shown]), form).times[0]) for form in choices}
+            if len({*means.values()}) > 1:
+                break
+        ways = " or ".join(spelled("stamps", form) for form in choices if form in ORDERS)
+        raise DataError(
+            f"{self._where}: '{shown}' is {' or '.join(map(stamps.date, means.values()))}, and no "
+            "stamp of the file shows which"
+            + (f": name the form with {ways}." if ways and not self.trained else ".")
+            + " Stamps with the year first, such as 2016-07-01, are unambiguous."
+        )
 
 
 def _is_typed(kind: pa.DataType) -> bool:
+    """Whether cells of this type are stamps, not words or numbers."""
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
-
-
-def _find_form(
-    table: RawTable,
-    rows: Sequence[Rows],
-    columns: TimeColumns,
-    told: Stamps | None,
-    trained: bool,
-    said: list[str],
-) -> str:
-    sample = columns.cells(table.sample)
-    words = different(sample)
-    if _is_typed(sample.type) or not len(words):
-        return "iso"
-    column = columns.names[0]
-    where = f"{table.where}, column '{column}'"
-    shares = {
-        name: float((moments(words, name).good if form.number else matches(words, name)).mean())
-        for name, form in FORMS.items()
-    }
-    if told:
-        wrong = words[0].as_py()
-        if shares[told.form] >= 0.5:
-            wrong = "" if told.form == "iso" else _try(rows, columns, [told.form])[0][told.form]
-        if not wrong:
-            return told.form
-        if not trained:
-            raise DataError(
-                f"{where}: '{wrong}' is no date {FORMS[told.form].words}, as "
-                f"{spelled('stamps', told.form)} requires."
-            )
-    best = max(shares.values())
-    if best < 0.5:
-        word = next((word for word in words[:SHOWN].to_pylist() if why(word)), words[0].as_py())
-        row = as_words(sample).to_pylist().index(word)
-        raise DataError(f"{table.names[0]}, row {row + 1}, column '{column}': {_complaint(word)}.")
-    if (rounded := words[0].as_py()) and len(words) < len(sample) and is_rounded(rounded):
-        raise DataError(
-            f"{where}: '{rounded}' and the others were rounded when they were saved, and some are "
-            "equal now; export them again with all digits."
-        )
-    forms = [name for name, share in shares.items() if share == best]
-    form, reason = forms[0], ""
-    if form != "iso" and len(forms) > 1:
-        form, reason = _decide(table, rows, columns, forms, trained)
-    example = words[0].as_py()
-    if told:
-        said.append(
-            f"Stamps are written differently from those of the training: {FORMS[form].words}, such "
-            f"as '{example}'."
-        )
-    elif form != "iso":
-        meant = moments(words[:1], form)
-        stamp = f" is {pd.Timestamp(int(meant.times[0]), unit='us')}" if meant.good[0] else ""
-        said.append(f"Stamps are written {FORMS[form].words}: '{example}'{stamp}.{reason}")
-    return form
-
-
-def _try(
-    rows: Sequence[Rows], columns: TimeColumns, forms: Sequence[str]
-) -> tuple[dict[str, str], list[str]]:
-    """The first stamp of a table that is wrong in each form, "" if all are good; and the forms in
-    which all are evenly spaced."""
-    parts = [different(columns.cells(each.cells)).cast(pa.string()) for each in rows]
-    words = pa.concat_arrays(parts).unique()
-    found = {form: moments(words, form) for form in forms}
-    # A cell that is no stamp at all is reported later, with its row.
-    written = np.logical_or.reduce([each.written for each in found.values()])
-    bad = {form: np.flatnonzero(written & ~each.good) for form, each in found.items()}
-    wrong = {form: words[int(rows[0])].as_py() if len(rows) else "" for form, rows in bad.items()}
-    good = [form for form in forms if not wrong[form]]
-    return wrong, [form for form in good if stamps.evenly(np.unique(found[form].times[written]))]
-
-
-def _decide(
-    table: RawTable, rows: Sequence[Rows], columns: TimeColumns, forms: list[str], trained: bool
-) -> tuple[str, str]:
-    """The one of several forms that all stamps have, and a sentence if their spacing decided."""
-    wrong, even = _try(rows, columns, forms)
-    where = f"{table.where}, column '{columns.names[0]}'"
-    good = [form for form in forms if not wrong[form]]
-    if not good:
-        (one, first), (other, second) = [*wrong.items()][:2]
-        raise DataError(
-            f"{where}: '{first}' is no date {FORMS[one].words}, '{second}' none "
-            f"{FORMS[other].words}; {why(first) or why(second) or ALIKE}."
-        )
-    choices = even or good
-    if len(choices) > 1:  # years of two digits are rarely first
-        choices = [form for form in choices if form != "year-first"]
-    if len(choices) == 1:
-        decided = len(good) > 1 and even
-        return choices[0], " They are evenly spaced only in this form." if decided else ""
-    for shown in different(columns.cells(table.sample)):
-        means = {form: int(moments(pa.array([shown]), form).times[0]) for form in choices}
-        if len({*means.values()}) > 1:
-            break
-    ways = " or ".join(spelled("stamps", form) for form in choices if form in ORDERS)
-    raise DataError(
-        f"{where}: '{shown}' is {' or '.join(stamps.date(time) for time in means.values())}, and "
-        "no stamp of the file shows which"
-        + (f": name the form with {ways}." if ways and not trained else ".")
-        + " Stamps with the year first, such as 2016-07-01, are unambiguous."
-    )
 
 
 _LONGEST = 100

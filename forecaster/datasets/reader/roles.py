@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.spelling import spelled
-from forecaster.datasets.reader.cells import FLAG, LIKE_NUMBER, is_text, trimmed
+from forecaster.datasets.reader.cells import FLAG, LIKE_NUMBER, is_text, plain, trimmed
 from forecaster.datasets.reader.clock import (
     COUNTED,
     SHOWN,
@@ -81,7 +81,7 @@ class Roles:
     def kinds(self) -> dict[str, Kind]:
         """The kind of each column, from the first rows; `empty` if they have no value in it."""
         sample, missing = self.table.sample, self.table.reading.missing
-        return {name: _kind(sample[name].combine_chunks(), missing) for name in self.table.columns}
+        return {name: _kind(plain(sample[name]), missing) for name in self.table.columns}
 
     def find(self, said: Reading, told: bool) -> Reading:
         """`said` with the roles that it leaves open; unchanged if a model has `told` all of them.
@@ -310,8 +310,6 @@ class Roles:
 
 
 def _kind(cells: pa.Array, missing: tuple[str, ...]) -> Kind:
-    if pa.types.is_dictionary(cells.type):
-        cells = cells.dictionary_decode()
     kind = cells.type
     if cells.null_count == len(cells):
         return "empty"

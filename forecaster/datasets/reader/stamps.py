@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from forecaster.datasets.reader.cells import is_text, trimmed
+from forecaster.datasets.reader.cells import is_text, plain, trimmed
 
 SECOND = 1_000_000
 _EPOCHS = {"s": 1, "ms": 1000, "us": SECOND, "ns": 1000 * SECOND}  # how many make a second
@@ -119,13 +119,14 @@ def as_words(cells: pa.Array) -> pa.Array:
         return pa.array([None if cell is None else str(cell) for cell in cells.to_pylist()])
 
 
+def as_text(cells: pa.Array) -> pa.Array:
+    """Cells of any type as text; null where there is no value."""
+    return as_words(plain(cells)).cast(pa.string())
+
+
 def different(cells: pa.Array) -> pa.Array:
     """The different cells of a column as text, without empty ones."""
-    if isinstance(cells, pa.ChunkedArray):
-        cells = cells.combine_chunks()
-    if pa.types.is_dictionary(cells.type):
-        cells = cells.dictionary_decode()
-    return as_words(cells.unique()).drop_null()
+    return as_words(plain(cells).unique()).drop_null()
 
 
 def matches(words: pa.Array, form: str) -> NDArray[np.bool_]:
