@@ -48,8 +48,7 @@ class Errors:
         items = self.score.by_item
         if items is None:
             return self.mean(kind, "column")[None], None
-        own: np.ndarray = getattr(items, kind)
-        return own, items.observed
+        return items[kind], items["observed"]
 
     def in_units(self, kind: Literal["squared", "absolute"], power: int) -> np.ndarray:
         """The mean error of each target (K,), in the target's unit raised to `power`."""

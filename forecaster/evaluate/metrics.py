@@ -1,10 +1,9 @@
 """Errors of forecasts over windows: summed in float64, and divided once by the count."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,14 +25,6 @@ MOST_DECIMALS = 8
 """The most decimals of intervals' ends; those that need more are printed with an exponent."""
 
 
-class ByItem(NamedTuple):
-    """Mean errors of each item of a panel, (S, K), over `observed` values each; nan over none."""
-
-    squared: np.ndarray
-    absolute: np.ndarray
-    observed: np.ndarray
-
-
 @dataclass(frozen=True)
 class Score:
     """Errors of one forecast over every window of a split, on scaled values.
@@ -42,7 +33,8 @@ class Score:
     the squared error of each window, in order. Missing values do not count: a mean over none is
     nan, and `observed` (T, K) is the number of values in each mean, None if none is missing.
     `steps` (n,) are the steps of the grid at which the targets of the windows begin, None if they
-    are one apart; `by_item` is None for one series.
+    are one apart. `by_item` holds the mean errors (S, K) of each series of a panel, nan over none,
+    as "squared" and "absolute", and the numbers of "observed" values; it is None for one series.
     """
 
     windows: int
@@ -51,7 +43,7 @@ class Score:
     by_window: np.ndarray
     observed: np.ndarray | None = None
     steps: np.ndarray | None = None
-    by_item: ByItem | None = None
+    by_item: Mapping[str, np.ndarray] | None = None
 
     @property
     def mse(self) -> float:
@@ -153,8 +145,9 @@ class _Sums:
         counts = torch.full_like(self.squared, count) if complete else self.observed
         by_item = None
         if self.items:
-            sums = self.each_item.cpu()
-            by_item = ByItem(*(part.numpy() for part in (*(sums[:2] / sums[2]), sums[2])))
+            *sums, observed = self.each_item.cpu()
+            squared, absolute = ((part / observed).numpy() for part in sums)
+            by_item = {"squared": squared, "absolute": absolute, "observed": observed.numpy()}
         return Score(
             windows=count,
             squared=(self.squared / counts).cpu().numpy(),

@@ -87,9 +87,9 @@ def test_panels_and_missing_values_equal_the_definition(missing, every):
     assert (got.mse, got.mae) == pytest.approx((np.nanmean(squared), np.nanmean(absolute)))
     for number in range(4):
         own, found = item == number, got.by_item
-        np.testing.assert_allclose(found.squared[number], mean(squared[own], 0, 1), rtol=1e-6)
-        np.testing.assert_allclose(found.absolute[number], mean(absolute[own], 0, 1), rtol=1e-6)
-        assert found.observed[number].tolist() == (~np.isnan(errors[own])).sum((0, 1)).tolist()
+        np.testing.assert_allclose(found["squared"][number], mean(squared[own], 0, 1), rtol=1e-6)
+        np.testing.assert_allclose(found["absolute"][number], mean(absolute[own], 0, 1), rtol=1e-6)
+        assert found["observed"][number].tolist() == (~np.isnan(errors[own])).sum((0, 1)).tolist()
 
 
 def test_a_step_without_values_is_left_out_of_the_mean():

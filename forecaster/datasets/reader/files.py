@@ -7,7 +7,7 @@ import glob
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
@@ -51,7 +51,6 @@ class Rows(NamedTuple):
     cells: pa.RecordBatch
 
 
-@dataclass(frozen=True)
 class RawTable:
     """The rows of a frame, or of files that have the same columns.
 
@@ -59,9 +58,10 @@ class RawTable:
     a model decides only what the files themselves leave open.
     """
 
-    where: str
-    parts: tuple[Format, ...]
-    reading: Reading = NOTHING_SAID
+    def __init__(self, where: str, parts: Sequence[Format], reading: Reading) -> None:
+        self.where = where
+        self.parts = parts
+        self.reading = reading
 
     @property
     def told(self) -> bool:
@@ -308,7 +308,7 @@ def open_table(path: str, reading: Reading = NOTHING_SAID) -> RawTable:
         if not files:
             what = "matches no file" if glob.has_magic(str(place)) else "does not exist"
             raise UnavailableError(f"the data file {place} {what}.")
-    return RawTable(str(place), tuple(open_format(file, reading) for file in files), reading)
+    return RawTable(str(place), [open_format(file, reading) for file in files], reading)
 
 
 def _in_folder(folder: Path) -> list[Path]:

@@ -142,7 +142,8 @@ class Reader:
                 raise DataError(f"{self.where}: the time column has no name; give it one.")
             self.said.append(f"The time column has no name, and is called '{NAMELESS}'.")
             found = replace(found, time=NAMELESS)
-            self.table = table = replace(table, reading=replace(table.reading, time=NAMELESS))
+            named = replace(table.reading, time=NAMELESS)
+            self.table = table = RawTable(table.where, table.parts, named)
             self.roles = Roles(table, self.file_id, self.said)
         self.reading = replace(found, fill=found.fill if trained else by_column(found))
         said = self.reading
