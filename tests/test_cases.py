@@ -3,8 +3,10 @@
 The cases are exports of programs, each smaller than a real one; all numbers are made up.
 """
 
+import json
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -93,3 +95,212 @@ class TestNames:
             capture_output=True, text=True, check=False, cwd=tmp_path,
         )  # fmt: skip
         assert done.stdout == "['time', 'a, b']\n", done.stderr
+
+
+def lines(stamps, values=None, header="time,y", form="{},{}"):
+    """The lines of a file of stamps, and of a wave unless there are `values`."""
+    values = wave(len(stamps), 7) if values is None else values
+    return [header, *(form.format(*row) for row in zip(stamps, values, strict=True))]
+
+
+class TestHeaders:
+    DAYS = pd.date_range("2023-01-02", periods=200).strftime("%Y-%m-%d")
+
+    @pytest.mark.parametrize(
+        ("header", "names"),
+        [
+            (["Price,Close,High", "Ticker,AAA,AAA", "Date,,"], ["Close", "High"]),
+            (["Price,Close,Close", "Ticker,AAA,BBB", "Date,,"], ["Close AAA", "Close BBB"]),
+            (["Report,,", "Date,Sales,", ",Shop,Online"], ["Sales Shop", "Sales Online"]),
+            (["Station;Harbour", "Unit;MW", "Zeitpunkt;Load"], ["Load"]),
+        ],
+        ids=["pandas", "two levels", "a name above two", "titles of two cells"],
+    )
+    def test_several_lines(self, read, header, names):
+        mark = ";" if ";" in header[0] else ","
+        rows = [mark.join([day, *("12.5", "7.25")[: len(names)]]) for day in self.DAYS]
+        rows[::2] = [row.replace("12.5", "13.5").replace("7.25", "8.25") for row in rows[::2]]
+        out, _ = read([*header, *rows])
+        assert [line.split("  ")[-1] for line in out.splitlines() if line.startswith("column")][
+            1:
+        ] == [f"{name}: target" for name in names]
+
+    def test_rows_that_end_with_a_separator(self, read):
+        for mark in ",;":
+            table = lines(self.DAYS, header=f"Date{mark}Load", form=f"{{}}{mark}{{}}{mark}")
+            out, err = read(table)
+            assert "column      Load: target\n" in out
+            assert "Column 'column 3' (no value in the first rows) has no role" in err
+
+    def test_a_header_with_fewer_names_than_fields(self, refused):
+        table = lines(self.DAYS, header="Date,Load", form="{},{},3")
+        assert "the rows have 3 fields, but the header, 'Date,Load', has 2" in refused(table)
+
+    def test_a_second_table_below_the_first(self, refused):
+        table = lines(self.DAYS)
+        assert "row 201: the header is repeated" in refused([*table, *table])
+
+    def test_a_header_that_holds_the_time(self, refused):
+        for days in (self.DAYS, [f"d_{number}" for number in range(1, 201)]):
+            rows = [f"{item},{item % 2}," + ",".join(map(str, range(200))) for item in range(5)]
+            err = refused([f"item,shop,{','.join(days)}", *rows])
+            assert f"The header holds them, from '{days[0]}' on" in err
+            assert "frame.melt(['item', 'shop'], var_name='time')" in err
+
+
+class TestStamps:
+    """Cells that are no stamps: the first message explains one of them."""
+
+    @pytest.mark.parametrize(
+        ("written", "reason"),
+        [
+            ("%d.%m.%Y %H:%M - %d.%m.%Y %H:59", "it is an interval; keep its start"),
+            ("%d.%m.%Y %H:%M:%S CET", "'CET' is the name of a zone; leave it out"),
+            ("%Y-%m-%d %H:%M:%S Europe/Berlin", "'Europe/Berlin' is the name of a zone"),
+            ("%a %b %d %Y %H:%M:%S GMT+0100 (Some Time)", "leave out the words behind the offset"),
+            ("FY%Y-Q1", "it is a fiscal year"),
+            ("%d-gennaio-%Y %H:%M", "months are read in English, which 'gennaio' is not"),
+        ],
+    )
+    def test_written_in_another_way(self, refused, written, reason):
+        stamps = hours(100).strftime(written)
+        err = refused(lines(stamps, header="Time,y"))
+        assert f"Column 'Time' seems to be the time, but '{stamps[0]}' is not read: {reason}" in err
+        assert reason in refused(lines(stamps, header="Time,y"), "--time", "Time")
+
+    def test_the_named_remedies_work(self, read):
+        times = hours(600)
+        for stamps in (
+            times.strftime("%d.%m.%Y %H:%M"),
+            times.strftime("%d.%m.%Y %H:%M:%S+01:00"),
+            times.strftime("%a %b %d %Y %H:%M:%S +0100"),
+            times.strftime("%d-%m-%Y %H:%M"),
+            [f"{year}-W{week:02}" for year in range(2016, 2020) for week in range(1, 53)],
+        ):  # fmt: skip
+            read(lines(stamps, wave(len(stamps))), horizon=2)
+
+    def test_numbers_that_count_days_or_rows(self, refused):
+        serial = 44927 + np.arange(600) / 24
+        assert "it counts the days since 1900" in refused(lines([f"{n:.5f}" for n in serial]))
+        days = refused(lines(range(44927, 45327)), "--time", "time")
+        assert "it counts the days since 1900" in days
+        assert "it counts, and is no time" in refused(lines(range(1, 400)))
+
+    def test_numbers_that_lost_digits(self, refused):
+        stamps = [f"{time.timestamp() * 1000:.5E}" for time in hours(600)]
+        err = refused(lines(stamps, header="timestamp,y"))
+        assert "were rounded when they were saved" in err
+
+    def test_thai_years(self, refused, check):
+        days = pd.date_range("2023-03-01", periods=500)
+        thai = [f"{day.day}/{day.month}/{day.year + 543}" for day in days]
+        assert "the year may be Thai" in refused(lines(thai))
+        half = [f"{day.year + 543 * (i > 200)}-{day:%m-%d}" for i, day in enumerate(days)]
+        assert "may be Thai: 2567 is 2024 elsewhere; subtract 543" in refused(lines(half))
+        year = [f"{day.year + 543}-{day:%m-%d}" for day in days[:360]]
+        assert "The years may be Thai: 2566 is 2023 elsewhere" in check(lines(year))[2]
+
+    def test_weeks(self, refused, read):
+        weeks = pd.date_range("2019-01-07", periods=260, freq="7D").isocalendar()
+        pairs = [*zip(weeks.year, weeks.week, strict=True)]
+        for form in ("{}{:02}", "{}/{:02}"):
+            table = lines([form.format(*pair) for pair in pairs], wave(260, 52), "week,y")
+            assert "there is no month 13; if it is a week, write it as '2019-W13'" in refused(table)
+        table = pd.DataFrame(pairs, columns=["Year", "Week"]).assign(units=wave(260, 52))
+        err = refused(table, "--target", "units")
+        assert "--time Year,Week reads the time from both columns" in err
+        assert "--id" not in err
+        assert "--policy" not in err
+        out, _ = read(table, "--target", "units", "--time", "Year,Week")
+        assert "260 steps of W-MON" in out
+
+    def test_months_by_their_names(self, refused, read):
+        months = pd.date_range("2010-01-01", periods=168, freq="MS")
+        table = pd.DataFrame({"year": months.year, "month": months.strftime("%b")})
+        table["revenue"] = wave(168, 12)
+        assert "--time year,month reads the time from both columns" in refused(table)
+        out, _ = read(table, "--time", "year,month", "--target", "revenue")
+        assert "168 steps of MS" in out
+
+    def test_parts_of_a_day(self, refused, read):
+        days = pd.date_range("2024-02-15", periods=60).strftime("%d-%b-%Y")
+        table = pd.DataFrame({"DATE": np.repeat(days, 48), "PERIOD": np.tile(np.arange(1, 49), 60)})
+        table["y"] = wave(len(table), 48)
+        err = refused(table, "--target", "y")
+        assert "Column 'PERIOD' seems to hold parts of the time beside 'DATE'" in err
+        assert "--id" not in err
+        assert "--policy" not in err
+        both = refused(table, "--target", "y", "--time", "DATE,PERIOD")
+        assert "if 'PERIOD' counts parts of a day, make one column of stamps of both" in both
+        hourly = table[table["PERIOD"] <= 24].rename(columns={"PERIOD": "Hour"})
+        hourly = hourly.assign(Hour=hourly["Hour"] - 1)
+        assert "--time DATE,Hour reads the time" in refused(hourly, "--target", "y")
+        read(hourly, "--target", "y", "--time", "DATE,Hour")
+
+    def test_months_at_midnight_of_a_zone(self, refused):
+        months = pd.date_range("2008-01-01", periods=180, freq="MS", tz="Europe/Berlin")
+        table = lines([month.isoformat() for month in months])
+        for policy in ("error", "sort", "resample"):
+            assert "give the stamps in local time" in refused(table, "--policy", policy)
+
+
+class TestCells:
+    def test_a_number_with_a_unit(self, refused):
+        for unit, shown in ((" °C", "°C"), (" kW", "kW"), ("%", "%")):
+            table = [f"{value}{unit}" for value in wave(200)]
+            err = refused(lines(hours(200), table))
+            assert f"holds numbers with a unit; remove '{shown}' from its cells" in err
+            assert "categories" not in err
+
+    def test_an_error_of_a_spreadsheet_is_no_value(self, read):
+        values = [*map(str, wave(400))]
+        values[5::100] = ["#DIV/0!"] * 4
+        assert "y: target, 4 values missing" in read(lines(hours(400), values))[0]
+
+    def test_a_word_among_numbers(self, refused, read):
+        values = [*map(str, wave(400))]
+        values[7] = "gap"
+        assert "--missing gap takes it for a missing value" in refused(lines(hours(400), values))
+        read(lines(hours(400), values), "--missing", "gap")
+        values[7] = "102.5-"
+        assert "write the minus before the number" in refused(lines(hours(400), values))
+
+    def test_columns_that_count_the_rows(self, read):
+        table = pd.DataFrame({"ds": hours(), "y": wave(600), "index": np.arange(600)})
+        out, err = read(table.assign(id=np.arange(1, 601)))
+        assert "Targets: 'y'." in err
+        assert "Column 'index' (counts the rows) has no role and is left out." in err
+        assert "look here" not in out
+
+    def test_words_that_look_like_numbers(self, refused, read):
+        holiday = np.where(np.arange(600) % 90 == 0, "a", np.where(np.arange(600) % 91, "0", "b"))
+        table = pd.DataFrame({"ds": hours(), "y": wave(600), "holiday": holiday})
+        options = ("--target", "y", "--future-covariates", "holiday")
+        assert "--categorical holiday reads the column as words" in refused(table, *options)
+        out, _ = read(table, *options, "--categorical", "holiday")
+        assert "holiday: future covariate, one of 0, a, b" in out
+        assert " --categorical holiday " in out
+
+
+class TestFormats:
+    def test_what_is_no_table(self, refused, tmp_path):
+        with zipfile.ZipFile(tmp_path / "load.csv.zip", "w") as archive:
+            archive.writestr("load.csv", "\n".join(lines(hours(100))))
+        err = refused(None, name="load.csv.zip")
+        assert "a zip archive that holds 'load.csv'; unpack it" in err
+        rows = [json.dumps({"time": str(hour), "y": 1.5}) for hour in hours(50)]
+        assert "this is JSON" in refused([f"[{','.join(rows)}]"], name="records.json")
+        assert "this is JSON" in refused(rows, name="lines.jsonl")
+
+
+class TestSteps:
+    def test_a_panel_of_several_steps(self, refused):
+        parts = [
+            pd.DataFrame({"ds": pd.date_range("2022-01-01", periods=count, freq=freq), "id": freq})
+            for count, freq in ((700, "D"), (100, "W-MON"), (23, "MS"))
+        ]
+        table = pd.concat([part.assign(y=wave(len(part), 7)) for part in parts])
+        for policy in ("error", "sort"):
+            err = refused(table, "--policy", policy)
+            assert "the step of the table is D, but that of 'MS' of MS and 'W-MON' of W-MON" in err
+            assert "--policy" not in err

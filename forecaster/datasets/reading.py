@@ -55,7 +55,8 @@ class Reading:
     filled (`reader.filling`), by column, or ALL of them. `categories` holds the words of
     covariates with words: a column `sky` of clear and rain is read as `sky=clear` and `sky=rain`,
     each 0 or 1; `categorical` ones hold words even if they look like numbers. `sheet` names that of
-    a workbook, by default the first.
+    a workbook, by default the first. Neither in the ranges of steps of a week that are `closed` nor
+    on the public holidays of the region `holidays` is a row expected.
 
     A model keeps the reading of its training file and uses it to read the next file.
     """
@@ -80,6 +81,7 @@ class Reading:
     time_columns: tuple[str, ...] = ()
     stamps: Stamps | None = None
     closed: tuple[tuple[int, int], ...] = ()
+    holidays: str = ""
     categorical: tuple[str, ...] = ()
     sheet: str = ""
 

@@ -439,6 +439,7 @@ def said_of(data: DataConfig) -> Reading:
         static=tuple(data.static),
         categorical=tuple(data.categorical),
         sheet=data.sheet or "",
+        holidays=data.holidays or "",
         freq=data.freq,
         seasons=tuple(data.seasons),
         panel=data.panel,

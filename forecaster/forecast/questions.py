@@ -15,7 +15,7 @@ from forecaster.base.errors import DataError, UsageError
 from forecaster.base.spelling import spelled
 from forecaster.config.flags import Policy
 from forecaster.datasets import reader
-from forecaster.datasets.calendar import future_times, step_length
+from forecaster.datasets.calendar import future_times
 from forecaster.datasets.items import Items, id_parts
 from forecaster.datasets.reader.irregular import is_closed
 from forecaster.datasets.series import Series, quoted
@@ -191,10 +191,10 @@ class History:
     def opened(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows of a table of answers that lie in the open hours of the data."""
         reading = self.form.reading
-        if not reading.closed:
+        if not (reading.closed or reading.holidays):
             return table
         times = pd.DatetimeIndex(table[str(reading.time)])
-        closed = is_closed(times.tz_localize(None), step_length(reading.freq or ""), reading.closed)
+        closed = is_closed(times.tz_localize(None), reading)
         return table[~closed].reset_index(drop=True)
 
     def table(self, values: np.ndarray) -> pd.DataFrame:

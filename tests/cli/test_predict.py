@@ -9,6 +9,7 @@ import pytest
 
 from forecaster.config.run_config import load
 from forecaster.datasets.calendar import future_times
+from forecaster.datasets.scaling import Scaler
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.bundle import Bundle
 from forecaster.record import Record
@@ -89,7 +90,7 @@ class TestPredict:
 
     def test_json_is_exact_however_small_the_values(self, done, tmp_path):
         bundle = unsaved(timezone="UTC")
-        small = replace(bundle.schema.scaler, mean=(1e-30,) * 3, std=(1e-30,) * 3)
+        small = Scaler([1e-30] * 3, [1e-30] * 3)
         replace(bundle, schema=replace(bundle.schema, scaler=small)).save(tmp_path / "small")
         history().set_index("time").mul(1e-30).reset_index().to_parquet("small.parquet")
         asked = ("predict", "--model", tmp_path / "small", "--input", "small.parquet", "--json")

@@ -29,6 +29,7 @@ CHANGED: dict[str, dict[str, Any]] = {f"advise --{name}": {} for name in BUDGET}
         f"{name} --{flag.replace('_', '-')}": {"multiple": True, "type": "list[str]"}
         for name in ("train", "config", "tune", "advise", "data check")
         for flag in REPEATED
+        if flag != "categorical"
     },
     # a run is trained again from its configuration
     **{name: {} for name in ("reproduce", "reproduce run", "reproduce --json")},

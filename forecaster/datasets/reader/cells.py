@@ -156,8 +156,10 @@ def _no_number(cell: str, body: str | None, decimal: str, remedy: str) -> str:
     expected = f"expected a number, got {cell!r:.80}"
     if body is None and re.fullmatch(rf"{LIKE_NUMBER}-", cell.strip()[:LONGEST]):
         return f"{expected}; write the minus before the number"
+    if body is None and len(cell) <= LONGEST:
+        return f"{expected}; {spelled('missing', cell.strip())} takes it for a missing value"
     if body is None:
-        return f"{expected}; {spelled('missing', cell)} takes it for a missing value"
+        return expected
     sign = {".": "point", ",": "comma"}[decimal]
     return f"{expected}; the others have a {sign}. Correct it, or {remedy}"
 

@@ -25,7 +25,7 @@ from forecaster.datasets.reading import Reading, Stamps
 from forecaster.datasets.series import quoted
 
 DAYLIGHT_SAVING = (
-    " Local time with daylight saving does this; stamps in UTC or with their offset do not."
+    "Local time with daylight saving does this; stamps in UTC or with their offset do not."
 )
 """A hint when naive stamps repeat or leave gaps."""
 

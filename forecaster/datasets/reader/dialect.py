@@ -32,8 +32,11 @@ _COMMENT = re.compile(r"\s*(?:#|//)")
 _RULE = re.compile(r"[-=_+~*|,;\s]+")
 _TIMES = re.compile(
     r"date|datetime|date.?time|timestamp|time|ds|t|day|week|month|quarter|year|period|hour|when"
-    r"|utc_timestamp|datum|zeit|zeitstempel|uhrzeit|tag|monat|jahr|fecha|hora|heure|data|ora"
+    r"|utc_timestamp|datum|zeit|zeitstempel|zeitpunkt|uhrzeit|tag|monat|jahr|fecha|hora|heure|data"
+    r"|ora|local.?time|(?:start|begin)(?:.?time)?|datum.?uhrzeit|fecha.?hora|date.?heure"
+    r"|horodatage|tijd"
 )
+_JSON = re.compile(r'\s*(?:\[\s*)?\{\s*"')
 
 
 @dataclass(frozen=True)
@@ -101,17 +104,31 @@ def read_head(data: bytes, whole: bool, where: str, reading: Reading = NOTHING_S
         text = codecs.getincrementaldecoder(encoding)().decode(data[mark:])
     except UnicodeDecodeError:
         raise DataError(other_letter(where, encoding)) from None
+    if _JSON.match(text):
+        raise DataError(
+            f"{where}: this is JSON; save it as CSV or Parquet (in pandas: read_json, for one "
+            "document in each line with lines=True, then to_csv with index=False)."
+        )
     lines, ends = _lines(text, whole, LINES)
     if not any(line.strip() for line in lines):
         raise DataError(f"{where}: the file is empty; expected a header and rows.")
     written = None if told else said.separator
     separator, width = _separator(lines, written, said.separator)
     rows = [_Line(line, separator, width) for line in lines]
-    place, first, names = _header(rows, where)
+    ended = width > 2 and all(not row.fields[-1].strip() for row in rows if row.wide)
+    if ended:  # each row ends with a separator; the header may not
+        rows = [
+            _Line(row.text + separator * (len(row.fields) == width - 1), separator, width)
+            for row in rows
+        ]
+    header, first, names = _header(rows, where)
+    place = max(header)
     bare = bool(reading.header) and all(kind in ("number", "empty") for kind in rows[place].shapes)
     if bare:
-        place, first, names = place - 1, place, reading.header
-    out = [row for i, row in enumerate(rows[:first]) if i != place]
+        header, first, names = set(), place, reading.header
+    elif ended and not names[-1].strip():
+        names = (*names[:-1], f"column {width}")
+    out = [row for i, row in enumerate(rows[:first]) if i not in header]
     begin = ends[first - 1] if first else 0
     left_out = tuple(row.text.strip() for row in out if not row.blank)
     broken = any(line.count('"') % 2 for line in text.splitlines())
@@ -127,6 +144,7 @@ class _Line:
 
     def __init__(self, text: str, separator: str, width: int) -> None:
         self.text = text
+        self.separator = separator
         self.fields = fields(text, separator)
         self.blank = not any(field.strip() for field in self.fields)
         self.comment = bool(_COMMENT.match(text))
@@ -224,8 +242,12 @@ def _typed(rows: Sequence[_Line]) -> dict[int, Shape]:
     return typed
 
 
-def _header(rows: Sequence[_Line], where: str) -> tuple[int, int, tuple[str, ...]]:
-    """The indices of the header and of the first row, and the names of the columns."""
+def _header(rows: Sequence[_Line], where: str) -> tuple[set[int], int, tuple[str, ...]]:
+    """The indices of the lines of the header, that of the first row, and the names of the columns.
+
+    A header of several lines is one whose line with the time names no other columns, or only some:
+    the words of its lines are joined until all names differ.
+    """
     full = [i for i, row in enumerate(rows) if row.wide and not row.comment]
     if not full:
         raise DataError(f"{where}: the file holds only comments; expected a header and rows.")
@@ -236,7 +258,16 @@ def _header(rows: Sequence[_Line], where: str) -> tuple[int, int, tuple[str, ...
         for i in range(place - 1, -1, -1):  # it is a row: the header may be a comment
             if rows[i].comment and rows[i].wide:
                 first, *others = rows[i].fields
-                return i, place, (first.strip().lstrip("#/ ") or first, *others)
+                return {i}, place, (first.strip().lstrip("#/ ") or first, *others)
+        width = len(rows[place].fields)
+        for row in rows[:place]:
+            if 1 < len(row.fields) < width and not row.comment:
+                raise DataError(
+                    f"{where}: the rows have {width} fields, but the header, '{row.text:.80}', has "
+                    f"{len(row.fields)}: give each column a name"
+                    + ", or quote numbers with a decimal comma."
+                    * (rows[place].separator == ",")
+                )
         stamp = rows[place].fields[min(stamps)].strip()
         raise DataError(
             f"{where}: the first line holds a stamp, '{stamp:.80}', where a name is expected; give "
@@ -260,4 +291,21 @@ def _header(rows: Sequence[_Line], where: str) -> tuple[int, int, tuple[str, ...
         if not (units or row.blank or comment or _RULE.fullmatch(row.text)):
             break
         end += 1
-    return place, end, tuple(rows[place].fields)
+    names = tuple(rows[place].fields)
+    several = [i for i in above if not rows[i].title or i == place]
+    if len(several) == 1 or all(name.strip() for name in names[1:]):
+        return {place}, end, names
+    header = set[int]()
+    joined = [""] * len(names)
+    for i in several:
+        words = [field.strip() for field in rows[i].fields]
+        if i == min(several):  # a name above several columns stands in the first of them
+            words = [word or words[max(j for j in range(at + 1) if words[j] or not j)]
+                     for at, word in enumerate(words)]  # fmt: skip
+        if not header or len({*joined}) < len(joined):
+            joined = [f"{name} {word}".strip() for name, word in zip(joined, words, strict=True)]
+        header.add(i)
+    for at, name in enumerate(names):
+        if _TIMES.fullmatch(name.strip().lower()):
+            joined[at] = name.strip()
+    return header, max(end, *(i + 1 for i in header)), tuple(joined)

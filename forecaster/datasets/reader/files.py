@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forecaster.base import quota
 from forecaster.base.errors import DataError, UnavailableError
 from forecaster.base.installation import DOCUMENTS, SUFFIXES, TABLES
+from forecaster.base.spelling import spelled
 from forecaster.datasets.reader.cells import Evidence, Written, is_text, learn
 from forecaster.datasets.reader.formats import (
     Format,
@@ -138,8 +140,21 @@ class RawTable:
                         f"third of the {left / 2**30:.2g} GiB of memory that are left. Read fewer "
                         "columns or rows, save the file as Parquet, or use a larger machine."
                     )
+                self._check_header(rows)
                 found.append(rows)
         return found
+
+    def _check_header(self, rows: Rows) -> None:
+        """Raise DataError where the header of a text is repeated among its rows."""
+        name, own = rows.cells.schema.names[0], self._own[rows.file]
+        cells = rows.cells[name]
+        if name in own and is_text(cells.type):
+            row = pc.index(cells, own[name]).as_py()
+            if row >= 0:
+                raise DataError(
+                    f"{self.row(rows, row)}: the header is repeated, so a second table begins "
+                    "there; give each table a file of its own."
+                )
 
     def _inside(self, number: int, columns: Sequence[str]) -> list[str]:
         """The names of `columns` as a part writes them: at least one, to count its rows by."""
@@ -236,9 +251,10 @@ class RawTable:
         if lines := [line for file in files for line in file.head.left_out]:
             said.append(f"Lines above the rows, left out: {len(lines)}, such as '{lines[0]:.60}'.")
         said += [
-            f"{file.name} has the sheets {quoted(file.sheets)}: the first is read."
+            f"{file.name} has the sheets {quoted(file.sheets)}: the first is read. "
+            f"{spelled('sheet')} names another."
             for file in files
-            if isinstance(file, Workbook) and len(file.sheets) > 1
+            if isinstance(file, Workbook) and len(file.sheets) > 1 and not self.reading.sheet
         ]
         return said if self.told else said + self._cells()
 

@@ -50,8 +50,6 @@ def fill(values: Column, columns: Sequence[str], said: Reading, items: Items) ->
         how = said.fill.get(name)
         if how is None or not (gaps := np.isnan(values[:, place])).any():
             continue
-        if how == "linear" and name in said.categories:
-            how = "previous"
         touched = np.searchsorted(items.bounds, np.flatnonzero(gaps), side="right") - 1
         for item in np.unique(touched):
             rows = slice(items.bounds[item], items.bounds[item + 1])

@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
@@ -26,8 +26,13 @@ import pyarrow.parquet
 
 from forecaster.base.errors import DataError, StorageError
 from forecaster.base.extras import needed
+from forecaster.base.names import did_you_mean
 from forecaster.datasets.reader.dialect import Head, other_letter, read_head
 from forecaster.datasets.reading import Reading, Text
+from forecaster.datasets.series import quoted
+
+CONTENTS = "xl/workbook.xml"
+"""What a zip archive holds if it is a workbook."""
 
 WORKBOOK = 2**30
 """The most bytes that a workbook may unpack to: more would be a zip bomb."""
@@ -75,8 +80,17 @@ def open_format(path: Path, reading: Reading) -> Format:
     if magic.startswith(b"PAR1") or name.lower().endswith((".parquet", ".pq")):
         return ParquetFile(name)
     if magic.startswith(b"PK\3\4") or name.lower().endswith(".xlsx"):
+        _check_archive(name, opened)
         return Workbook(name, opened, reading)
     return TextFile(name, opened, reading, path.stat().st_size)
+
+
+def _check_archive(name: str, opened: Callable[[], Any]) -> None:
+    """Raise DataError for a zip archive that is no workbook."""
+    with explained(name), opened() as stream, suppress(zipfile.BadZipFile):
+        inside = zipfile.ZipFile(stream).namelist()
+        if CONTENTS not in inside:
+            raise DataError(f"{name}: a zip archive that holds {quoted(inside)}; unpack it.")
 
 
 def _magic(name: str, opened: Callable[[], Any]) -> bytes:
@@ -192,13 +206,14 @@ class TextFile(Format):
 
 
 class Workbook(TextFile):
-    """The rows of the first sheet of an Excel workbook."""
+    """The rows of a sheet of an Excel workbook."""
 
     separator = Format.separator
 
     def __init__(self, name: str, opened: Callable[[], Any], reading: Reading) -> None:
         self.packed = opened
         self.sheets: list[str] = []
+        self.trained = reading.timezone is not None
         reading = replace(reading, text=Text(separator=","), timezone=None)
         super().__init__(name, self._open, reading)
 
@@ -207,7 +222,7 @@ class Workbook(TextFile):
 
     @cached_property
     def _text(self) -> bytes:
-        """The first sheet as CSV."""
+        """The sheet as CSV."""
         with needed(f"{self.name}: an Excel workbook, unless saved as CSV,"):
             import python_calamine as calamine
         with explained(self.name, "workbook"), self.packed() as stream:
@@ -221,7 +236,15 @@ class Workbook(TextFile):
             try:
                 book = calamine.load_workbook(io.BytesIO(data))
                 self.sheets = book.sheet_names
-                rows = book.get_sheet_by_index(0).to_python()
+                sheet = self.reading.sheet or self.sheets[0]
+                if self.trained and len(self.sheets) == 1:  # a later file with the rows alone
+                    sheet = self.sheets[0]
+                if sheet not in self.sheets:
+                    raise DataError(
+                        f"{self.name}: no sheet '{sheet}'.{did_you_mean(sheet, self.sheets)} "
+                        f"Its sheets: {quoted(self.sheets)}."
+                    )
+                rows = book.get_sheet_by_name(sheet).to_python()
             except calamine.CalamineError as error:
                 raise DataError(
                     f"{self.name}: not a complete workbook: {error}. A zip file has to be unpacked."

@@ -1,12 +1,14 @@
 """Irregular steps that follow a rule: those of summer time, and closed hours."""
 
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from forecaster.datasets.calendar import DAY, DAYS
+from forecaster.datasets.calendar import DAY, DAYS, holiday_feature, step_length
+from forecaster.datasets.reading import Reading
 
 Steps: TypeAlias = NDArray[np.int64]
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
@@ -46,14 +48,27 @@ def open_hours(times: pd.DatetimeIndex, seen: NDArray[np.bool_], steps: Steps, s
     return tuple((int(first), int(end)) for first, end in edges.reshape(-1, 2))
 
 
-def is_closed(times: pd.DatetimeIndex, step: int | None, closed: Ranges) -> NDArray[np.bool_]:
-    """Whether each time lies in one of the `closed` ranges; without them, no `step` is needed."""
+def is_closed(times: pd.DatetimeIndex, reading: Reading) -> NDArray[np.bool_]:
+    """Whether each time lies in a closed range of the week, or on a closed public holiday."""
     inside = np.zeros(len(times), dtype=bool)
-    if closed and step is not None:
+    if reading.holidays:
+        inside = holiday_feature(times, reading.holidays)[:, 0] > 0
+    step = step_length(reading.freq or "")
+    if reading.closed and step is not None:
         slots = _slots(times, step)
-        for first, end in closed:
+        for first, end in reading.closed:
             inside |= (first <= slots) & (slots < end)
     return inside
+
+
+def closed_on_holidays(
+    times: pd.DatetimeIndex, seen: NDArray[np.bool_], steps: Steps, reading: Reading
+) -> bool:
+    """Whether the steps of a `reading` with `holidays` that lie on them nearly never have a row,
+    beside those of closed hours; the rest is as for `open_hours`."""
+    off = is_closed(times, replace(reading, closed=()))
+    off &= ~is_closed(times, replace(reading, holidays=""))
+    return bool(off[steps].any()) and bool((~seen[off[steps]]).mean() >= OPEN)
 
 
 def _slots(times: pd.DatetimeIndex, step: int) -> Steps:

@@ -116,11 +116,11 @@ class Roles:
             return said
         wordy = [name for name in said.targets if self.kinds[name] == "text"]
         if wordy:
-            remedy = f"words, but only numbers can be forecast. {spelled('past_covariates')} reads "
-            remedy += "it as categories"
-            if unit := self._unit(wordy[0]):
-                remedy = f"numbers with a unit; remove '{unit}' from its cells"
-            raise DataError(f"{self.where}: column {self._described(wordy[0])} holds {remedy}.")
+            self._check_unit(wordy[0])
+            raise DataError(
+                f"{self.where}: column {self._described(wordy[0])} holds words, but only numbers "
+                f"can be forecast. {spelled('past_covariates')} reads it as categories."
+            )
         times = time_columns(said, table.columns) or (self._time(named),)
         found = said.id or (() if said.panel else self._id(named, times))
         filled = replace(said, time=said.time or times[0], id=found)
@@ -275,6 +275,9 @@ class Roles:
             if n not in numbers
         ]
         if not numbers:
+            for name in free:
+                if self.kinds[name] == "text":
+                    self._check_unit(name)
             raise DataError(
                 f"{self.where}: no column of numbers is left to forecast. Other columns: "
                 f"{', '.join(left_out) or 'none'}. "
@@ -284,13 +287,17 @@ class Roles:
         self.said += [f"Column {name} has no role and is left out." for name in left_out]
         return tuple(numbers)
 
-    def _unit(self, name: str) -> str:
-        """The unit behind most of the numbers in a column; "" if there is none."""
+    def _check_unit(self, name: str) -> None:
+        """Raise DataError for a column of numbers with a unit behind most of them."""
         words = different(self.table.sample[name])
         units = pc.struct_field(pc.extract_regex(words, UNIT), "unit")
         common = units.value_counts().to_pylist()
         most = max(common, key=lambda each: int(each["counts"]), default={"counts": 0})
-        return str(most["values"] or "") if 2 * int(most["counts"]) > len(words) else ""
+        if most["values"] and 2 * int(most["counts"]) > len(words):
+            raise DataError(
+                f"{self.where}: column {self._described(name)} holds numbers with a unit; remove "
+                f"'{most['values']}' from its cells."
+            )
 
     def _counts(self, name: str) -> bool:
         """Whether a column only counts the rows, as an index that was written out does."""

@@ -9,6 +9,7 @@ A missing value is NaN; covariates are filled only where the user asks for it (`
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,7 +24,7 @@ from forecaster.datasets.calendar import DAY, step_length
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.grid import TimeGrid, find_step
 from forecaster.datasets.items import Items
-from forecaster.datasets.reader.cells import add_words, indicators, to_numbers
+from forecaster.datasets.reader.cells import add_words, categories, indicators, is_text, to_numbers
 from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, Clock, time_columns
 from forecaster.datasets.reader.files import (
     NAMELESS,
@@ -35,6 +36,7 @@ from forecaster.datasets.reader.files import (
 )
 from forecaster.datasets.reader.filling import by_column, fill
 from forecaster.datasets.reader.irregular import (
+    closed_on_holidays,
     hours_in_words,
     is_closed,
     of_summer_time,
@@ -42,9 +44,17 @@ from forecaster.datasets.reader.irregular import (
 )
 from forecaster.datasets.reader.roles import Roles
 from forecaster.datasets.reader.survey import attribute, find_ids, survey
+from forecaster.datasets.reader.unread import THAI
 from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
 from forecaster.datasets.series import Series, quoted
+
+MIXED = 0.1
+"""The share of rows that repeat a stamp with other values from which they are other series."""
+
+FEW, DENSE, UNEVEN, STEADY = 4, 0.4, 0.15, 0.9
+"""A series has another step than its table if it has FEW rows or more, on at most DENSE of the
+table's steps, and STEADY of their distances differ by less than UNEVEN, as those of months do."""
 
 FILE = "file"
 """The name of the series id if each series has its own file and no column holds the id."""
@@ -172,7 +182,8 @@ class Reader:
             column: attribute(column, self.rows, self.codes, self.item_of, self.table)
             for column in said.static
         }
-        self._judge(self._excused(found, seen) if said.policy == "error" else found)
+        self._check_steps()
+        self._judge(self._excused(found, seen))
         said = self.reading
         values, known = cells[:, : len(columns)], cells[:, len(columns) :]
         series = Series(
@@ -224,11 +235,22 @@ class Reader:
         for rows in self.rows:
             add_words(met, rows.cells, said.missing, self.where)
         found = {column: tuple(sorted(words)) for column, words in met.items()}
-        self.reading = replace(said, categories=said.categories | found)
         self.said += [
             f"Column '{column}' holds words, each a column of 0 and 1: {quoted(words)}."
             for column, words in found.items()
         ]
+        filled = dict(said.fill)
+        for column in found:
+            empty = np.concatenate(
+                [categories(rows.cells[column], said.missing)[1] < 0 for rows in self.rows]
+            )
+            if 2 * empty.sum() > len(empty) and filled.get(column, "linear") == "linear":
+                filled[column] = "zero"
+                self.said.append(f"Column '{column}' is mostly empty: there, no word holds.")
+            elif empty.any() and filled.get(column) == "linear":
+                filled[column] = "previous"
+                self.said.append(f"Column '{column}' holds words: each goes on until the next.")
+        self.reading = replace(said, categories=said.categories | found, fill=filled)
 
     def _find_grid(
         self, names: list[str], first: NDArray[np.int64], last: NDArray[np.int64]
@@ -240,7 +262,7 @@ class Reader:
             np.concatenate([each[rows] for each, rows in zip(parts, chosen, strict=True)])
             for parts in (self.codes, self.stamps)
         )
-        codes, sample = codes[: SAMPLE[1]], sample[: SAMPLE[1]]
+        codes, sample = self.sample = codes[: SAMPLE[1]], sample[: SAMPLE[1]]
         self.freq, usual = find_step(sample, codes, self.where, said.freq)
         self.step = step_length(self.freq)
         if said.freq is None:
@@ -258,6 +280,8 @@ class Reader:
         ends = int(first.min()), int(last.max())
         self.grid = TimeGrid(self.freq, usual, *ends, sample, count, self.where, self.most)
         self.times = self.grid.times
+        if (year := self.times[0].year) in THAI and not self.timezone:
+            self.said.append(f"The years may be Thai: {year} is {year - 543} elsewhere.")
         self._check_days(sample)
         self.several = bool(said.id) or self._files_overlap(first, last)
         self.item_of, names = self._order(names)
@@ -341,7 +365,7 @@ class Reader:
                 found[kind].append(begin + own)
             begin += len(stamps)
         self.repeated, more = (np.concatenate(parts) for parts in zip(*spare, strict=True))
-        if len(more) and self.reading.policy in ("resample", "error"):  # or it is summer time
+        if len(more) and self.reading.policy != "rows":  # as for summer time
             _average(values, self.repeated, more)
         return seen, {kind: np.concatenate(parts) for kind, parts in found.items()}
 
@@ -350,6 +374,9 @@ class Reader:
 
         def complain(row: int, what: str) -> DataError:
             place, stamp = self.table.row(rows, row), self.clock.shown(rows, row)
+            words = column not in self.reading.targets and not self.timezone
+            if words and rows.cells[column][row].as_py() and is_text(rows.cells[column].type):
+                what += f"; {spelled('categorical', column)} reads the column as words"
             return DataError(f"{place} ({stamp}), column '{column}': {what}")
 
         if words := self.reading.categories.get(column):
@@ -368,20 +395,29 @@ class Reader:
 
         Rows that are missing by a rule are `excused`.
         """
-        items, times = self.items, self.times
+        items, times, said = self.items, self.times, replace(self.reading, freq=self.freq)
         missing = found["gaps"]
-        if self.step is None or not (len(missing) or len(self.repeated)):
-            return found
+        irregular = len(missing) or len(self.repeated)
+        if said.policy == "rows" or not irregular or (self.step or 0) > DAY:
+            return self._open_always(found)
         steps = np.arange(len(seen)) + np.repeat(items.places - items.bounds[:-1], items.lengths)
         again = np.unique(steps[self.repeated])
-        if self.timezone is None and (closed := open_hours(times, seen, steps, self.step)):
-            self.reading = replace(self.reading, closed=closed)
-            self.said.append(
-                f"Open hours: rows from {hours_in_words(closed, self.step)}; the other steps of a "
-                "week are closed, and missing."
-            )
-        inside = is_closed(times[steps[missing]], self.step, self.reading.closed)
+        if self.timezone is None:
+            if self.step and (closed := open_hours(times, seen, steps, self.step)):
+                said = replace(said, closed=closed)
+                self.said.append(
+                    f"Open hours: rows from {hours_in_words(closed, self.step)}; the other steps "
+                    "of a week are closed, and missing."
+                )
+            if said.holidays and not closed_on_holidays(times, seen, steps, said):
+                said = replace(said, holidays="")
+            if said.holidays:
+                self.said.append(f"Public holidays of {said.holidays} are closed, and missing.")
+            self.reading = replace(self.reading, closed=said.closed, holidays=said.holidays)
+        inside = is_closed(times[steps[missing]], said)
         self.excused, missing = missing[inside], missing[~inside]
+        if self.step is None:
+            return {**found, "gaps": missing}
         local = not self.clock.zoned and not len(found["off"])
         changes = times[np.unique(steps[missing])], times[again]
         if (
@@ -397,6 +433,42 @@ class Reader:
             self.excused, missing = np.union1d(self.excused, missing), missing[:0]
             return dict.fromkeys(found, missing)
         return {**found, "gaps": missing}
+
+    def _open_always(self, found: Found) -> Found:
+        """The irregularities of rows whose public holidays are like other days."""
+        if self.timezone is None:
+            self.reading = replace(self.reading, holidays="")
+        return found
+
+    def _check_steps(self) -> None:
+        """Raise DataError for series with longer steps than the table, or than those of the model.
+
+        Their rows would be taken for the values of single steps: a total of a month for each day.
+        """
+        if self.grid is None or self.reading.policy == "resample":
+            return
+        codes, stamps = self.sample
+        other: dict[str, list[str]] = {}
+        for series in range(min(len(self.items), SAMPLE[0])):
+            own = np.unique(stamps[self.item_of[codes] == series])
+            if len(own) < FEW or len(own) > DENSE * self.items.lengths[series]:
+                continue
+            with suppress(DataError):
+                step, usual = find_step(own, np.zeros(len(own), np.int64), "")
+                steady = (np.abs(np.diff(own) / usual - 1) < UNEVEN).mean()
+                if step != self.freq and steady >= STEADY:
+                    other.setdefault(step, []).append(self.items.names[series])
+        if other and self.timezone:
+            raise DataError(
+                f"{self.where}: the rows have steps of {quoted([*other])}, the model of "
+                f"{self.freq}; give it rows of {self.freq}, or train one on such rows."
+            )
+        if other and len(self.items) > 1:
+            names = " and ".join(f"{quoted(own)} of {step}" for step, own in other.items())
+            raise DataError(
+                f"{self.where}: the step of the table is {self.freq}, but that of {names}; give "
+                "the series of each step a file of their own."
+            )
 
     def _first(self, kind: str, row: int) -> str:
         """The first of some irregularities in a message."""
@@ -437,44 +509,64 @@ class Reader:
         ]
         if not complaints:
             return
+        remedies = self._remedies(found)
+        raise DataError(f"{self.where}: {'; '.join(complaints)}. {' '.join(remedies)}")
+
+    def _remedies(self, found: Found) -> list[str]:
+        """What to do about irregularities: only what leads to the right series."""
         gaps, duplicates = len(found["gaps"]), len(found["duplicates"])
-        if len(found["differing"]) or len(found["off"]):
-            remedy = f"{spelled('policy', 'resample')} averages the rows that share a step, and"
-        else:
-            remedy = f"{spelled('policy', 'sort')} orders the rows, drops repetitions and"
-        remedy += " leaves gaps missing"
-        if gaps and self.reading.future_covariates and not self.reading.fill:
-            remedy += f"; {spelled('fill', 'linear')} fills what is known ahead"
-        parts = self.roles.other_parts(self.reading) if duplicates and not self.timezone else ""
-        if parts:
-            raise DataError(f"{self.where}: {'; '.join(complaints)}. {parts}.")
-        hint = ""
-        apart = "" if not duplicates or self.several else self.roles.distinguishing(self.reading)
-        if apart:
-            first = (
-                f"Column '{apart}' tells apart the rows of one stamp: {spelled('id', apart)} reads"
+        if duplicates and not self.timezone and (parts := self.roles.other_parts(self.reading)):
+            return [parts + "."]
+        alone = duplicates and not self.several
+        if alone and (apart := self.roles.distinguishing(self.reading)):
+            return [
+                f"Column '{apart}' tells apart the rows of one stamp: {spelled('id', apart)} reads "
+                "them as several series."
+            ]
+        remedies = []
+        mixed = len(found["differing"]) > MIXED * sum(map(len, self.stamps))
+        if not mixed and (len(found["differing"]) or len(found["off"])):
+            remedies.append(
+                f"{spelled('policy', 'resample')} averages the rows that share a step, and leaves "
+                "gaps missing."
             )
-            remedy = f"{first} them as several series. Otherwise {remedy}"
-        elif duplicates and not self.several:
-            hint = f" If the file holds several series, {spelled('id')} names the columns that"
-            hint += " identify them."
-        if duplicates and not self.timezone and not apart:
-            hint += f" If several columns give the time, {spelled('time')} names them, as in"
-            hint += f" {spelled('time', ['Date', 'Hour'])}."
+        elif not mixed:
+            remedies.append(
+                f"{spelled('policy', 'sort')} orders the rows, drops repetitions and leaves gaps "
+                "missing."
+            )
+        if gaps and self.reading.future_covariates and not self.reading.fill:
+            remedies.append(f"{spelled('fill', 'linear')} fills what is known ahead.")
+        if alone:
+            remedies.append(
+                f"If the file holds several series, {spelled('id')} names the columns that "
+                "identify them."
+            )
+        if duplicates and not self.timezone:
+            remedies.append(
+                f"If several columns give the time, {spelled('time')} names them, as in "
+                f"{spelled('time', ['Date', 'Hour'])}."
+            )
+        daily = self.step is None or self.step <= DAY
+        if gaps and daily and not self.timezone and not self.reading.holidays:
+            remedies.append(
+                f"If they are public holidays, {spelled('holidays')} names the country or state "
+                "whose they are, such as DE, and they count as closed."
+            )
         local = not self.clock.zoned and self.step is not None and self.step < DAY
         if local and (gaps or duplicates):
-            hint += DAYLIGHT_SAVING
-        raise DataError(f"{self.where}: {'; '.join(complaints)}. {remedy}.{hint}")
+            remedies.append(DAYLIGHT_SAVING)
+        return remedies
 
     def _check_days(self, stamps: NDArray[np.int64]) -> None:
         """Raise DataError for days in UTC that begin at two times, since the clocks changed."""
-        if not (self.clock.zoned and self.step is not None and self.step % DAY == 0):
+        if not self.clock.zoned or (self.step or 0) % DAY:
             return
         begins = np.unique(stamps % DAY)
         if len(begins) == 2 and begins[1] - begins[0] in (DAY // 24, DAY - DAY // 24):
             one, other = (f"{pd.Timestamp(int(each), unit='us'):%H:%M}" for each in begins)
             raise DataError(
-                f"{self.where}: days begin at {one} and at {other} in UTC, as in a time zone with "
+                f"{self.where}: steps begin at {one} and at {other} in UTC, as in a time zone with "
                 "summer time; give the stamps in local time, without a zone."
             )
 
@@ -498,11 +590,15 @@ class Reader:
             if holes.any():
                 item, step = items.locate(int(holes.argmax()))
                 owner = f" of '{items.names[item]}'" if series.items else ""
+                name = said.read_from([column])[0]
+                way = "linear fills it from its neighbours, others are previous, zero and season"
+                if name in said.categories:
+                    way = "zero takes an empty cell for no word, others are previous and season"
                 raise DataError(
-                    f"{self.where}: the future covariate '{column}' has no value at "
+                    f"{self.where}: the future covariate '{name}' has no value at "
                     f"{series.times[step]}{owner} ({int(holes.sum())} are missing); expected one "
-                    f"at every step. {spelled('fill', 'linear')} fills it from its neighbours, "
-                    "others are previous, zero and season; a past covariate may have gaps."
+                    f"at every step. {spelled('fill', f'{name}={way.split()[0]}')}: {way}; a past "
+                    "covariate may have gaps."
                 )
 
     def _seasons(self, series: Series, targets: Sequence[str]) -> tuple[int, ...]:

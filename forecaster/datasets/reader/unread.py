@@ -19,8 +19,8 @@ LIKELY = re.compile(
 """The names of columns that people give the time."""
 
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?"
-_SHORT, _THAI = range(1, 54), range(2400, 2700)
-"""The numbers of weeks; years that are Thai where no forecast is meant, 543 ahead of others."""
+_WEEKS, THAI = range(13, 54), range(2400, 2700)
+"""The numbers of weeks that are no months; Thai years, which are 543 ahead of others."""
 _SERIAL = 20_000, 80_000
 """Days since 1900 that are dates from 1954 to 2119."""
 LABELS = 20
@@ -44,12 +44,12 @@ def why(word: str) -> str:
     if re.match(r"(?i)fy", word):
         return "it is a fiscal year; write the quarter or the month of the calendar, as in 2010-Q1"
     if match := re.fullmatch(r"((?:19|20)\d{2})[-/ ]?(\d{2})", word):
-        if int(match[2]) in _SHORT and int(match[2]) > 12:
+        if int(match[2]) in _WEEKS:
             return (
                 f"there is no month {match[2]}; if it is a week, write it as '{match[1]}-W"
                 f"{match[2]}', for every row"
             )
-    elif (years := re.findall(r"\b\d{4}\b", word)) and int(years[0]) in _THAI:
+    elif (years := re.findall(r"\b\d{4}\b", word)) and int(years[0]) in THAI:
         return f"the year may be Thai: {years[0]} is {int(years[0]) - 543} elsewhere; subtract 543"
     if re.fullmatch(r"\d+", word) and int(word) < _SERIAL[0]:
         return (

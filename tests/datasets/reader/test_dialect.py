@@ -80,7 +80,7 @@ def test_lines_that_are_rows_and_lines_that_are_not(tmp_path, data, rows):
         (PLAIN + "Total,72,135\n", "row 13, column 't'"),
         (PLAIN + "\nSource: x, y\n", "row 13: expected 3 fields as in the header, got 2"),
         (text(";", ",").replace("9,5", "9.5"), "row 10 (2020-01-10), column 'a': '9.5', where"),
-        (text(",", ",", "t,a"), "the first line holds a stamp, '2020-01-01'"),
+        (text(",", ",", "t,a"), "the rows have 5 fields, but the header, 't,a', has 2: give"),
         ("# a\n\n# b\n", "the file holds only comments"),
     ],
 )
