@@ -10,10 +10,15 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 
+from forecaster.tracking import SETTINGS
+
 install_import_hook(["forecaster.attention", "forecaster.model"], "beartype.beartype")
 
 # Tensors here are tiny: on busy cores a second thread makes a test ten times slower, not faster.
 torch.set_num_threads(1)
+
+for name, value in SETTINGS.items():  # as in a command
+    os.environ.setdefault(name, value)
 
 DATA = os.environ.get("FORECASTER_DATA")  # as outside of the tests; a test may set its own
 MISSING = pytest.StashKey[list[str]]()

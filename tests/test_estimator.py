@@ -104,7 +104,7 @@ class TestFit:
         out, err = capfd.readouterr()
         assert "kept the weights after" in out + err
         assert "--resume" not in out + err
-        assert list((tmp_path / "runs").glob("*.unfinished")) == []
+        assert list((tmp_path / "runs").glob("*/unfinished")) == []
 
     @pytest.mark.parametrize(("freq", "start"), [("D", "2001-01-01"), ("h", "2024-03-01")])
     def test_times_of_a_zone_with_summer_time_come_back_in_it(self, freq, start):

@@ -16,6 +16,8 @@ DIRTY = "-dirty"
 """What follows the commit of code with uncommitted changes."""
 MANIFEST = "MANIFEST.sha256"
 """The file that makes a folder a bundle; it holds the digest of each other file."""
+RUN = "run.json"
+"""The file of a run, finished or not, in the folder of its bundle."""
 TRACKING = "sqlite:///mlflow.db"
 """MLflow's store in the working directory."""
 
@@ -27,6 +29,14 @@ TRAINING = "workflowType=machine_learning"
 
 def is_bundle(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
+
+
+def no_bundle(folder: Path) -> str:
+    """Why the model of a folder cannot be used."""
+    if (folder / RUN).is_file():
+        name = folder.resolve().name
+        return f"{folder} is an unfinished run: forecaster train --resume {name} ends it"
+    return f"the folder {folder} holds no bundle (no {MANIFEST})"
 
 
 def _folder(inside: str, beside: str) -> Path:

@@ -14,6 +14,7 @@ from forecaster.base.errors import ForecasterError, Stopped, StorageError, Unava
 from forecaster.base.version import __version__
 from forecaster.cli import after, attentions, data, keep, predict, reports, serve, train
 from forecaster.cli.output import say
+from forecaster.tracking import SETTINGS
 
 EXIT_CODES = """
 Exit codes: 0 done, 2 usage, 65 data, 69 unavailable, 70 internal, 74 files, 78 configuration
@@ -97,6 +98,8 @@ def main() -> NoReturn:
     debug = "--debug" in sys.argv
     argv = [argument for argument in sys.argv[1:] if argument != "--debug"]
     stopped = False
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
     with signals.heeding():
         try:
             status = app(argv, standalone_mode=False)

@@ -39,9 +39,9 @@ def sync(
 ) -> None:
     """Upload to MLflow what it does not have yet.
 
-    A run never waits for MLflow: one that could not be uploaded, because MLflow was slow, hung or
-    unreachable, is kept in runs/NAME/mlflow. Nothing is stored twice. Runs in progress are left
-    alone.
+    A run never waits for MLflow: what it lacks of runs/NAME, because it was slow, hung or was
+    unreachable, or because the run was killed, is uploaded now. Nothing is stored twice. Runs in
+    progress are left alone.
 
     Example: forecaster sync
     """

@@ -93,11 +93,11 @@ def _check_models(names: Sequence[str], registry: Any) -> None:
     """Raise UnavailableError for a model that does not exist. If the tracker is away, the check is
     left to the service, which tries again; so is a model named by the environment, as for a service
     that starts before its first model exists."""
-    from forecaster.base.installation import MANIFEST, is_bundle, tracking_uri
+    from forecaster.base.installation import is_bundle, no_bundle, tracking_uri
 
     for name in names:
         if Path(name).is_dir() and not is_bundle(Path(name)):
-            raise UnavailableError(f"the folder {name} holds no bundle (no {MANIFEST})")
+            raise UnavailableError(no_bundle(Path(name)))
     asked = [name for name in names if not Path(name).is_dir()]
     try:
         for name in asked:

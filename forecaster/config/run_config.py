@@ -454,8 +454,6 @@ class TrackConfig(ConfigSection):
     """MLflow's address; by default $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     experiment: str = "forecaster"
     """The experiment of the runs there; by default $MLFLOW_EXPERIMENT_NAME, else forecaster."""
-    system_metrics: bool = False
-    """Record the processor, memory and disk of the machine every few seconds."""
     register_model: bool = True
     """Register the model in MLflow, where it challenges the champion (docs/mlflow.md)."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from forecaster.base import extras
 from forecaster.base.errors import BundleError, DataError, UnavailableError, UsageError, of_status
-from forecaster.base.installation import MANIFEST, is_bundle
+from forecaster.base.installation import is_bundle, no_bundle
 from forecaster.datasets.items import Items, id_parts
 from forecaster.datasets.scaling import Scaler
 from forecaster.forecast import golden, questions, unusual
@@ -518,7 +518,7 @@ def load_bundle(
     if is_bundle(folder):
         return load(folder)
     if folder.is_dir():
-        raise UnavailableError(f"the folder {folder} holds no bundle (no {MANIFEST})")
+        raise UnavailableError(no_bundle(folder))
     with tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
         origin = (fetch or _download)(str(source), Path(temporary))
         return replace(load(Path(temporary)), origin=origin)

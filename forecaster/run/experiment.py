@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import torch
-import yaml
 
 from forecaster.base import installation, machine, signals
 from forecaster.base.errors import DivergedError, UsageError
@@ -37,8 +36,8 @@ from forecaster.model import ForecastModel
 from forecaster.model.base import parameters
 from forecaster.parts import Blend, Network, Part, Weights, fit_and_weigh
 from forecaster.record import NETWORK, Backtest, Record, Training, Weighed
+from forecaster.record.folder import RunFolder, begin
 from forecaster.run import resuming, reuse
-from forecaster.run.resuming import Unfinished
 from forecaster.tracking import pages
 from forecaster.train.checkpoint import Checkpoints
 
@@ -100,7 +99,7 @@ def run(
     problem = replace(problem, called=called)
     begun = None if resume is None else _begun(resume, problem.config, problem.digest, say)
     if begun is not None:
-        cutoffs = cutoffs or begun.facts["cutoffs"]
+        cutoffs = cutoffs or begun.about.cutoffs
     elif not force:
         if (done := reuse.newest(problem.config, problem.digest, cutoffs)) is not None:
             return _show_again(*done, say, show)
@@ -116,22 +115,28 @@ def run(
     if cutoffs:
         cut(problem, cutoffs)  # refuses too many before training
     ready = prepare(problem, say)
-    tags = _tags(loaded, ready)
-    with _under_way(loaded, ready, tags, begun, cutoffs, data is not None, say) as (own, tracked):
-        keeper = partial(Checkpoints, own.folder, say=say)
+    with _under_way(loaded, ready, begun, cutoffs, data is not None, say) as (own, tracked):
+        assert own.folder is not None
+        keeper = partial(Checkpoints, own.checkpoints, say=say)
         try:
-            made = make(ready, say, show, cutoffs, partial(_report, own, tracked), keeper)
+            made = make(ready, say, show, cutoffs, tracked.report, keeper)
         except DivergedError:
-            own.remove()  # resuming would diverge again
+            own.note(resumable=False)  # it would diverge again
             raise
         signals.check()
         about = {**made.about, "run_id": tracked.id}
         record = made.record.model_copy(update={"origins": loaded.origins})
-        bundle = keep(replace(made, about=about, record=record), own.bundle)
-        say(f"bundle written to {own.bundle}")
-        registered = pages.tell(tracked, bundle, own.bundle, say)
-        own.remove()
-        return Result(own.name, tracked.id, bundle, own.bundle, registered, tracked.ui_command)
+        bundle = replace(made, about=about, record=record)
+        try:
+            pages.draw(own.folder, bundle)
+        except Exception as error:  # no picture costs a run its model
+            say(f"no pictures: {type(error).__name__}: {error}")
+        bundle = keep(bundle, own.folder)
+        own.finish()
+        say(f"bundle written to {own.folder}")
+        pages.tell(tracked, bundle, own.folder)
+    registered, where = tracked.registered, tracked.ui_command
+    return Result(own.about.name, tracked.id, bundle, own.folder, registered, where)
 
 
 @dataclass(frozen=True)
@@ -257,7 +262,7 @@ def _show_again(folder: Path, bundle: Bundle, say: Say, show: Callable[[Backtest
     return Result(folder.name, bundle.about["run_id"], bundle, folder, "", where)
 
 
-def _begun(resume: str, config: RunConfig, digest: str, say: Say) -> Unfinished | None:
+def _begun(resume: str, config: RunConfig, digest: str, say: Say) -> RunFolder | None:
     if resume != "auto":
         return resuming.take_up(resume, config, digest)
     found = resuming.newest(config, digest)
@@ -270,12 +275,11 @@ def _begun(resume: str, config: RunConfig, digest: str, say: Say) -> Unfinished 
 def _under_way(
     loaded: Loaded,
     ready: "Ready",
-    tags: dict[str, str],
-    begun: Unfinished | None,
+    begun: RunFolder | None,
     cutoffs: int | None,
     given: bool,
     say: Say,
-) -> Iterator[tuple[Unfinished, "Run"]]:
+) -> Iterator[tuple[RunFolder, "Run"]]:
     """The folder of a run and its run in the tracker, new or continued.
 
     A run that ends early says how to continue it, unless its data were `given`: they are in no
@@ -284,41 +288,27 @@ def _under_way(
     from forecaster.tracking.run import start
 
     problem, key = ready.problem, uuid4().hex
-    config, digest = problem.config, problem.digest
-    name, again = f"{ready.name}-{key[:8]}", None
-    if begun is None:
-        resuming.make_folder()
-    else:
-        name, again = begun.name, begun.facts["run_id"]
-    folder = resuming.RUNS / name
-    with start(config, name, tags, key=key, folder=folder, again=again, say=say) as tracked:
-        own = begun or resuming.begin(name, config, digest, run_id=tracked.id, cutoffs=cutoffs)
-        with own, signals.orderly():
-            try:
-                if again not in (None, tracked.id):
-                    say(f"the tracker does not know run {again}; this is a new one, {tracked.id}")
-                    own.note(run_id=tracked.id)
-                tracked.report({pages.FIRST: math.nan}, -1)  # unknown yet, but it comes first
-                for figures, epoch in own.epochs():  # MLflow may lack those before a kill
-                    tracked.report(figures, epoch)
-                tracked.params(pages.params(config, pages.chosen(loaded)))
-                tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
-                tracked.dataset(config.data.label, digest, problem.series.source)
-                yield own, tracked
-            except BaseException:
-                if not given and own.folder.exists():
-                    with suppress(BrokenPipeError):
-                        again = f"forecaster train --resume {own.name}"
-                        say(f"to continue from its last checkpoint: {again}")
-                raise
-            finally:
-                if given:
-                    own.remove()
-
-
-def _report(own: Unfinished, tracked: "Run", figures: dict[str, float], epoch: int) -> None:
-    own.add(figures, epoch)
-    tracked.report(figures, epoch)
+    config = problem.config
+    own = begun or begin(
+        f"{ready.name}-{key[:8]}", key, config=config.to_dict(), cutoffs=cutoffs,
+        data=config.data.label, data_digest=problem.digest, source=problem.series.source,
+    )  # fmt: skip
+    with (
+        start(config, own.about.name, _tags(loaded, ready), own=own, say=say) as tracked,
+        signals.orderly(),
+    ):
+        if begun is None:
+            own.note(resumable=not given)
+            tracked.report({pages.FIRST: math.nan}, -1)  # unknown yet, but it comes first
+        try:
+            tracked.params(pages.params(config, pages.chosen(loaded)))
+            yield own, tracked
+        except BaseException:
+            if own.about.resumable and not own.finished:
+                with suppress(BrokenPipeError):
+                    again = f"forecaster train --resume {own.about.name}"
+                    say(f"to continue from its last checkpoint: {again}")
+            raise
 
 
 def _announce(name: str, problem: Problem, model: ForecastModel, device: str, say: Say) -> None:

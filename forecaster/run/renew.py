@@ -192,7 +192,7 @@ def _serve(
         record = served.bundle.record
         tags = tags_of(record.contest.errors if record.contest else (), pages.task(served.bundle))
         tags[registry.CONTEST] = json.dumps(why)
-        own = NewVersion(name=champion.name, tags=tags)
+        own = NewVersion(champion.name, tags)
         before = champion.origin["version"]
         became, wins = registry.renew(champion.name, before, served.run_id, own, contest.decision)
     if wins and to is not None:

@@ -9,7 +9,8 @@ from forecaster.base import installation
 from forecaster.base.errors import ForecasterError
 from forecaster.base.installation import MANIFEST, is_bundle
 from forecaster.forecast.bundle import Bundle, load, versions
-from forecaster.run import resuming
+from forecaster.record.folder import RUNS
+from forecaster.run.resuming import differing
 
 if TYPE_CHECKING:
     from forecaster.config.run_config import RunConfig
@@ -24,7 +25,7 @@ def newest(
     """
     if installation.commit().endswith(installation.DIRTY):
         return None
-    folders = [folder for folder in resuming.RUNS.glob("*") if is_bundle(folder)]
+    folders = [folder for folder in RUNS.glob("*") if is_bundle(folder)]
     for folder in sorted(folders, key=lambda each: (each / MANIFEST).stat().st_mtime, reverse=True):
         with suppress(ForecasterError, OSError, ValueError, LookupError, TypeError, AttributeError):
             if _alike(folder, config, digest, cutoffs):  # a damaged bundle cannot be shown
@@ -33,8 +34,6 @@ def newest(
 
 
 def _alike(folder: Path, config: "RunConfig", digest: str, cutoffs: int | None) -> bool:
-    if resuming.folder_of(folder).exists():
-        return False  # the bundle is complete, but not all later steps are done
     then, about, metrics = (
         json.loads((folder / f"{name}.json").read_bytes())
         for name in ("config", "about", "metrics")
@@ -44,5 +43,5 @@ def _alike(folder: Path, config: "RunConfig", digest: str, cutoffs: int | None) 
         and about["versions"] == versions()
         and about["commit"] == installation.commit()
         and (metrics.get("cutoffs") or {}).get("count") == cutoffs
-        and not resuming.differing(then, config)
+        and not differing(then, config)
     )

@@ -42,14 +42,12 @@ from forecaster.datasets.dataset import Dataset
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.on_device import works
 from forecaster.model.base import parameters
-from forecaster.run.resuming import make_folder
+from forecaster.record.folder import make_folder
 from forecaster.tracking import pages
 
 if TYPE_CHECKING:
     import optuna
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    from forecaster.tracking.run import Run
 
     Space = dict[str, CategoricalDistribution | FloatDistribution | IntDistribution]
     """The candidates for values of the configuration, by dotted name."""
@@ -164,7 +162,8 @@ def run(
         if tracked:
             from forecaster.tracking.run import start
 
-            above = stack.enter_context(start(config, name, {"tune": name}, say=say))
+            later = f"All trials are in {folder}."
+            above = stack.enter_context(start(config, name, {"tune": name}, later=later, say=say))
         bar = Bar("{task.completed} of {task.total} trials", trials, len(_ended(study)))
         stack.enter_context(bar)
         while len(_ended(study)) < trials:
@@ -184,7 +183,10 @@ def run(
             torch.cuda.empty_cache()
             ended = _tell(study, trial, facts)
             if above is not None and ended.validation_mse is not None:
-                _track(above, name, own, ended, say)
+                figures = {"validation_mse": ended.rank[1], "seconds": ended.seconds}
+                tags = {"tune": name, **pages.tags(own)}
+                params = pages.params(own, ended.values)
+                above.child(f"{name}-{ended.number}", tags, params, figures, {})
             bar.advance("", 1)
             first = ended.validation_mse is not None and ended.number == study.best_trial.number
             bar.line(f"{ended}{' (the best so far)' * first}")
@@ -231,16 +233,6 @@ def judge(dataset: Dataset, config: RunConfig, seconds: float | None) -> dict[st
         "best_epoch": fitted.best_epoch,
         "parameters": parameters(model),
     }
-
-
-def _track(above: "Run", name: str, config: RunConfig, trial: Trial, say: Say) -> None:
-    """Log a trial that succeeded to MLflow, below the run of its search."""
-    from forecaster.tracking.run import start
-
-    tags = {"tune": name, **pages.tags(config)}
-    with start(config, f"{name}-{trial.number}", tags, parent=above.id, say=say) as run:
-        run.params(pages.params(config, trial.values))
-        run.metrics({"validation_mse": trial.rank[1], "seconds": trial.seconds})
 
 
 def _check(space: "Space", load: Callable[[Sequence[str]], Loaded]) -> Loaded:

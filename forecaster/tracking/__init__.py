@@ -7,3 +7,14 @@ told of a model is made from its record (`pages`).
 
 The modules that import mlflow are `store` and those above it; nothing is imported here.
 """
+
+TELEMETRY = "MLFLOW_DISABLE_TELEMETRY"
+SETTINGS = {
+    TELEMETRY: "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",  # the seconds that a server may keep a request waiting
+}
+"""Variables of a command's environment, unless the user has set them; one that uses Forecaster in
+Python has MLflow's."""

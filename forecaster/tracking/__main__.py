@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from forecaster.base.errors import ForecasterError, UsageError
+from forecaster.tracking import SETTINGS
 from forecaster.tracking.registry import champions, download
-from forecaster.tracking.store import SETTINGS
 from forecaster.tracking.watch import watch
 
 
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    for name, value in SETTINGS.items():  # for threads that MLflow starts
-        os.environ.setdefault(name, str(value))
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
     logging.getLogger("mlflow").setLevel(logging.CRITICAL)
     sys.exit(main(sys.argv[1:]))

@@ -1,48 +1,35 @@
-"""What MLflow is to have of a run: in memory while it lasts, and on disk what has to wait.
+"""What MLflow is to have of a run: what its folder has, and what is made of its bundle.
 
-    runs/NAME/mlflow/
-        files/          its artefacts, as they will lie in MLflow
-        model/          its model, as MLflow will keep it
-        run.json        the rest in one document (`Noted`), once it has ended without MLflow
-        lock            held by the process that publishes
-
-The folder is removed when MLflow has everything. Nothing here says what MLflow has already:
-`publish` asks MLflow. This module does not import it.
+Nothing here says what MLflow has already: `publish` asks MLflow. This module does not import it.
 """
 
+import hashlib
 import json
-import os
 import re
-import shutil
-import socket
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any
+from uuid import uuid4
 
-from filelock import FileLock
-from pydantic import ConfigDict, Field
+import yaml
 
-from forecaster.base import atomic
-from forecaster.base.errors import StorageError, UsageError
-from forecaster.record import Document
+from forecaster.record import challenge
+from forecaster.record.folder import Point, RunFacts, RunFolder, now
 
-RUNS = Path("runs")
-OWN = "mlflow"
-"""The name of the folder inside that of the run."""
-ABOUT, FILES, MODEL = "run.json", "files", "model"
-
-
-class Data(Document):
-    """The data that a run used; `source` is an address or a path and is not read."""
-
-    name: str
-    digest: str
-    source: str
+DIGITS = 6
+"""The significant digits of final figures, as many as a column shows."""
+LONGEST = 4500
+"""The most characters of a description; that of a version of a model may have 5000."""
+OWN_ID = "%run%"
+"""A placeholder in descriptions for MLflow's id of the run, which is unknown until it is told."""
+DESCRIPTION, TABLES = "mlflow.note.content", "mlflow.loggedArtifacts"
+"""The tags that MLflow's pages read."""
 
 
-class NewVersion(Document):
-    """The version of a name that the model is to become.
+@dataclass(frozen=True)
+class NewVersion:
+    """The version of a name that a model is to become.
 
     `tags` are those of `challenge.tags_of`, and `about` describes a new name in Markdown.
     """
@@ -52,205 +39,135 @@ class NewVersion(Document):
     about: str = ""
 
 
-class Points(Document):
-    """Values of metrics at a step; those of a model may be bad."""
-
-    model_config = ConfigDict(allow_inf_nan=True)
-
-    at: int
-    step: int
-    values: dict[str, float]
-
-
-class Noted(Document):
-    """A run, but for its files.
-
-    `key` is our id for it, and `id` MLflow's, or also ours until MLflow has been told. `figures`
-    are its final ones, and those of the model, if it has one. Times are in milliseconds.
-    """
-
-    key: str
-    id: str
-    name: str
-    uri: str
-    experiment: str
-    begun: int
-    process: str
-    parent: str | None = None
-    tags: dict[str, str]
-    params: dict[str, str] = Field(default_factory=dict)
-    data: Data | None = None
-    has_model: bool = False
-    points: list[Points] = Field(default_factory=list)
-    figures: Points | None = None
-    version: NewVersion | None = None
-    status: str = ""
-    ended: int | None = None
-
-
 class Notes:
-    """What MLflow is to have of one run, which this process gathers."""
+    """What MLflow is to have of one run. What a folder keeps, another process can tell as well."""
 
-    def __init__(self, folder: Path, about: Noted, lock: FileLock | None = None) -> None:
-        self.folder, self.points = folder, [*about.points]
-        self.about = about.model_copy(update={"points": []})
-        self._lock, self._writing = lock or _lock(folder), Lock()
-        self.note()
+    def __init__(self, own: RunFolder) -> None:
+        self.own = own
+        self.tags = {**own.about.tags}
+        self.figures: Point | None = None
+        """Its final ones, and those of its model, if it has one."""
+        config = own.about.config
+        self.texts = {"config.yaml": yaml.safe_dump(config, sort_keys=False)} if config else {}
+        self.bundle: Path | None = None
+        self.version: NewVersion | None = None
+        self.children: list[Notes] = []
+        """Runs below this one that MLflow does not have yet."""
 
-    def note(self, **values: Any) -> None:
-        """Replace values of the document. What UTF-8 cannot hold, as names of files may, is
-        replaced."""
-        with self._writing:
-            self.about = Noted.read(json.loads(_written(self.about.model_copy(update=values))))
+    def wake(self) -> None:
+        """There is something new."""
 
-    def write(self, name: str, content: bytes) -> None:
-        """Keep a file, or replace it. Raises StorageError."""
-        file = self.folder / FILES / name
-        make(file.parent)
-        atomic.write(file, content)
+    def params(self, values: Mapping[str, str]) -> None:
+        """Log parameters; names become valid for MLflow, values are cut at 6000 characters."""
+        self.own.note(params={**self.own.about.params, **fit(values, 6000)})
+        self.wake()
 
-    def save(self) -> None:
-        """Keep it for another process, and hold it until it is released. Raises StorageError."""
-        make(self.folder)
-        self._lock.acquire()
-        about = self.about.model_copy(update={"points": self.points})
-        atomic.write(self.folder / ABOUT, _written(about))  # now others find it
+    def report(self, figures: Mapping[str, float], epoch: int) -> None:
+        """Log figures of an epoch; if a metric has several values at a step, the first counts."""
+        self.own.add(_valid(figures), epoch)
+        self.wake()
 
-    def remove(self) -> None:
-        """Remove what is kept; a process that dies meanwhile leaves no run."""
-        with suppress(OSError):
-            (self.folder / ABOUT).unlink()
-        clear(self.folder)
+    def metrics(self, values: Mapping[str, float]) -> None:
+        """Log final figures, rounded to DIGITS; those of a run with a model are also the model's,
+        if they come after it."""
+        rounded = {key: _rounded(value) for key, value in _valid(values).items()}
+        at, step, before = self.figures or (now(), 0, {})
+        self.figures = at, step, {**before, **rounded}
+        self.wake()
 
-    def release(self) -> None:
-        self._lock.release()
+    def text(self, name: str, text: str) -> None:
+        self.texts = {**self.texts, name: clean(text)}
+        self.wake()
 
+    def tables(self, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Save tables by name, each a list of rows, as files that MLflow's page shows as tables."""
+        for name, rows in tables.items():
+            columns = list(dict.fromkeys(key for row in rows for key in row))
+            data = [[row.get(key) for key in columns] for row in rows]
+            self.text(f"tables/{name}.json", json.dumps({"columns": columns, "data": data}))
+        shown = [{"path": f"tables/{name}.json", "type": "table"} for name in tables]
+        self.tags = {**self.tags, TABLES: json.dumps(shown)}
+        self.wake()
 
-def begin(about: Noted, folder: Path | None = None) -> Notes:
-    """The notes of a run that begins, with its folder. Raises StorageError."""
-    own = Notes((folder or RUNS / f"{about.name}-{about.key[:8]}") / OWN, about)
-    make(own.folder)
-    return own
+    def describe(self, first: str, rest: str = "", picture: str = "") -> None:
+        """Set the description of the run and of its model's version: two Markdown texts, and
+        between them the picture of that name in plots/.
 
+        If `rest` is too long, only as many whole lines as MLflow takes are kept.
+        """
+        if picture:
+            first += f"\n\n![forecast](get-artifact?path=plots%2F{picture}&run_uuid={OWN_ID})"
+        text = clean(f"{first}\n\n{rest}".strip())
+        if len(text) > LONGEST:
+            text = f"{text[:LONGEST].rpartition(chr(10))[0]}\n\n…"
+        self.tags = {**self.tags, DESCRIPTION: text}
+        self.wake()
 
-def make(folder: Path) -> None:
-    """Create a folder. Raises StorageError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot create {folder.resolve()} for the tracker: {error}") from error
+    def log_model(self, folder: Path) -> None:
+        """Log the bundle of a folder as a model that `mlflow models serve` can serve, with the
+        run's name and pictures."""
+        self.bundle = folder
+        self.wake()
 
+    def register(
+        self, name: str, errors: Sequence[float], task: Mapping[str, str], about: str = ""
+    ) -> None:
+        """Register the model as a version of `name`, which `about` describes in Markdown.
 
-def find(names: list[str]) -> list[Path]:
-    """The folders of the runs with these names, which their bundles have, or of all, the oldest
-    first. Raises UsageError for a name with nothing left, unless it is a folder in `runs`."""
-    left = {file.parent.parent.name: file.parent for file in _all()}
-    wanted = [Path(name).name for name in names] or [*left]
-    for name in wanted:
-        if name not in left and not (RUNS / name).is_dir():
-            known = ", ".join(sorted(left)) or "nothing"
-            raise UsageError(f"no run '{name}' in {RUNS}/; left to upload: {known}")
-    return [folder for name, folder in left.items() if name in wanted]
+        The rule of `challenge` decides whether it becomes the champion: `errors` are its
+        `stretches`, and `task` makes them comparable.
+        """
+        self.version = NewVersion(name, challenge.tags_of(errors, task), clean(about))
+        self.wake()
 
-
-def take(folder: Path) -> Notes | None:
-    """What a folder holds, to be published by this process; None while another process holds it,
-    and if one has removed it.
-
-    Raises StorageError.
-    """
-    lock = _lock(folder)
-    try:
-        lock.acquire()
-    except OSError:
-        return None
-    try:
-        if (folder / ABOUT).exists():
-            return Notes(folder, _read(folder), lock)  # only now does nobody change it
-    except StorageError:
-        lock.release()
-        raise
-    clear(folder)  # a lock makes its folder
-    lock.release()
-    return None
-
-
-def forget(id: str) -> None:
-    """Remove what is left of the run with that id: it goes on, and tells all of it again."""
-    for file in _all():
-        with suppress(StorageError):
-            if _read(file.parent).id == id and (own := take(file.parent)):
-                own.remove()
-                own.release()
-
-
-def waiting() -> int:
-    """How many runs in `runs` have something left."""
-    return len(_all())
-
-
-def process() -> str:
-    """A text that identifies this process; no other process ever has the same."""
-    import psutil
-
-    return f"{machine()} {os.getpid()} {psutil.Process().create_time():.2f}"
+    def child(
+        self,
+        name: str,
+        tags: Mapping[str, str],
+        params: Mapping[str, str],
+        figures: Mapping[str, float],
+        texts: Mapping[str, str],
+    ) -> str:
+        """Log a run below this one that has ended; returns our id of it, which follows from its
+        name: MLflow has it once, however often it is told."""
+        key = hashlib.sha256(f"{self.own.about.key}/{name}".encode()).hexdigest()[:32]
+        own = memory(name, key, tags=fit(tags, 8000), experiment=self.own.about.experiment)
+        made = Notes(own)
+        made.params(params)
+        made.metrics(figures)
+        for file, text in texts.items():
+            made.text(file, text)
+        own.note(status="FINISHED", ended=now())
+        self.children.append(made)
+        self.wake()
+        return key
 
 
-def machine() -> str:
-    """A text for the scope of process numbers: this host, and on Linux this container."""
-    try:
-        inside = f"/{os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        inside = ""
-    return re.sub(r"[^\w.-]", "_", socket.gethostname()) + inside
+def memory(name: str, key: str | None = None, **facts: Any) -> RunFolder:
+    """A run without a folder."""
+    key = key or uuid4().hex
+    return RunFolder(RunFacts(key=key, run_id=key, name=name, begun=now(), **facts))
 
 
-def is_gone(words: str) -> bool:
-    """Whether the process that `process` gave these `words` ran on this machine and has ended."""
-    import psutil
-
-    try:
-        where, number, began = words.split()
-        if where != machine():
-            return False
-        return bool(abs(psutil.Process(int(number)).create_time() - float(began)) > 1)
-    except psutil.NoSuchProcess:
-        return True
-    except (ValueError, psutil.Error):
-        return False
+def fit(values: Mapping[str, str], longest: int) -> dict[str, str]:
+    """The values with names that MLflow takes, cut at the `longest`."""
+    return {_key(key): clean(value)[:longest] for key, value in values.items()}
 
 
-def _all() -> list[Path]:
-    """The documents of all runs that have something left, the oldest first."""
-
-    def begun(file: Path) -> int:
-        with suppress(StorageError):
-            return _read(file.parent).begun
-        return 0
-
-    return sorted(RUNS.glob(f"*/{OWN}/{ABOUT}"), key=lambda file: (begun(file), file))
+def clean(text: str) -> str:
+    """The text without what UTF-8 cannot hold, as names of files may."""
+    return text.encode(errors="replace").decode()
 
 
-def _written(about: Noted) -> bytes:
-    return json.dumps(about.model_dump(), ensure_ascii=False, indent=1).encode(errors="replace")
+def _rounded(value: float) -> float:
+    """The value with DIGITS significant digits; a whole number keeps all of its own."""
+    return value if value.is_integer() else float(f"{value:.{DIGITS}g}")
 
 
-def _read(folder: Path) -> Noted:
-    file = folder / ABOUT
-    try:
-        return Noted.read(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise StorageError(f"{file} cannot be read: {error}") from error
+def _valid(figures: Mapping[str, float]) -> dict[str, float]:
+    return {_key(key): float(value) for key, value in figures.items()}
 
 
-def clear(folder: Path) -> None:
-    """Remove a folder, and that of its run if it has nothing else; what `save` kept stays."""
-    if (folder / ABOUT).exists():
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):
-        folder.parent.rmdir()
-
-
-def _lock(folder: Path) -> FileLock:
-    return FileLock(folder / "lock", timeout=0, thread_local=False)  # a thread releases it
+def _key(name: str) -> str:
+    """The name with characters replaced that MLflow refuses in keys, such as brackets of units."""
+    return re.sub(r"[^\w.\- /]", "_", name)[:250]

@@ -4,17 +4,17 @@ parameters, tables, a description.
 All other facts about a run are in the tables and files among its artefacts.
 """
 
+import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forecaster.base import installation, signals
-from forecaster.base.progress import Say
+from forecaster.base import atomic, installation
 from forecaster.evaluate import display
 from forecaster.evaluate.cutoffs import COVERED
-from forecaster.forecast.predictor import Predictor
 from forecaster.record import Record
+from forecaster.record.folder import PLOTS, make_folder
 from forecaster.report import tables
 from forecaster.report.tables import Row
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from forecaster.config.run_config import Loaded, RunConfig
     from forecaster.forecast.bundle import Bundle
-    from forecaster.tracking.run import Run
+    from forecaster.tracking.notes import Notes
 
 FIRST = "network_test_mse"
 """The figure that compares attentions. MLflow's page for comparing runs draws the figure that a run
@@ -35,6 +35,8 @@ PARAMS = (
 )  # fmt: skip
 """The values of its configuration that every run shows, if its model has them."""
 
+PICTURE, PICTURE_DPI = "picture.png", 60
+"""The picture in a description, which MLflow's page shows in its original size."""
 NESTED = {"steps", "network", "floors", "weights"}
 """What a cut-off's row has no room for."""
 
@@ -117,30 +119,28 @@ def figures(bundle: "Bundle") -> "dict[str, Figure]":
     return found
 
 
-def tell(run: "Run", bundle: "Bundle", folder: Path, say: Say) -> str:
-    """Tell MLflow of a run that has trained and kept its bundle in a folder.
+def draw(folder: Path, bundle: "Bundle") -> None:
+    """Write the pictures of a run to its folder. Raises StorageError, and errors of matplotlib."""
+    plots, drawn = folder / PLOTS, figures(bundle)
+    make_folder(plots)
+    small = {PICTURE: drawn["forecast"]} if "forecast" in drawn else {}
+    for name, figure in {**{f"{name}.png": each for name, each in drawn.items()}, **small}.items():
+        into = io.BytesIO()
+        figure.savefig(into, format="png", dpi=PICTURE_DPI if name == PICTURE else "figure")
+        atomic.write(plots / name, into.getvalue())
 
-    Returns a sentence on which version it became; empty if it is not to be registered.
-    """
+
+def tell(notes: "Notes", bundle: "Bundle", folder: Path) -> None:
+    """Note what MLflow is to have of a finished run, from its bundle and its folder."""
     record = bundle.record
-    try:
-        drawn = figures(bundle)
-    except Exception as error:  # no picture costs a run its model
-        say(f"no pictures: {type(error).__name__}: {error}")
-        drawn = {}
-    for title, figure in drawn.items():
-        run.figure(title, figure)
-    run.describe(*describe(bundle), drawn.get("forecast"))
-    signals.check()
-    ahead = Predictor(bundle, "cpu")
-    forecast = ahead.predict(ahead.example)
-    run.log_model(folder, ahead.example, forecast, bundle.horizon)
-    run.metrics(headline(record))
-    run.tables(tables_of(bundle))
-    run.text("metrics.json", json.dumps(record.to_dict(), indent=1))
-    if not bundle.config.track.register_model or record.contest is None:
-        return ""
-    return run.register(bundle.name, record.contest.errors, task(bundle), describe_model(bundle))
+    notes.describe(*describe(bundle), PICTURE if (folder / PLOTS / PICTURE).exists() else "")
+    notes.metrics(headline(record))
+    notes.tables(tables_of(bundle))
+    notes.text("metrics.json", json.dumps(record.to_dict(), indent=1))
+    notes.log_model(folder)
+    if bundle.config.track.register_model and record.contest is not None:
+        about = describe_model(bundle)
+        notes.register(bundle.name, record.contest.errors, task(bundle), about)
 
 
 def task(bundle: "Bundle") -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 The store is `track.uri` of the configuration, else $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db
 in the working directory. Everything goes through a client with that address, so MLflow's global
-state does not change, nor does the environment: our settings hold in our calls alone (`settings`).
+state does not change, nor does the environment.
 """
 
 import json
@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,19 @@ from filelock import FileLock
 from forecaster.base import extras
 from forecaster.base.errors import ForecasterError, StorageError, UnavailableError, UsageError
 from forecaster.base.installation import TRACKING, tracking_uri, without_password
+from forecaster.tracking import TELEMETRY
 
-TELEMETRY = "MLFLOW_DISABLE_TELEMETRY"
 with ExitStack() as _importing:  # which starts telemetry, unless a variable forbids it
     if TELEMETRY not in os.environ:
         os.environ[TELEMETRY] = "true"
         _importing.callback(os.environ.pop, TELEMETRY)
     import mlflow
-    from mlflow import MlflowClient, environment_variables
+    from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
     from mlflow.utils.logging_utils import suppress_logs_in_thread
+
+silent = suppress_logs_in_thread
+"""In this block, and in this thread alone, MLflow logs nothing."""
 
 MIGRATIONS = Path(mlflow.__file__).parent / "store/db_migrations/versions"
 """The files of all versions of a database that this MLflow knows; names begin with the version."""
@@ -46,40 +48,6 @@ COLUMNS = {
     "metrics.`windows_per_second`": 160, "metrics.`peak_mib`": 100,
 }  # fmt: skip
 """The columns of that table, and their widths; the first fit into a narrow window."""
-SETTINGS: dict[str, int] = {
-    TELEMETRY: True,
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": True,
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": False,
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": 0,
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": 30,  # the seconds that a server may keep a request waiting
-}
-"""Our values of variables of MLflow's environment; those that the user has set come first."""
-_ours: ContextVar[bool] = ContextVar("whether SETTINGS hold", default=False)
-
-
-@contextmanager
-def settings() -> Iterator[None]:
-    """In this block, and in this thread alone, SETTINGS hold."""
-    before = _ours.set(True)
-    try:
-        with suppress_logs_in_thread():
-            yield
-    finally:
-        _ours.reset(before)
-
-
-def _look_here_first(variable: Any) -> None:
-    """Let a variable of MLflow's environment have our value inside `settings`."""
-    name, plain = variable.name, variable.get
-
-    def value() -> Any:
-        return SETTINGS[name] if _ours.get() and name not in os.environ else plain()
-
-    variable.get = value
-
-
-for _name in SETTINGS:
-    _look_here_first(getattr(environment_variables, _name))
 
 
 @contextmanager
@@ -123,7 +91,7 @@ def client_of(uri: str) -> MlflowClient:
         extras.check("sqlalchemy", f"a store in a file ({without_password(uri)}), {unlike}")
     try:
         # two processes that find no database would both try to create its tables
-        with settings(), locked(uri):
+        with silent(), locked(uri):
             if database is None:
                 return _answering(uri)
             with warnings.catch_warnings():  # of all threads
@@ -197,9 +165,9 @@ def locked(uri: str) -> AbstractContextManager[Any]:
 
 @contextmanager
 def explained(uri: str) -> Iterator[None]:
-    """In this block, MLflow has our settings, and its errors are UnavailableError."""
+    """In this block, MLflow is silent, and its errors are UnavailableError."""
     try:
-        with settings():
+        with silent():
             yield
     except MlflowException as error:
         raise UnavailableError(

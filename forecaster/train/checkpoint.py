@@ -46,7 +46,7 @@ class Checkpoints:
 
     def tell(self, where: str) -> None:
         """Say at which place the run continues."""
-        self.say(f"resuming {self.folder.stem} at {where}")
+        self.say(f"resuming {self.folder.parent.name} at {where}")
 
     def write(self, state: State) -> None:
         """Write a state in place of the one before. Raises StorageError."""

@@ -68,7 +68,9 @@ def test_a_run_goes_on_as_it_was_begun_by_its_name_alone(
         patch.setattr(experiment, "judge", lambda *arguments: 1 / 0)
         assert run("train", *small_run, "--seed", "3", "--cutoffs", "2")[0] == 70
     (unfinished,) = Path("runs").iterdir()
-    name = unfinished.name.removesuffix(".unfinished")
+    name = unfinished.name
+    err = refused(69, "evaluate", "--model", unfinished)
+    assert f"runs/{name} is an unfinished run: forecaster train --resume {name} ends it" in err
     out, err = done("train", "--resume", name)
     assert f"resuming {name} at the end of its training" in err
     assert "2 cut-offs of the test split" in out

@@ -24,7 +24,10 @@ ROOMS = {
     ),
     "study": ("forecaster/study/", "study/advise/* study/bench/* study/compare/*"),
     "report": ("forecaster/report/", "report/*"),
-    "tracking": ("forecaster/(tracking/|record/challenge)", "record/challenge tracking/*"),
+    "tracking": (
+        "forecaster/(tracking/|record/(challenge|folder))",
+        "record/challenge record/folder tracking/*",
+    ),
     "client": ("forecaster/client", "client"),
     "run": (
         "forecaster/(run/|evaluate/problem|config/|base/installation|estimator)",

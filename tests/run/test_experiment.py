@@ -15,10 +15,12 @@ import yaml
 
 from forecaster.base import installation
 from forecaster.base.errors import DataError, DivergedError, UsageError
+from forecaster.base.installation import is_bundle
 from forecaster.config.run_config import Loaded, load, load_dict
 from forecaster.evaluate.judge import rejudge
 from forecaster.forecast import bundle
 from forecaster.forecast.predictor import Predictor
+from forecaster.record.folder import read
 from forecaster.run import experiment
 from forecaster.tracking import pages
 from forecaster.tracking.store import MlflowClient  # which silences MLflow first
@@ -49,8 +51,12 @@ def end_early(monkeypatch, what, *sets, **flags):
         patch.setattr(experiment, what, lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(UNREGISTERED, *sets, **flags)
-    (folder,) = Path("runs").glob("*.unfinished")
+    (folder,) = unfinished()
     return folder
+
+
+def unfinished():
+    return [file.parent for file in Path("runs").glob("*/run.json") if not is_bundle(file.parent)]
 
 
 def same(one, other):
@@ -131,7 +137,7 @@ class TestRun:
         experiments = [tracked.info.experiment_id]
         (failed,) = client.search_runs(experiments, "attributes.run_name LIKE 'small-5-prob-s9-%'")
         assert failed.info.status == "FAILED"
-        assert list(Path("runs").glob("*.unfinished")) == []
+        assert unfinished() == []
 
     def test_no_picture_no_example_and_no_effect_costs_a_run(self, monkeypatch):
         monkeypatch.setattr(experiment, "example", lambda *arguments: 1 / 0)
@@ -161,13 +167,13 @@ class TestResume:
 
     def test_a_training_that_ended_is_not_repeated(self, result, client, monkeypatch):
         folder = end_early(monkeypatch, "judge", seed=0)
-        name = folder.stem
+        name = folder.name
         again, said = run(UNREGISTERED, call={"resume": "auto"}, seed=0)
         assert f"resuming {name} at the end of its training" in said
         assert again.folder == Path("runs", name)
         assert again.record.test == result.record.test
         assert same(result, again)
-        assert list(Path("runs").glob("*.unfinished")) == []
+        assert unfinished() == []
         info = client.get_run(again.run_id).info
         assert (info.status, info.run_name, again.name) == ("FINISHED", name, name)
         losses = client.get_metric_history(again.run_id, "train_loss")
@@ -177,19 +183,20 @@ class TestResume:
 
     def test_nor_is_the_refit(self, refitted, monkeypatch):
         folder = end_early(monkeypatch, "keep", refit=True)
-        assert {"fit", "refit"} < {file.stem for file in folder.iterdir()}
-        again, _ = run(UNREGISTERED, call={"resume": folder.stem}, refit=True)
+        assert {"fit", "refit"} == {file.stem for file in (folder / "unfinished").iterdir()}
+        again, _ = run(UNREGISTERED, call={"resume": folder.name}, refit=True)
         assert same(refitted[0], again)
 
     def test_a_tracker_that_has_forgotten_the_run_gets_a_new_one(self, client, monkeypatch):
         folder = end_early(monkeypatch, "make_blend")
-        forgotten = json.loads((folder / "run.json").read_text())["run_id"]
+        about = read(folder)
+        forgotten = about.run_id
         client.delete_run(forgotten)
-        again, said = run(UNREGISTERED, call={"resume": folder.stem})
+        again, said = run(UNREGISTERED, call={"resume": folder.name})
         assert again.run_id == again.bundle.about["run_id"] != forgotten
-        assert again.folder == folder.with_suffix("")
+        assert again.folder == folder
         assert any(f"the tracker does not know run {forgotten}" in line for line in said)
-        assert client.get_run(again.run_id).data.tags["forecaster.run"] == forgotten
+        assert client.get_run(again.run_id).data.tags["forecaster.run"] == about.key
 
     def test_without_any_it_begins_anew_and_says_so(self):
         again, said = run(UNREGISTERED, "train.epochs=1", call={"resume": "auto"})
@@ -203,7 +210,7 @@ def test_an_unfinished_run_is_offered(monkeypatch):
     folder = end_early(monkeypatch, "judge", *sets)
     found, said = run(UNREGISTERED, *sets, call={"force": False})
     assert any(f"{folder} " in line and "--resume auto" in line for line in said)
-    assert found.folder != folder.with_suffix("")
+    assert found.folder != folder
     shutil.rmtree(folder)
 
 

@@ -13,13 +13,12 @@ import pytest
 
 from forecaster.base.errors import StorageError, UnavailableError, UsageError
 from forecaster.config.run_config import RunConfig
-from forecaster.forecast.predictor import Predictor
 from forecaster.tracking.run import start as start_run
 from forecaster_service import registry
 from forecaster_service.registry import Child, Found
 from forecaster_service.settings import Settings
 from tests.service.processes import SECONDS, Load, serving, until
-from tests.service.toy import HORIZON, make_bundle
+from tests.service.toy import make_bundle
 
 PYTHON = sys.executable
 NAMES = "model,other"
@@ -146,9 +145,8 @@ def test_what_was_found_is_read_as_it_was_meant(folder, tmp_path):
 
 def register(folder, score):
     """Register a bundle as the next version of "swapped", whose champion has the lowest score."""
-    forecaster = Predictor.load(folder, "cpu")
     with start_run(RunConfig(), "toy", {}) as run:
-        run.log_model(folder, forecaster.example, forecaster.predict(forecaster.example), HORIZON)
+        run.log_model(folder)
         run.register("swapped", [score] * 4, {})
 
 

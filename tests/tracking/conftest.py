@@ -43,9 +43,7 @@ def logged(uri, home, forecaster):
     tags = {"attn": "prob", "data": "toy", "horizon": str(HORIZON)}
     with start(tracked_at(uri), "toy run.1", tags) as run:
         run.params({"seed": "0"})
-        example = forecaster.example
-        forecast = forecaster.predict(example)
-        run.log_model(home / "some bundle", example, forecast, HORIZON)
+        run.log_model(home / "some bundle")
         run.metrics({"test_mse": 0.25, "column/Zürich °C/mae": 2.0})
         run.register(NAME, [0.5] * 4, TASK)
     (output,) = client_of(uri).get_run(run.id).outputs.model_outputs

@@ -1,124 +1,53 @@
-"""What MLflow is to have of a run, in memory and, where it has to wait, in a folder."""
+"""What a run notes becomes what MLflow takes."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+import json
+import math
 
-import psutil
-import pytest
-
-from forecaster.base.errors import StorageError, UsageError
-from forecaster.tracking import notes
-from forecaster.tracking.notes import Points
-from tests.tracking.toy import noted
+from forecaster.config.run_config import RunConfig
+from forecaster.tracking.notes import memory
+from forecaster.tracking.run import start
 
 
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_names_and_values_are_made_to_fit(client):
+    values = {f"option.{number}": "x" for number in range(230)}
+    odd = "data \udcff.csv"  # the name of a file in another encoding
+    own = memory(odd, data=odd, data_digest="12", source=odd)
+    with start(RunConfig(), odd, {"data": odd, "long": "b" * 9000}, own=own) as run:
+        run.params({**values, "long": "a" * 7000, "lr_of.T (degC)": "1", "data.name": odd})
+        run.metrics({"test_mse": 0.36719671677728562, "skill": -1e-7 / 3, "parameters": 12345678})
+        run.metrics({"test_mae": math.nan, "column/T (degC)/mse": 1.0, "column/ü %/mse": 2.0})
+        run.text("config.yaml", odd)
+        run.describe(odd, "\n".join(f"| {i:04} |" for i in range(2000)), "picture.png")
+    found = client.get_run(run.id)
+    data, (used,) = found.data, found.inputs.dataset_inputs
+    assert found.info.status == "FINISHED"
+    fitting = {"long": "a" * 6000, "lr_of.T _degC_": "1", "data.name": "data ?.csv"}
+    assert data.params == values | fitting
+    rounded = {"test_mse": 0.367197, "skill": -3.33333e-8, "parameters": 12345678}
+    assert math.isnan(data.metrics.pop("test_mae"))
+    assert data.metrics == rounded | {"column/T _degC_/mse": 1.0, "column/ü _/mse": 2.0}
+    assert (data.tags["data"], data.tags["long"]) == ("data ?.csv", "b" * 8000)
+    assert used.dataset.name == found.info.run_name == "data ?.csv"
+    assert used.dataset.source_type == "local"
+    assert json.loads(used.dataset.source)["uri"] == "data ?.csv"
+    text = data.tags["mlflow.note.content"]
+    picture = f"![forecast](get-artifact?path=plots%2Fpicture.png&run_uuid={run.id})"
+    assert text.startswith(f"data ?.csv\n\n{picture}\n")
+    *_, last, empty, end = text.splitlines()
+    assert (len(last), empty, end) == (8, "", "…"), "it ends with a whole line"
 
 
-def left(key="0123456789", name="toy", **about):
-    """The folder of a run that has ended without MLflow."""
-    own = noted(name, key, **about)
-    own.save()
-    own.release()
-    return own.folder
-
-
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "0.1"])
-def test_what_is_no_number_is_kept(value):
-    own = noted("toy", "0123456789")
-    points = Points(at=1, step=1, values={"loss": float(value)})
-    own.points.append(points)
-    own.note(figures=points)
-    own.save()
-    own.release()
-    again = notes.take(own.folder)
-    (kept,) = again.points
-    assert str(kept.values["loss"]) == str(again.about.figures.values["loss"]) == value
-
-
-def test_another_process_finds_what_is_left_once_it_is_released():
-    own = noted("toy", "0123456789")
-    own.note(params={"a": "1"}, status="KILLED", ended=9, has_model=True)
-    own.note(version=notes.NewVersion(name="x", tags={}))
-    own.write("texts/a.txt", b"a")
-    assert notes.find([]) == [], "its process may tell all of it"
-    own.save()
-    assert notes.take(own.folder) is None, "it is held"
-    own.release()
-    assert notes.waiting() == 1
-    again = notes.take(own.folder)
-    assert again.about == own.about
-    assert (again.folder / notes.FILES / "texts" / "a.txt").read_bytes() == b"a"
-    again.remove()
-    again.release()
-    assert list(Path("runs").iterdir()) == []
-    assert notes.take(own.folder) is None, "another process has just removed it"
-    assert list(Path("runs").iterdir()) == []
-
-
-def test_a_run_that_goes_on_leaves_nothing_of_before():
-    folder, other = left(), left("abcdefghij")
-    notes.forget("0123456789")
-    assert not folder.exists()
-    assert notes.find([]) == [other]
-
-
-def test_the_folder_of_a_run_stays_with_what_else_it_has():
-    folder = left()
-    (folder.parent / "MANIFEST.sha256").touch()
-    notes.take(folder).remove()
-    assert [each.name for each in folder.parent.iterdir()] == ["MANIFEST.sha256"]
-
-
-def test_a_process_that_dies_while_it_removes_a_folder_leaves_no_run(monkeypatch):
-    own = notes.take(left())
-    with monkeypatch.context() as dies:
-        dies.setattr(notes.shutil, "rmtree", lambda *_, **__: None)
-        own.remove()
-    own.release()
-    assert notes.find([]) == []
-
-
-def test_a_run_is_found_by_its_name():
-    first, second = left(begun=1), left("abcdefghij", "other", begun=2)
-    assert notes.find([]) == [first, second], "a parent before its children"
-    for name in ["toy-01234567", "runs/toy-01234567"]:
-        assert notes.find([name]) == [first]
-    with pytest.raises(UsageError, match=r"left to upload: other-abcdefgh, toy-01234567"):
-        notes.find(["x"])
-    Path("runs/x").mkdir()
-    assert notes.find(["x"]) == [], "MLflow has all of it"
-
-
-def test_one_that_cannot_be_read_is_told_and_stops_no_other():
-    bad, good = left(), left("abcdefghij")
-    for text in ("", "[]", '{"format": 3}', '{"key": "0"}', "\ud800"):
-        (bad / "run.json").write_text(text, errors="surrogatepass")
-        assert notes.find([]) == [bad, good]
-        with pytest.raises(StorageError, match=r"run\.json cannot be read"):
-            notes.take(bad)
-    notes.forget("abcdefghij")
-    assert notes.find([]) == [bad]
-
-
-def test_a_folder_that_cannot_be_made_is_an_error_of_the_disk():
-    Path("runs").touch()
-    with pytest.raises(StorageError, match=r"cannot create .*toy-01234567"):
-        noted("toy", "0123456789")
-
-
-def test_a_process_is_gone_when_it_is():
-    assert not notes.is_gone(notes.process())
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        where, _, _ = notes.process().split()
-        words = f"{where} {child.pid} {psutil.Process(child.pid).create_time():.2f}"
-        assert not notes.is_gone(words)
-        child.kill()
-    assert notes.is_gone(words)
-    assert notes.is_gone(f"{where} {os.getpid()} 7.00"), "the number was given again"
-    assert not notes.is_gone(words.replace(where, "elsewhere")), "who knows"
-    assert not notes.is_gone("x")
+def test_runs_below_another_are_there_once_however_often_they_are_told(client):
+    keys = []
+    for _ in range(2):
+        with start(RunConfig(), "above", {}, key="1" * 32) as run:
+            keys.append(run.child("below", {"a": "b"}, {"seed": "0"}, {"mse": 1 / 3}, {"x": "y"}))
+        assert run.whole
+    (found,) = client.search_runs(["1"], f"tags.`forecaster.run` = '{keys[0]}'")
+    assert keys[0] == keys[1]
+    assert found.data.tags["mlflow.parentRunId"] == run.id
+    assert (found.info.run_name, found.info.status, found.data.tags["a"]) == (
+        "below", "FINISHED", "b",
+    )  # fmt: skip
+    assert (found.data.params, found.data.metrics) == ({"seed": "0"}, {"mse": 0.333333})
+    assert [file.path for file in client.list_artifacts(found.info.run_id)] == ["x"]

@@ -19,22 +19,27 @@ import pytest
 
 from forecaster.base import signals
 from forecaster.base.errors import Stopped
-from forecaster.forecast.predictor import Predictor
-from forecaster.tracking import notes, store
+from forecaster.record.folder import begin, is_free, read, take
+from forecaster.tracking import publish as module
 from forecaster.tracking import run as tracked
-from forecaster.tracking.publish import Publisher, sync
+from forecaster.tracking.publish import publish, sync
 from forecaster.tracking.registry import download
 from forecaster.tracking.run import start
 from forecaster.tracking.store import MlflowClient
+
+# isort: split
+from mlflow.models.model import Model
+
 from tests import small
-from tests.service.toy import HORIZON, make_bundle
-from tests.tracking.toy import Server, contents, points, tracked_at
+from tests.tracking.toy import Server, complete, contents, points, tracked_at
 
 CHILD = """
 import sys, time
 from forecaster.config.run_config import load_dict
+from forecaster.record.folder import begin
 from forecaster.tracking.run import start
-with start(load_dict({"track": {"uri": sys.argv[1]}}, "x"), "killed", {}) as run:
+own = begin("killed", resumable=True)
+with start(load_dict({"track": {"uri": sys.argv[1]}}, "x"), "killed", {}, own=own) as run:
     print(run.id, flush=True)
     for epoch in range(1, 10_000):
         run.report({"loss": 1.0, "rate": 1.0}, epoch)
@@ -124,7 +129,7 @@ def client(server):
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setitem(store.SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", 4)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "4")
 
 
 @pytest.fixture
@@ -158,13 +163,12 @@ def only_model(client, run):
     return found
 
 
-def taken(folder):
-    """A run, as soon as a hanging thread of this process has released it."""
+def wait_until_released(folder):
+    """A thread of this process that hangs may hold a run."""
     deadline = time.monotonic() + 60
-    while (own := notes.take(folder)) is None:
+    while not is_free(folder):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    return own
 
 
 def only_run(client, name):
@@ -177,7 +181,7 @@ def only_run(client, name):
 def test_a_fault_on_the_way(fault, between, client, waits):
     """The fault begins during the run, and ends before the run does."""
     name = f"on-the-way-{fault}"
-    with start(tracked_at(between.address), name, {}) as run:
+    with start(tracked_at(between.address), name, {}, own=begin(name)) as run:
         report(run, [1, 2, 3])
         between.way = fault
         run.params({"a": "1"})
@@ -193,30 +197,28 @@ def test_a_fault_on_the_way(fault, between, client, waits):
     assert not any(Path("runs").iterdir()), "all is told"
 
 
-def left_over(between, name, waits, tmp_path):
-    """A run that has ended with all that a run may have, of which MLflow has nothing."""
+def left_over(between, name, waits):
+    """The folder of a run that has ended with a bundle, of which MLflow has nothing."""
     waits(1.0, 1.0)
-    forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
-    ahead = forecaster.predict(forecaster.example)
     between.way = "close"
-    with start(tracked_at(between.address), name, {}) as run:
+    own = begin(name, data="toy", data_digest="12", source="/data/toy.csv")
+    with start(tracked_at(between.address), name, {}, own=own) as run:
         report(run, range(1, 6), pause=0)
-        run.dataset("toy", "12", "/data/toy.csv")
-        run.text("note.txt", "a note")
-        run.log_model(tmp_path / "bundle", forecaster.example, ahead, HORIZON)
-        run.metrics({"test_mse": 0.5})
-        run.register(f"forecaster-{name}", [0.5] * 4, {})
-    taken(*notes.find([])).release()
+        complete(run, f"forecaster-{name}")
+    wait_until_released(own.folder)
+    return own.folder
 
 
 @pytest.mark.timeout(600)
-def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, waits, tmp_path):
+def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, waits, monkeypatch):
     """Runs, models, versions and points are created once, though they are sent to MLflow again."""
-    left_over(between, "answers", waits, tmp_path)
-    # a single file represents the hundred files of the model
-    for file in next(Path("runs").rglob("MLmodel")).parent.rglob("*"):
-        if file.is_file() and file.name != "MLmodel":
-            file.unlink()
+    left_over(between, "answers", waits)
+
+    def short(bundle, path):
+        """A model of a single file, which represents its hundred."""
+        Model().save(path.mkdir() or path / "MLmodel")
+
+    monkeypatch.setattr(module, "build", short)
     between.way = "lose"
     for fatal in range(1, 60):
         between.count, between.loses = 0, lambda count, fatal=fatal: count == fatal
@@ -233,13 +235,13 @@ def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, waits, 
 
 
 @pytest.mark.timeout(600)
-def test_a_run_that_is_published_again_and_again(between, client, waits, tmp_path):
+def test_a_run_that_is_published_again_and_again(between, client, waits):
     """By a call, and by two processes at once, it is in MLflow once."""
-    left_over(between, "twice", waits, tmp_path)
+    folder = left_over(between, "twice", waits)
     between.way = "hand on"
-    own = taken(*notes.find([]))
-    Publisher(own, own.about.uri, training=False)()
-    own.release()
+    with take(folder) as own:
+        publish(own)
+        own.note(uploaded=False)  # as if its process had died before that
     script = "from forecaster.tracking.publish import sync; print(*sync([]))"
     both = [
         subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -247,7 +249,7 @@ def test_a_run_that_is_published_again_and_again(between, client, waits, tmp_pat
     ]
     said = [child.communicate(timeout=240)[0] for child in both]
     assert all("left=''" in each or each == "\n" for each in said), said
-    assert not own.folder.exists()
+    assert read(folder).uploaded
     found = only_run(client, "twice")
     assert_each_once(client, found.info.run_id, 5)
     assert only_model(client, found)
@@ -256,8 +258,8 @@ def test_a_run_that_is_published_again_and_again(between, client, waits, tmp_pat
 
 
 @pytest.mark.timeout(600)
-def test_a_killed_process_and_the_next_start(between, client, waits):
-    """Its run is closed as KILLED at the next start, and may go on: each point is there once."""
+def test_a_killed_process_and_sync(between, client, waits):
+    """Its run is closed as KILLED, and may go on: each point is there once."""
     command = [sys.executable, "-c", CHILD, between.address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         for _ in range(2):
@@ -270,12 +272,10 @@ def test_a_killed_process_and_the_next_start(between, client, waits):
     between.way = "hand on"
     known = only_run(client, "killed").info
     assert known.status == "RUNNING"
-    said, config = [], tracked_at(between.address)
-    with start(config, "next", {}, say=said.append) as other:
-        assert client.get_run(known.run_id).info.status == "KILLED"
-        assert client.get_run(other.id).info.status == "RUNNING"
-    assert (said, [*sync([])]) == ([], [])
-    with start(config, "killed", {}, again=known.run_id) as run:
+    config, folder = tracked_at(between.address), Path("runs/killed")
+    assert [each.left for each in sync([])] == [""]
+    assert client.get_run(known.run_id).info.status == "KILLED"
+    with start(config, "killed", {}, own=take(folder)) as run:
         report(run, range(1, 30), pause=0)
     assert run.id == known.run_id
     assert_each_once(client, run.id, 29)
@@ -283,45 +283,41 @@ def test_a_killed_process_and_the_next_start(between, client, waits):
 
 
 @pytest.mark.timeout(600)
-def test_a_server_that_is_not_there_yet(server, client, waits, tmp_path):
+def test_a_server_that_is_not_there_yet(server, client, waits):
     """A run begins and ends before its server listens; then it is uploaded and registered."""
-    forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
     server.close()
     said = []
-
-    with start(tracked_at(server.address), "early", {}, say=said.append) as run:
+    config = tracked_at(server.address)
+    with start(config, "early", {}, own=begin("early"), say=said.append) as run:
         report(run, [1, 2, 3])
-        ahead = forecaster.predict(forecaster.example)
-        run.log_model(tmp_path / "bundle", forecaster.example, ahead, HORIZON)
-        run.register("forecaster-early", [0.5] * 4, {})
-    assert ["does not answer" in said[0], "`forecaster sync early-" in said[1]] == [True, True]
+        complete(run, "forecaster-early")
+    assert ["does not answer" in said[0], "`forecaster sync early`" in said[1]] == [True, True]
     server.start()
     (synced,) = sync([])
     assert synced.told == "forecaster-early version 1 is the champion: there was none"
     found = only_run(client, "early")
     assert found.info.status == "FINISHED"
     assert_each_once(client, found.info.run_id, 3)
-    assert not any(Path("runs").iterdir()), "all is told"
+    assert read(Path("runs/early")).uploaded
 
 
 def test_a_signal_while_the_end_waits_for_a_server(waits, monkeypatch):
     """The run stays FINISHED, for `sync`."""
     waits(1.0, 20.0)
     monkeypatch.setattr(signals, "GRACE", 60.0)
-    monkeypatch.setitem(store.SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", 60)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
     said, before = [], time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         config = tracked_at(f"http://127.0.0.1:{silent.getsockname()[1]}")
         with (
             pytest.raises(Stopped),
             signals.heeding(),
-            start(config, "stopped", {}, say=said.append),
+            start(config, "stopped", {}, own=begin("stopped"), say=said.append),
         ):
             threading.Timer(2, signal.raise_signal, [signal.SIGTERM]).start()
     assert time.monotonic() - before < 15
     assert "does not have all of this run yet" in said[-1]
-    (document,) = Path("runs").glob("*/mlflow/run.json")
-    assert json.loads(document.read_text())["status"] == "FINISHED"
+    assert read(Path("runs/stopped")).status == "FINISHED"
 
 
 @pytest.mark.timeout(600)
@@ -340,7 +336,7 @@ def test_the_command_with_a_server_that_hangs(between, client, monkeypatch, tmp_
     kept = json.loads((folder / "about.json").read_text())["run_id"]
 
     between.way = "fail"
-    taken(*notes.find([])).release()
+    wait_until_released(folder)
     assert run("sync")[0] == 69
     between.way = "hand on"
     status, out, err = run("sync", folder)

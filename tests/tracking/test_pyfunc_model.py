@@ -15,11 +15,10 @@ from tests.service.toy import HORIZON, KINDS, make_bundle
 from tests.tracking.toy import tracked_at
 
 
-def log(ready, folder, home):
-    """The folder of the logged model of a forecaster."""
+def log(folder, home):
+    """The folder of the logged model of a bundle."""
     with tracked.start(tracked_at(f"sqlite:///{home}/mlflow.db"), "toy", {}) as run:
-        forecast = ready.predict(ready.example)
-        run.log_model(folder, ready.example, forecast, HORIZON)
+        run.log_model(folder)
     (description,) = home.rglob("MLmodel")
     return description.parent
 
@@ -47,7 +46,7 @@ def kind(request, tmp_path_factory):
     """A forecaster of some kind, and its logged model."""
     folder = tmp_path_factory.mktemp("kind") / "bundle"
     ready = Predictor(make_bundle(folder, **MODELS[request.param]), "cpu")
-    with loaded(log(ready, folder, tmp_path_factory.mktemp("store"))) as model:
+    with loaded(log(folder, tmp_path_factory.mktemp("store"))) as model:
         yield ready, model
 
 
@@ -180,7 +179,7 @@ def test_no_series_is_left_out_without_a_word(kind):
 def test_mlflow_serves_it(tmp_path):
     """The answers of `mlflow models serve` are those of the bundle, to 1e-5."""
     ready = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
-    folder, port = log(ready, tmp_path / "bundle", tmp_path / "store"), free_port()
+    folder, port = log(tmp_path / "bundle", tmp_path / "store"), free_port()
     command = [
         *(sys.executable, "-m", "mlflow", "models", "serve", "--env-manager", "local"),
         *("--host", "127.0.0.1", "--port", str(port), "--model-uri", str(folder)),

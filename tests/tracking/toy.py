@@ -4,15 +4,22 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 from forecaster.config.run_config import load_dict
-from forecaster.tracking import notes
+from forecaster.forecast.bundle import FILES, MANIFEST
+from forecaster.record import Contest, Training
+from forecaster.tracking import pages
 from tests.service.processes import free_port, wait_for
+from tests.service.toy import make_bundle
 
 NAME = "forecaster-toy-M-all-6"
 CHAMPION = {"name": NAME, "version": "1", "alias": "champion"}
 TASK = {"data.digest": "sha256:1", "borders": "[1, 2, 3]"}
-WATCHED = load_dict({"track": {"system_metrics": True}}, "the test")
+TRAINED = Training(
+    windows=1, peak_mib=None, expected_mib=1, epochs=1, seconds=6, best_epoch=1, steps=1,
+    windows_per_second=9, still_falling=False,
+)  # fmt: skip
 
 
 def tracked_at(uri, **more):
@@ -25,7 +32,8 @@ def points(client, run, key):
 
 
 def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    """The files of a bundle."""
+    return {name: (folder / name).read_bytes() for name in (*FILES, MANIFEST)}
 
 
 def command(*arguments, **environment):
@@ -40,12 +48,16 @@ def command(*arguments, **environment):
     )
 
 
-def noted(name, key, **values):
-    """The folder of a run that has just begun."""
-    about = {"uri": "sqlite:///x", "experiment": "x", "begun": 0, "process": notes.process()}
-    return notes.begin(
-        notes.Noted(**{"key": key, "id": key, "name": name, "tags": {}, **about, **values})
-    )
+def complete(run, name):
+    """Let a run with a folder end with a bundle, whose model is called `name`."""
+    folder = run.own.folder
+    bundle = make_bundle(folder)
+    contest = Contest(errors=(0.5,) * 4, windows="those")
+    record = bundle.record.model_copy(update={"train": TRAINED, "contest": contest})
+    about = {**bundle.about, "name": name, "borders": [1, 2, 3]}
+    bundle = replace(bundle, record=record, about=about).save(folder)
+    run.own.finish()
+    pages.tell(run, bundle, folder)
 
 
 class Server:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from forecaster.base import cluster
 from forecaster.base.errors import UsageError
@@ -20,7 +21,7 @@ from forecaster.base.workers import FailedError, each
 from forecaster.config.run_config import differences
 from forecaster.evaluate.figures import Cost, shown
 from forecaster.record import Value
-from forecaster.run import resuming
+from forecaster.record.folder import hold, make_folder
 from forecaster.study.compare import table
 from forecaster.study.compare.cell import (
     FACTS,
@@ -97,7 +98,7 @@ def run(
     given share of a GPU, and their files are sent back.
 
     A failed cell stops no other. Only this process keeps cells and logs them to the tracker, as
-    they finish; the next call logs those of a call that was not tracked.
+    they finish; the next call logs those that the tracker does not have.
     """
     folder = GRIDS / grid.name
     with _locked(folder), ExitStack() as stack:
@@ -109,12 +110,14 @@ def run(
             f"grid {grid.name} in {folder}: {len(grid.cells)} cells, {len(done)} of them finished; "
             + (f"{processes} at a time" if ray in (None, cluster.LOCAL) else f"on Ray at {ray}")
         )
-        above = stack.enter_context(_tracker(grid, folder, parent, say)) if tracked else None
+        above = stack.enter_context(_tracker(grid, parent, say)) if tracked else None
         bar = Bar("{task.completed} of {task.total} cells", len(grid.cells), len(done))
         stack.enter_context(bar)
-        for cell in grid.cells:
-            if cell.name in done:
-                done[cell.name] = _track(above, grid, cell, done[cell.name], say)
+        logged = {
+            name: _log(above, grid, cell, done[name].facts)
+            for cell in grid.cells
+            if above and (name := cell.name) in done and done[name].facts.mlflow_run_id is None
+        }
         failed: dict[str, str] = {}
         shared = CellWork(grid.data, commit(), command)
         working = (
@@ -127,22 +130,28 @@ def run(
                 failed[cell.name] = str(found)
                 said = f"FAILED: {found}"
             else:
-                kept = keep(folder / "cells" / cell.name, found)
-                done[cell.name] = _track(above, grid, cell, kept, say)
-                facts = kept.facts
+                done[cell.name] = keep(folder / "cells" / cell.name, found)
+                facts = done[cell.name].facts
+                if above:
+                    logged[cell.name] = _log(above, grid, cell, facts)
                 said = f"MSE {facts['mse']:.4f}, MAE {facts['mae']:.4f}, {facts.seconds:.0f} s"
             bar.advance(cell.name, 1)
             bar.line(f"{len(done) + len(failed)}/{len(grid.cells)} {cell.name}: {said}")
+        if above and done:
+            _conclude(
+                above, table.rows([done[cell.name] for cell in grid.cells if cell.name in done])
+            )
+        stack.close()  # this waits for the tracker
+        if above and above.whole:
+            done |= {name: done[name].note(mlflow_run_id=key) for name, key in logged.items()}
         cells = [done[cell.name] for cell in grid.cells if cell.name in done]
-        if above and cells:
-            _conclude(above, table.rows(cells))
         return Outcome(folder, cells, failed, above.ui_command if above else "")
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    resuming.make_folder(folder)
-    lock = resuming.hold(folder / ".lock")
+    make_folder(folder)
+    lock = hold(folder / ".lock")
     if lock is None:
         raise UsageError(f"another process is using {folder}")
     try:
@@ -151,8 +160,8 @@ def _locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def _enter(folder: Path, grid: Grid) -> str | None:
-    """Write grid.json, or compare the existing one; returns the tracked run that it names.
+def _enter(folder: Path, grid: Grid) -> str:
+    """Write grid.json, or compare the existing one; returns our id of its run in the tracker.
 
     Raises UsageError when another grid has that name.
     """
@@ -160,18 +169,16 @@ def _enter(folder: Path, grid: Grid) -> str | None:
     new = json.loads(json.dumps(grid.to_dict()))
     for leftover in folder.glob("cells/.*"):
         shutil.rmtree(leftover)
-    if not file.exists():
-        write_json(file, new)
-        return None
-    old = read_json(file)
-    parent: str | None = old.pop("mlflow_run_id", None)
+    old = read_json(file) if file.exists() else {**new}
+    key: str = old.pop("mlflow_run_id", None) or uuid4().hex
     if differing := differences(old, new):
         shown = "\n".join(f"  {line}" for line in differing[:8])
         raise UsageError(
             f"{folder} holds another grid of that name; cells of both are not comparable:\n"
             f"{shown}\nGive this one another --name, or remove the folder."
         )
-    return parent
+    write_json(file, {**new, "mlflow_run_id": key})
+    return key
 
 
 def _known(folder: Path, grid: Grid, cell: Cell) -> Finished | None:
@@ -191,36 +198,26 @@ def _known(folder: Path, grid: Grid, cell: Cell) -> Finished | None:
 
 
 @contextmanager
-def _tracker(grid: Grid, folder: Path, parent: str | None, say: Say) -> Iterator["Run"]:
-    """The tracked run of a grid, continued if the store still has it."""
+def _tracker(grid: Grid, key: str, say: Say) -> Iterator["Run"]:
+    """The tracked run of a grid, continued if the store has it."""
     from forecaster.tracking.run import start
 
     protocol = grid.definition.protocol
     tags = {"grid": grid.name, "cells": str(len(grid.cells)), "steps": str(protocol.steps)}
-    with start(grid.cells[0].config, grid.name, tags, again=parent, say=say) as run:
-        document = json.loads(json.dumps(grid.to_dict()))
-        if run.id != parent:
-            run.text("grid.json", json.dumps(document, indent=1))
-            write_json(folder / "grid.json", {**document, "mlflow_run_id": run.id})
+    later = "The same command logs the rest."
+    with start(grid.cells[0].config, grid.name, tags, key=key, later=later, say=say) as run:
+        run.text("grid.json", json.dumps(grid.to_dict(), indent=1))
         yield run
 
 
-def _track(above: "Run | None", grid: Grid, cell: Cell, found: Finished, say: Say) -> Finished:
-    """Track a cell below the run of its grid, unless it is; returns it with the id of its run."""
-    facts = found.facts
-    if above is None or facts.mlflow_run_id is not None:
-        return found
-    from forecaster.tracking.run import start
-
+def _log(above: "Run", grid: Grid, cell: Cell, facts: CellRecord) -> str:
+    """Log a cell below the run of its grid; returns our id of its run."""
     tags = {tag: str(getattr(facts, key)) for key, tag in TAGS.items()}
     tags |= {"grid": grid.name, "config": grid.definition.protocol.config}
     own = {"blend": "none", "regime": cell.regime, "steps": str(cell.steps)}
-    name = f"{grid.name}-{cell.name}"
-    with start(cell.config, name, tags, parent=above.id, say=say) as run:
-        run.params({**pages.params(cell.config, grid.definition.varied()), **own})
-        run.metrics(_measured(facts))
-        run.text(FACTS, json.dumps(facts.to_dict(), indent=1))
-    return found.note(mlflow_run_id=run.id)
+    params = {**pages.params(cell.config, grid.definition.varied()), **own}
+    texts = {FACTS: json.dumps(facts.to_dict(), indent=1)}
+    return above.child(f"{grid.name}-{cell.name}", tags, params, _measured(facts), texts)
 
 
 def _conclude(above: "Run", rows: list[Row]) -> None:

@@ -156,7 +156,7 @@ class TestTracking:
         assert "verdicts.json" in parent.data.tags["mlflow.loggedArtifacts"]
         for cell in outcome.cells:
             child, facts = found[f"toy-{cell.folder.name}"], cell.facts
-            assert child.info.run_id == facts.mlflow_run_id
+            assert child.data.tags["forecaster.run"] == facts.mlflow_run_id
             assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
             for name in ("test_mse", "network_test_mse"):
                 assert child.data.metrics[name] == pytest.approx(facts["mse"], rel=1e-5)
