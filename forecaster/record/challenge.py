@@ -101,15 +101,3 @@ def decide(own: Entry, champion: Entry | None, rows: str = "the calibrating half
     if apart.mean() < -margin:
         return Decision(True, True, f"{figures}, measurably more")
     return Decision(False, True, f"{figures}; the difference is not measurable")
-
-
-def served(
-    champion: Entry | None, challengers: Sequence[Entry]
-) -> tuple[Entry | None, dict[str, Decision]]:
-    """The champion after these have challenged in turn, and the decision about each."""
-    decisions = {}
-    for each in challengers:
-        decisions[each.version] = decide(each, champion)
-        if decisions[each.version].wins:
-            champion = each
-    return champion, decisions

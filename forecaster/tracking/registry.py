@@ -5,6 +5,7 @@ The rule by which a version replaces the champion is that of `challenge`.
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from forecaster.tracking import store  # before mlflow, which it silences
@@ -31,8 +32,6 @@ CHAMPION, CHALLENGER = "champion", "challenger"
 DECISION, PROMOTED, CONTEST = "decision", "promoted", "contest"
 """Tags of a version: the outcome of its challenge to the champion, who promoted it when, and the
 contest by which it was renewed."""
-LOOKS = 9
-"""How often the champion is checked again at most, when runs of a server end at the same time."""
 PAGE = 1000
 """The most registered names of one answer."""
 BUNDLE = "artifacts/bundle"
@@ -65,53 +64,30 @@ def register(
 
 
 def _challenge(client: MlflowClient, name: str, own: str) -> str:
-    """Let a version challenge the champion; returns a sentence on the outcome.
+    """Let a version challenge the champion; returns a sentence on the outcome."""
+    before = _aliases(client, name).get(CHAMPION)
+    if before == own:
+        return f"{name} version {own} is the champion"
+    entries = {
+        number: challenge.Entry.of(number, client.get_model_version(name, number).tags)
+        for number in (own, before)
+        if number is not None
+    }
+    return _decided(client, name, own, challenge.decide(entries[own], entries.get(before or "")))
 
-    A server cannot compare and set an alias in one step, so the alias is read again after it was
-    set. If runs end at the same time, each evaluates all challenges in the order of the versions,
-    as if the runs had ended one after another; the last one corrects what the first missed.
-    """
-    base: str | None = None
-    rivals: list[challenge.Entry] = []
-    for look in range(LOOKS):
-        # before the alias: the decision about a version is written after its alias is set
-        versions = {
-            str(each.version): each.tags for each in client.search_model_versions(f"name='{name}'")
-        }
-        now = _aliases(client, name).get(CHAMPION)
-        if now is not None and now not in versions:  # it was added in between
-            versions[now] = client.get_model_version(name, now).tags
-        if look == 0 or now not in {each.version for each in rivals}:
-            base = now
-        if base == own:
-            return f"{name} version {own} is the champion"
-        rivals = [
-            challenge.Entry.of(number, versions[number])
-            for number in sorted(versions, key=int)
-            if number == own
-            or (
-                (number != base and challenge.ERRORS in versions[number])
-                and (DECISION not in versions[number] or (look > 0 and int(number) > int(own)))
-            )
-        ]
-        champion = None if base is None else challenge.Entry.of(base, versions[base])
-        champion, decisions = challenge.served(champion, rivals)
-        if champion is None or champion.version == now:
-            break
-        client.set_registered_model_alias(name, CHAMPION, champion.version)
-    decision = decisions[own]
-    if champion is not None and champion.version == own:
+
+def _decided(client: MlflowClient, name: str, own: str, decision: challenge.Decision) -> str:
+    """Give a version the alias that it has won; returns a sentence on the outcome."""
+    if decision.wins:
+        client.set_registered_model_alias(name, CHAMPION, own)
         _drop_challenger(client, name, own)
         return f"{name} version {own} is the champion: {decision.reason}"
     if not decision.open:
         return f"{name} version {own} is registered, but not the champion: {decision.reason}"
     client.set_registered_model_alias(name, CHALLENGER, own)
-    reason = decision.reason
-    if decision.wins and champion is not None:
-        reason = f"version {champion.version} was added at the same time and is better"
     return (
-        f"{name} version {own} is a challenger, not the champion: {reason}. To serve it all the "
-        f"same: forecaster promote {name}/{own}"
+        f"{name} version {own} is a challenger, not the champion: {decision.reason}. To serve it "
+        f"all the same: forecaster promote {name}/{own}"
     )
 
 
@@ -131,15 +107,12 @@ def renew(
         source = _location_in_run(client, found, None)
         made = client.create_model_version(name, source, found, own.tags, description=own.about)
         number, now = str(made.version), _aliases(client, name).get(CHAMPION)
-        wins, reason = decision.wins, decision.reason
-        if wins and now not in (None, champion):
-            wins, reason = False, f"version {now} became the champion meanwhile; {reason}"
-        if wins or decision.open:
-            client.set_registered_model_alias(name, CHAMPION if wins else CHALLENGER, number)
-        what = "the champion" if wins else "registered, but not the champion"
-        sentence = f"{name} version {number} is {what}: {reason}"
+        if decision.wins and now not in (None, champion):
+            reason = f"version {now} became the champion meanwhile; {decision.reason}"
+            decision = replace(decision, wins=False, reason=reason)
+        sentence = _decided(client, name, number, decision)
         client.set_model_version_tag(name, number, DECISION, sentence)
-    return sentence, wins
+    return sentence, decision.wins
 
 
 def _aliases(client: MlflowClient, name: str) -> dict[str, str]:

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from forecaster.record.challenge import DEVIATIONS, Entry, decide, served, stretches, tags_of
+from forecaster.record.challenge import DEVIATIONS, Entry, decide, stretches, tags_of
 
 TASK = {"data.digest": "sha256:1", "borders": "[1, 2, 3]", "windows": "9 of steps 2 to 3"}
 
@@ -75,13 +75,3 @@ class TestDecide:
             own = base * (1 + random.normal(drift, 0.02, 12))
             wins += decide(entry("2", own), entry("1", base)).wins
         assert wins < 32 if drift == 0 else wins > 320
-
-
-def test_who_is_served_after_several():
-    champion, decisions = served(
-        entry("1", [1.0] * 4), [entry(n, [error] * 4) for n, error in (("2", 0.8), ("3", 0.9))]
-    )
-    assert champion.version == "2"
-    assert [decisions[number].wins for number in "23"] == [True, False]
-    assert "version 2 has 0.8" in decisions["3"].reason
-    assert served(None, []) == (None, {})
