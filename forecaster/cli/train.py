@@ -50,11 +50,11 @@ def train(
 
     Example: forecaster train --attn prob --horizon 336 --data ETTh1
     """
-    from forecaster.run import resuming
-
     if resume in (None, "auto") or asked.given:
         loaded = asked.load(say)
     else:
+        from forecaster.run import resuming
+
         loaded = resuming.begun_with(resume)
     from forecaster.run import experiment
 

@@ -1,1 +1,1 @@
-"""A run from data to bundle: train, resume, reuse, tune."""
+"""A run from data to bundle: train, resume, tune."""

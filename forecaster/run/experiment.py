@@ -37,7 +37,7 @@ from forecaster.model.base import parameters
 from forecaster.parts import Blend, Network, Part, Weights, fit_and_weigh
 from forecaster.record import NETWORK, Backtest, Record, Training, Weighed
 from forecaster.record.folder import RunFolder, begin
-from forecaster.run import resuming, reuse
+from forecaster.run import resuming
 from forecaster.tracking import pages
 from forecaster.train.checkpoint import Checkpoints
 
@@ -100,8 +100,9 @@ def run(
     begun = None if resume is None else _begun(resume, problem.config, problem.digest, say)
     if begun is not None:
         cutoffs = cutoffs or begun.about.cutoffs
+        begun.note(cutoffs=cutoffs)
     elif not force:
-        if (done := reuse.newest(problem.config, problem.digest, cutoffs)) is not None:
+        if (done := resuming.finished(problem.config, problem.digest, cutoffs)) is not None:
             return _show_again(*done, say, show)
         if resume is None and (other := resuming.newest(problem.config, problem.digest)):
             with other:

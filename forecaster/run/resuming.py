@@ -1,12 +1,14 @@
-"""Unfinished runs in `runs`, found by their names or by what they train (`record.folder`)."""
+"""Runs in `runs`, found by their names or by what they train (`record.folder`)."""
 
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forecaster.base.errors import DataError, StorageError, UsageError
+from forecaster.base import installation
+from forecaster.base.errors import DataError, ForecasterError, StorageError, UsageError
 from forecaster.base.installation import is_bundle
+from forecaster.forecast.bundle import Bundle, load, versions
 from forecaster.record import folder as runs
 from forecaster.record.folder import ABOUT, RUNS, RunFacts, RunFolder
 
@@ -49,10 +51,29 @@ def take_up(which: str, config: "RunConfig", digest: str) -> RunFolder:
 
 def newest(config: "RunConfig", digest: str) -> RunFolder | None:
     """The newest run with this configuration and these data that no process is training."""
-    for folder, about in _all():
-        same = about.data_digest == digest and not differing(about.config, config)
-        if same and (own := runs.take(folder)) is not None:
+    for folder, about in _all(finished=False):
+        if _alike(about, config, digest) and (own := runs.take(folder)) is not None:
             return own
+    return None
+
+
+def finished(
+    config: "RunConfig", digest: str, cutoffs: int | None = None
+) -> tuple[Path, Bundle] | None:
+    """The newest finished run with this configuration, data, number of cut-offs and code, if any.
+
+    None if the code has uncommitted changes: nobody knows whether it had the same ones then.
+    """
+    commit = installation.commit()
+    if commit.endswith(installation.DIRTY):
+        return None
+    code = {"versions": versions(), "commit": commit}
+    for folder, about in _all(finished=True):
+        if _alike(about, config, digest) and about.cutoffs == cutoffs:
+            with suppress(ForecasterError):  # a damaged bundle cannot be shown
+                bundle = load(folder)
+                if code.items() <= bundle.about.items():
+                    return folder, bundle
     return None
 
 
@@ -67,7 +88,7 @@ def find(which: str) -> Path:
             )
         if (folder / ABOUT).is_file() and runs.read(folder).resumable:
             return folder
-    known = ", ".join(sorted(folder.name for folder, _ in _all()))
+    known = ", ".join(sorted(folder.name for folder, _ in _all(finished=False)))
     raise UsageError(
         f"--resume {which}: there is no such run in {RUNS.resolve()}; unfinished: {known or 'none'}"
     )
@@ -80,11 +101,17 @@ def differing(before: Mapping[str, Any], config: "RunConfig") -> list[str]:
     return differences(decisive(before), decisive(config.to_dict()))
 
 
-def _all() -> list[tuple[Path, RunFacts]]:
-    """Every unfinished run that can be read and may go on, the newest first."""
+def _alike(about: RunFacts, config: "RunConfig", digest: str) -> bool:
+    return about.data_digest == digest and not differing(about.config, config)
+
+
+def _all(finished: bool) -> list[tuple[Path, RunFacts]]:
+    """Every finished run that can be read, or every unfinished one that may go on, the newest
+    first."""
     found = []
     for folder in reversed(runs.known()):
         with suppress(StorageError):
-            if not is_bundle(folder) and (about := runs.read(folder)).resumable:
+            about = runs.read(folder)
+            if is_bundle(folder) is finished and (finished or about.resumable):
                 found.append((folder, about))
     return found

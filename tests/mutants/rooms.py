@@ -31,8 +31,7 @@ ROOMS = {
     "client": ("forecaster/client", "client"),
     "run": (
         "forecaster/(run/|evaluate/problem|config/|base/installation|estimator)",
-        "config/run_config evaluate/problem run/reuse run/resuming run/tune run/experiment_traps"
-        " own_files",
+        "config/run_config evaluate/problem run/resuming run/tune run/experiment_traps own_files",
     ),
     "forecast": (
         "forecaster/forecast/",

@@ -1,12 +1,15 @@
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from forecaster.base import installation
 from forecaster.base.errors import DataError, StorageError, UsageError
 from forecaster.config.run_config import load
 from forecaster.record import folder as runs
 from forecaster.run import resuming
+from tests.bundles import unsaved
 
 
 @pytest.fixture(autouse=True)
@@ -130,3 +133,55 @@ def test_a_file_in_the_way():
     for call in (runs.make_folder, begin):
         with pytest.raises(StorageError, match=f"{os.getcwd()}/runs"):
             call()
+
+
+class TestFinished:
+    @pytest.fixture(autouse=True)
+    def _code(self, monkeypatch):
+        monkeypatch.setattr(installation, "commit", lambda: "c")
+
+    def save(self, name, digest="sha256:1", **about):
+        bundle = unsaved()
+        bundle.about.update({"commit": "c", **about})
+        with runs.begin(name, config=bundle.config.to_dict(), data_digest=digest) as own:
+            bundle.save(own.folder)
+        return bundle.config
+
+    def find(self, config, digest="sha256:1", cutoffs=None):
+        found = resuming.finished(config, digest, cutoffs)
+        return None if found is None else found[0].name
+
+    def test_it_is_the_last_of_its_kind(self):
+        assert self.find(unsaved().config) is None, "there is no folder"
+        for begun, name in ((1, "one"), (3, "two"), (2, "three")):
+            config = self.save(name)
+            with runs.take(Path("runs", name)) as own:
+                own.note(begun=begun)
+        Path("runs/no-bundle").mkdir()
+        Path("runs/a-file").touch()
+        assert self.find(config) == "two"
+
+    def test_other_data_configurations_cutoffs_code_and_versions_are_others(self, monkeypatch):
+        config = self.save("one")
+        assert self.find(config, "sha256:2") is None
+        assert self.find(config.model_copy(update={"seed": 99})) is None
+        assert self.find(config, cutoffs=3) is None
+        assert self.find(self.save("two", "sha256:3", commit="other"), "sha256:3") is None
+        assert self.find(config) == "one"
+        elsewhere = config.track.model_copy(update={"experiment": "x"})
+        assert self.find(config.model_copy(update={"track": elsewhere})) == "one"
+        with monkeypatch.context() as later:
+            later.setattr(resuming, "versions", lambda: {"torch": "9"})
+            assert self.find(config) is None
+        self.save("dirty", commit="c-dirty")
+        monkeypatch.setattr(installation, "commit", lambda: "c-dirty")
+        assert self.find(config) is None, "changes that are not committed may be others by now"
+
+    def test_what_is_damaged_is_passed_over(self):
+        config = self.save("one")
+        for text in ("", "{}", "[]", json.dumps({"commit": "c"})):
+            Path("runs/one/about.json").write_text(text)
+            assert self.find(config) is None
+        self.save("two")
+        Path("runs/two/model.safetensors").write_bytes(b"x")
+        assert self.find(config) is None
