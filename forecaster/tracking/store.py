@@ -9,7 +9,6 @@ import json
 import os
 import re
 import sqlite3
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
@@ -21,6 +20,7 @@ from filelock import FileLock
 from forecaster.base import extras
 from forecaster.base.errors import ForecasterError, StorageError, UnavailableError, UsageError
 from forecaster.base.installation import TRACKING, tracking_uri, without_password
+from forecaster.record.folder import now
 from forecaster.tracking import TELEMETRY
 
 with ExitStack() as _importing:  # which starts telemetry, unless a variable forbids it
@@ -243,8 +243,3 @@ def experiment(client: MlflowClient, uri: str, name: str) -> str:
         view = {"name": VIEW, "createdAt": now(), "state": json.dumps(state)}
         client.set_experiment_tag(found.experiment_id, VIEW_TAG, json.dumps(view))
     return str(found.experiment_id)
-
-
-def now() -> int:
-    """The time in MLflow's unit, milliseconds."""
-    return int(time.time() * 1000)
