@@ -131,7 +131,7 @@ def test_one_part_by_its_name_is_the_forecast_and_the_others_are_judged():
     assert found.mse == found.floors[served.names[0]].mse
     assert found.network.verdict.startswith("The network has no share")
     other = replace(posed, config=posed.config.model_copy(update={"blend": "weekly drift"}))
-    with pytest.raises(UsageError, match=r"--blend weekly drift: these data"):
+    with pytest.raises(UsageError, match=r"--blend 'weekly drift': these data"):
         blended(other)
 
 

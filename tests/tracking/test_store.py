@@ -16,7 +16,7 @@ from forecaster.base.errors import UnavailableError
 from forecaster.config.run_config import RunConfig, load_dict
 from forecaster.tracking.registry import champions
 from forecaster.tracking.run import start
-from forecaster.tracking.store import client_of, experiment
+from forecaster.tracking.store import client_of, experiment, problem
 from tests.tracking.toy import command
 
 
@@ -105,13 +105,13 @@ def test_a_database_whose_making_was_killed_is_made_anew(tmp_path):
 
 def test_a_database_of_a_newer_mlflow_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    assert store.problem() == ""
+    assert problem() == ""
     assert not [*tmp_path.iterdir()], "looking creates nothing"
     client_of(f"sqlite:///{tmp_path}/other.db")
     (tmp_path / "other.db").rename(tmp_path / "mlflow.db")
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
-    assert "a newer MLflow wrote it than the one installed" in store.problem()
+    assert "a newer MLflow wrote it than the one installed" in problem()
 
 
 def test_an_experiment_that_was_deleted_is_named(client):
