@@ -172,11 +172,12 @@ def advise(asked: Asked, as_json: AsJson = False) -> None:
         given = [("--set", each) for each in (*fits, *asked.sets, *sets)]
         return shell("compare", [*options.items(), *given])
 
-    found = adviser.advise(measure(dataset, config.data.holidays), train, compare)
+    facts = measure(dataset, config.data.holidays)
+    advice = adviser.advise(facts, train, compare)
     if as_json:
-        print_json(found.to_dict())
+        print_json(advice)
     else:
-        print(found.text())
+        print(adviser.text(advice, facts))
 
 
 def _value(value: Any) -> str:

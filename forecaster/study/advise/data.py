@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from forecaster.datasets.facts import Facts
-from forecaster.study.compare.regimes import REGIMES, Known, Regime, Resemblance, some
+from forecaster.study.compare.regimes import REGIMES, Regime, some
 
 Train = Callable[[str | None, str | None, Sequence[str]], str]
 """Builds the command that trains on the data: attention, configuration, further values."""
@@ -14,127 +14,99 @@ Compare = Callable[[str, str | None, Sequence[str]], str]
 """Builds the command that compares on the data: grid, attention if not the grid's, more values."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A regime, whether the data resemble it, and the commands to run, None for none."""
+def advise(facts: Facts, train: Train, compare: Compare) -> dict[str, Any]:
+    """The advice for data with these facts, in plain JSON types.
 
-    regime: Regime
-    seen: Resemblance
-    train: str | None = None
-    compare: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "regime": self.regime.name, "about": self.regime.about,
-            "generated": self.regime.generated, "resembles": self.seen.alike,
-            "seen": self.seen.text, "take": self.regime.known.found,
-            "choice": asdict(self.regime.known), "train": self.train, "compare": self.compare,
-        }  # fmt: skip
-
-    def lines(self) -> list[str]:
-        lines = [f"resembles {self.regime.name}: {self.seen.text}", f"  {self.regime.about}"]
-        if self.regime.generated:
-            lines.append("  this shows what types can do, not that a forecast gains from it")
-        on = "; ".join(self.regime.known.on)
-        lines += [f"  {self.regime.known.found}", f"  on       {on} (docs/comparison.md)"]
-        lines += [f"  {sentence}" for sentence in _better_floors(self.regime.known)]
-        named = (("train", self.train), ("compare", self.compare))
-        return [*lines, *(f"  {name:<8} {command}" for name, command in named if command)]
-
-
-@dataclass(frozen=True)
-class DataAdvice:
-    """The facts and findings, the finding that decides, None if nothing is known; and the command
-    that compares if the data resemble no regime."""
-
-    facts: Facts
-    findings: tuple[Finding, ...]
-    decisive: Finding | None
-    compare: str | None
-
-    @property
-    def answer(self) -> str:
-        """The advice in one line."""
-        if self.decisive is None:
-            return (
-                "Nothing is known: this resembles no regime that was studied. Take the cheapest, "
-                "none, until you have compared."
-            )
-        regime = self.decisive.regime
-        on = f"On series like '{regime.name}'"
-        if regime.name == "usual":
-            on = "On ordinary seasonal series"
-        said = {
-            "content": f"take {regime.known.attn}.",
-            "positions": f"take {regime.known.attn}; content is not what helps there.",
-            "nothing": "the cheapest. No attention is measurably better than none.",
-        }[regime.known.reason]
-        if regime.generated:
-            said += " That is known only of generated samples: compare before you pay for it."
-        return f"{on}: {said}"
-
-    @property
-    def _alike(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.seen.alike]
-
-    def to_dict(self) -> dict[str, Any]:
-        regime = self.decisive and self.decisive.regime
-        return {
-            "choice": regime and regime.known.attn,
-            "regime": regime and regime.name,
-            "answer": self.answer,
-            "compare": self.compare,
-            "facts": asdict(self.facts),
-            "regimes": [finding.to_dict() for finding in self.findings],
-        }
-
-    def text(self) -> str:
-        lines = [self.answer, "", *told(self.facts)]
-        for finding in self._alike:
-            lines += ["", *finding.lines()]
-        if self.compare is not None:
-            lines += ["", f"to compare   {self.compare}"]
-        others = [finding for finding in self.findings if not finding.seen.alike]
-        if others:
-            lines += ["", "does not resemble"]
-            lines += [f"  {each.regime.name:<8} {each.seen.text}" for each in others]
-        return "\n".join(lines)
-
-
-def advise(facts: Facts, train: Train, compare: Compare) -> DataAdvice:
-    """The findings in the regimes that data with these facts resemble, and the type to take.
+    `choice` is the type to take, and `regime` the one that decides it; None if nothing is known.
+    `answer` is the advice in a sentence, and `compare` the command if the data resemble no regime.
+    `regimes` holds what is known in each, with the commands to run; None for none.
 
     The first regime that favours a type decides; if none does, the first; generated samples count
     only if nothing else is alike.
     """
-    findings = tuple(_find(regime, facts, train, compare) for regime in REGIMES.values())
-    alike = [finding for finding in findings if finding.seen.alike]
+    found = [_find(regime, facts, train, compare) for regime in REGIMES.values()]
+    alike = [REGIMES[each["regime"]] for each in found if each["resembles"]]
     decisive = min(
-        alike,
-        key=lambda each: (each.regime.generated, each.regime.known.reason == "nothing"),
-        default=None,
+        alike, key=lambda each: (each.generated, each.known.reason == "nothing"), default=None
     )
-    anyhow = None if alike else compare("usual", None, REGIMES["usual"].fits)
-    return DataAdvice(facts, findings, decisive, anyhow)
+    return {
+        "choice": decisive and decisive.known.attn,
+        "regime": decisive and decisive.name,
+        "answer": _answer(decisive),
+        "compare": None if alike else compare("usual", None, REGIMES["usual"].fits),
+        "facts": asdict(facts),
+        "regimes": found,
+    }
 
 
-def _find(regime: Regime, facts: Facts, train: Train, compare: Compare) -> Finding:
-    """The finding in a regime; on the very data of its grid, the run has the recipe of the grid."""
-    seen, known = regime.see(facts), regime.known
-    if not seen.alike:
-        return Finding(regime, seen)
+def text(advice: dict[str, Any], facts: Facts) -> str:
+    """The advice for a terminal."""
+    lines = [advice["answer"], "", *told(facts)]
+    for each in advice["regimes"]:
+        if each["resembles"]:
+            lines += ["", *_lines(each)]
+    if advice["compare"] is not None:
+        lines += ["", f"to compare   {advice['compare']}"]
+    others = [each for each in advice["regimes"] if not each["resembles"]]
+    if others:
+        lines += ["", "does not resemble"]
+        lines += [f"  {each['regime']:<8} {each['seen']}" for each in others]
+    return "\n".join(lines)
+
+
+def _find(regime: Regime, facts: Facts, train: Train, compare: Compare) -> dict[str, Any]:
+    """What is known in a regime; on the very data of its grid, the run has the recipe of the
+    grid."""
+    (alike, seen), known = regime.see(facts), regime.known
     own = facts.name in {each.partition(",")[0] for each in known.on}
     rival = known.attn if known.reason == "content" else known.cheapest
     asks = REGIMES["usual"] if regime.generated else regime
-    to_train = None
-    if not regime.generated:
-        to_train = train(known.swapped, known.config if own else None, known.sets)
-    return Finding(regime, seen, to_train, compare(asks.name, rival, () if own else asks.fits))
+    to_train = to_compare = None
+    if alike:
+        to_compare = compare(asks.name, rival, () if own else asks.fits)
+        if not regime.generated:
+            to_train = train(known.swapped, known.config if own else None, known.sets)
+    return {
+        "regime": regime.name, "about": regime.about, "generated": regime.generated,
+        "resembles": alike, "seen": seen, "take": known.found, "choice": asdict(known),
+        "train": to_train, "compare": to_compare,
+    }  # fmt: skip
 
 
-def _better_floors(known: Known) -> list[str]:
+def _answer(decisive: Regime | None) -> str:
+    """The advice in one line."""
+    if decisive is None:
+        return (
+            "Nothing is known: this resembles no regime that was studied. Take the cheapest, "
+            "none, until you have compared."
+        )
+    on = f"On series like '{decisive.name}'"
+    if decisive.name == "usual":
+        on = "On ordinary seasonal series"
+    said = {
+        "content": f"take {decisive.known.attn}.",
+        "positions": f"take {decisive.known.attn}; content is not what helps there.",
+        "nothing": "the cheapest. No attention is measurably better than none.",
+    }[decisive.known.reason]
+    if decisive.generated:
+        said += " That is known only of generated samples: compare before you pay for it."
+    return f"{on}: {said}"
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    """What is known in a regime, and the commands to run."""
+    lines = [f"resembles {found['regime']}: {found['seen']}", f"  {found['about']}"]
+    if found["generated"]:
+        lines.append("  this shows what types can do, not that a forecast gains from it")
+    on = "; ".join(found["choice"]["on"])
+    lines += [f"  {found['take']}", f"  on       {on} (docs/comparison.md)"]
+    lines += [f"  {sentence}" for sentence in _better_floors(found["choice"]["evidence"])]
+    return lines + [f"  {name:<8} {found[name]}" for name in ("train", "compare") if found[name]]
+
+
+def _better_floors(evidence: Sequence[dict[str, Any]]) -> list[str]:
     """A sentence on the tables where a floor alone forecast better than the network."""
-    lost = [each for each in known.evidence if each.get("floor_mse", math.inf) < each["mse"]]
+    lost = [each for each in evidence if each.get("floor_mse", math.inf) < each["mse"]]
     if not lost:
         return []
     where = "; ".join(
@@ -143,7 +115,7 @@ def _better_floors(known: Known) -> list[str]:
         for each in lost
     )
     return [
-        f"in {len(lost)} of these {len(known.evidence)} a floor, which needs no network, was the "
+        f"in {len(lost)} of these {len(evidence)} a floor, which needs no network, was the "
         f"better forecast: {where}"
     ]
 

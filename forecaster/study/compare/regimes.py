@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from forecaster.datasets.facts import RARE, Facts
 
@@ -18,11 +18,8 @@ COLUMNS, ENOUGH = 8, 10
 """Thresholds: the number of columns that is many, and the cycles that are enough."""
 
 
-class Resemblance(NamedTuple):
-    """Whether a series resembles a regime, and the facts that decided it, in words."""
-
-    alike: bool
-    text: str
+Seen = tuple[bool, str]
+"""Whether a series resembles a regime, and the facts that decided it, in words."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class Regime:
     name: str
     about: str
     wants: str
-    look: Callable[[Facts, float | None], Resemblance]
+    look: Callable[[Facts, float | None], Seen]
     generated: bool = False
     fits: tuple[str, ...] = ("window.past=auto",)
 
@@ -80,45 +77,45 @@ class Regime:
     def known(self) -> Known:
         return known()[self.name]
 
-    def see(self, facts: Facts) -> Resemblance:
+    def see(self, facts: Facts) -> Seen:
         return self.look(facts, self.known.together)
 
 
-def _known(facts: Facts, _: float | None) -> Resemblance:
+def _known(facts: Facts, _: float | None) -> Seen:
     if not facts.known:
-        return Resemblance(False, "no column is named as known ahead (--future-covariates)")
-    return Resemblance(True, some(facts.known))
+        return False, "no column is named as known ahead (--future-covariates)"
+    return True, some(facts.known)
 
 
-def _columns(facts: Facts, weakest: float | None) -> Resemblance:
+def _columns(facts: Facts, weakest: float | None) -> Seen:
     if facts.series > 1:
-        return Resemblance(False, f"{facts.series:,} series of one column, each forecast by itself")
+        return False, f"{facts.series:,} series of one column, each forecast by itself"
     if facts.targets < COLUMNS:
         few = f"{facts.targets} column{'s' * (facts.targets > 1)} to forecast"
-        return Resemblance(False, f"{few}, not {COLUMNS}")
+        return False, f"{few}, not {COLUMNS}"
     least = f"; the least that was measured is {weakest:.2f}" if weakest is not None else ""
     if facts.together is None:
-        return Resemblance(False, f"{facts.targets} columns, but their correlation is not known")
+        return False, f"{facts.targets} columns, but their correlation is not known"
     text = f"{facts.targets} columns with a mean correlation of {facts.together:.2f}{least}"
-    return Resemblance(weakest is None or facts.together >= weakest, text)
+    return weakest is None or facts.together >= weakest, text
 
 
-def _drift(facts: Facts, _: float | None) -> Resemblance:
-    return Resemblance(False, "whether a period changes is not measured")
+def _drift(facts: Facts, _: float | None) -> Seen:
+    return False, "whether a period changes is not measured"
 
 
-def _events(facts: Facts, _: float | None) -> Resemblance:
+def _events(facts: Facts, _: float | None) -> Seen:
     if not facts.events:
-        return Resemblance(False, "no rare event is known ahead")
-    return Resemblance(True, some([event.name for event in facts.events]))
+        return False, "no rare event is known ahead"
+    return True, some([event.name for event in facts.events])
 
 
-def _usual(facts: Facts, _: float | None) -> Resemblance:
+def _usual(facts: Facts, _: float | None) -> Seen:
     if not facts.seasons:
-        return Resemblance(False, "no visible season")
+        return False, "no visible season"
     text = f"{facts.cycles:,} cycle{'s' * (facts.cycles != 1)} of {min(facts.seasons)} steps"
     enough = facts.cycles >= ENOUGH
-    return Resemblance(enough, text if enough else f"{text}, not {ENOUGH}")
+    return enough, text if enough else f"{text}, not {ENOUGH}"
 
 
 def some(names: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from forecaster.datasets.facts import Event, Facts
-from forecaster.study.advise.data import advise, told
+from forecaster.study.advise.data import advise, text, told
 from forecaster.study.compare import regimes
 from forecaster.study.compare.regimes import Known
 
@@ -39,13 +39,12 @@ def ask(monkeypatch):
 
 
 def finding(advice, name):
-    (found,) = [each for each in advice.findings if each.regime.name == name]
+    (found,) = [each for each in advice["regimes"] if each["regime"] == name]
     return found
 
 
 def test_an_ordinary_seasonal_series(ask):
-    advice = ask(FACTS)
-    assert advice.text().splitlines() == [
+    assert text(ask(FACTS), FACTS).splitlines() == [
         "On ordinary seasonal series: the cheapest. No attention is measurably better than none.",
         "",
         "data         mine: 20,000 steps of h; measured on the first 14,000 of them",
@@ -70,11 +69,13 @@ def test_an_ordinary_seasonal_series(ask):
 
 
 def test_nothing_is_known(ask):
-    advice = ask(replace(FACTS, seasons=(), cycles=0))
-    assert advice.decisive is advice.to_dict()["choice"] is None
-    assert advice.answer.startswith("Nothing is known: this resembles no regime that was studied.")
+    facts = replace(FACTS, seasons=(), cycles=0)
+    advice = ask(facts)
+    assert advice["choice"] is advice["regime"] is None
+    nothing = "Nothing is known: this resembles no regime that was studied."
+    assert advice["answer"].startswith(nothing)
     compare = "to compare   compare usual None window.past=auto model.tokens=cycle"
-    assert advice.text().splitlines()[8] == compare
+    assert text(advice, facts).splitlines()[8] == compare
 
 
 @pytest.mark.parametrize(
@@ -89,12 +90,13 @@ def test_nothing_is_known(ask):
 )  # fmt: skip
 def test_what_was_better_where_it_was_studied_is_taken(ask, facts, found, decisive, answer):
     advice = ask(facts, **found)
-    assert advice.decisive is finding(advice, decisive)
-    assert advice.answer == f"On series like '{decisive}': {answer}"
+    assert (advice["regime"], advice["choice"]) == (decisive, found[decisive].attn)
+    assert advice["answer"] == f"On series like '{decisive}': {answer}"
 
 
 def test_a_finding_has_the_commands_that_use_it(ask):
-    assert finding(ask(AHEAD, known=KNOWN), "known").lines() == [
+    lines = text(ask(AHEAD, known=KNOWN), AHEAD).splitlines()
+    assert lines[8:14] == [
         "resembles known: load, wind",
         "  the tokens carry covariates known ahead, such as a forecast of the load",
         "  take prob in the encoder",
@@ -103,17 +105,18 @@ def test_a_finding_has_the_commands_that_use_it(ask):
         "  compare  compare known prob window.past=auto",
     ]
     same = finding(ask(replace(AHEAD, name="epf-NP"), known=KNOWN), "known")
-    assert same.train.startswith("train prob epf model.tokens=point"), "the recipe of the grid"
-    assert same.compare == "compare known prob "
+    assert same["train"] == "train prob epf model.tokens=point", "the recipe of the grid"
+    assert same["compare"] == "compare known prob "
 
 
 def test_generated_samples_decide_only_where_nothing_else_does(ask):
-    advice = ask(replace(AHEAD, **RARE), recall=KNOWN)
+    facts = replace(AHEAD, **RARE)
+    advice = ask(facts, recall=KNOWN)
     found = finding(advice, "recall")
-    assert found.train is None
-    assert found.compare.startswith("compare usual prob"), "its samples are not like a series"
-    assert "what types can do, not that a forecast gains from it" in advice.text()
-    assert advice.decisive is finding(advice, "known"), "the first of those measured on data"
+    assert found["train"] is None
+    assert found["compare"].startswith("compare usual prob"), "its samples are not like a series"
+    assert "what types can do, not that a forecast gains from it" in text(advice, facts)
+    assert advice["regime"] == "known", "the first of those measured on data"
 
 
 def test_a_floor_that_was_better_is_told(ask):
@@ -122,7 +125,7 @@ def test_a_floor_that_was_better_is_told(ask):
         "floor": "ridge, 720", "floor_mse": 0.13893,
     }  # fmt: skip
     usual = replace(USUAL, evidence=[table, {**table, "data": "ETTh1", "floor_mse": 0.4}])
-    said, other = (ask(FACTS, usual=each).text() for each in (usual, USUAL))
+    said, other = (text(ask(FACTS, usual=each), FACTS) for each in (usual, USUAL))
     assert (
         "  in 1 of these 2 a floor, which needs no network, was the better forecast: weather, "
         "T = 96: ridge, 720 has MSE 0.1389, the network with aft-simple 0.1731\n"

@@ -15,7 +15,7 @@ FOUND = Known(
 
 def alike(**changes):
     facts = replace(PLAIN, **changes)
-    return {name for name, regime in REGIMES.items() if regime.see(facts).alike}
+    return {name for name, regime in REGIMES.items() if regime.see(facts)[0]}
 
 
 def test_what_a_series_resembles():
@@ -31,8 +31,8 @@ def test_many_columns_as_strongly_together_as_what_was_measured(monkeypatch):
     many, every = {"targets": COLUMNS, "together": 0.3}, dict.fromkeys(REGIMES, FOUND)
     monkeypatch.setattr(regimes, "known", lambda: every)
     assert alike(**many) == set()
-    seen = REGIMES["columns"].see(replace(PLAIN, **many))
-    assert "the least that was measured is 0.50" in seen.text
+    _, seen = REGIMES["columns"].see(replace(PLAIN, **many))
+    assert "the least that was measured is 0.50" in seen
     assert alike(targets=COLUMNS - 1, together=0.9) == alike(targets=COLUMNS) == set()
     assert alike(series=50) == set()
     every["columns"] = replace(FOUND, together=0.29)
