@@ -13,6 +13,7 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,16 +21,16 @@ from training import RESULTS
 
 from forecaster.base import machine
 from forecaster.study import bench
-from forecaster.study.bench import Setup, Shape
+from forecaster.study.bench import Setup
 
 SHAPES = {
-    "L=8192": Shape(8192),
-    "L=2048": Shape(2048),
-    "B=32 L=336": Shape(336, batch=32),
-    "B=32 L=96": Shape(96, batch=32),
-    "B=448 L=84 H=2 E=8": Shape(84, batch=448, heads=2, width=8),  # the default recipe on ETTh1
-    "L=2048 H=1 E=512": Shape(2048, heads=1, width=512),
-    "L=16384": Shape(16384),
+    "L=8192": Setup(8192),
+    "L=2048": Setup(2048),
+    "B=32 L=336": Setup(336, batch=32),
+    "B=32 L=96": Setup(96, batch=32),
+    "B=448 L=84 H=2 E=8": Setup(84, batch=448, heads=2, width=8),  # the default recipe on ETTh1
+    "L=2048 H=1 E=512": Setup(2048, heads=1, width=512),
+    "L=16384": Setup(16384),
 }
 ONE_HEAD = ["single", "aft-full"]  # their one head is as wide as the model: compare at H = 1
 MEMORY_ALONE = ["L=16384"]
@@ -49,14 +50,13 @@ def main() -> None:
     names = bench.choose(arguments.attn)
     device = machine.device(arguments.device)
     dtype = "bfloat16" if device == "cuda" else "float32"
-    kinds = [
-        Setup(causal, arguments.threads, device, dtype, arguments.limit) for causal in (False, True)
-    ]
+    on = {"threads": arguments.threads, "device": device, "dtype": dtype}
+    kinds = [Setup(causal=each, **on, limit=arguments.limit) for each in (False, True)]
     where = "cuda" if device == "cuda" else f"{arguments.threads}-threads"
     if arguments.curves:
         lengths = bench.read_lengths("96:16384")
         for how in kinds:
-            document = bench.curves(names, lengths, Shape(0), how)
+            document = bench.curves(names, lengths, how)
             keep(f"curves-{where}{'-causal' if how.causal else ''}", document)
     else:
         document = {"kind": "attention", **bench.about(kinds[0])}
@@ -66,11 +66,11 @@ def main() -> None:
 
 def at(shape: str, names: list[str], how: Setup) -> list[dict[str, Any]]:
     """The rows of one shape, each with the figures of SDPA."""
-    sizes = SHAPES[shape]
-    names = [name for name in names if sizes.heads > 1 or name in ONE_HEAD]
+    names = [name for name in names if SHAPES[shape].heads > 1 or name in ONE_HEAD]
     if not names:
         return []
-    sdpa, *rows = bench.measure(names, sizes, how, timed=shape not in MEMORY_ALONE)
+    sizes = {name: getattr(SHAPES[shape], name) for name in ("length", "batch", "heads", "width")}
+    sdpa, *rows = bench.measure(names, replace(how, **sizes), timed=shape not in MEMORY_ALONE)
     shared = {"shape": shape, "causal": how.causal}
     shared |= {f"sdpa_{key}": sdpa[key] for key in ("milliseconds", "memory", "mib") if key in sdpa}
     for row in rows:

@@ -121,15 +121,16 @@ def bench_attention(
         raise UsageError(f"--width must be even, because diff halves it, got {width}")
     where = machine.device(device or "auto")
     how = measure.Setup(
+        batch=batch,
+        heads=heads,
+        width=width,
         causal=causal,
         threads=threads or torch.get_num_threads(),
         device=where,
         dtype=dtype or ("bfloat16" if where == "cuda" else "float32"),
         limit=limit,
     )
-    shape = measure.Shape(lengths[0], batch, heads, width)
-    document = measure.curves(names, lengths, shape, how)
-    document = {"command": command(), **document}
+    document = {"command": command(), **measure.curves(names, lengths, how)}
     file = measure.save(document, output or installation.cache() / "bench")
     if as_json:
         print_json(document)

@@ -1,7 +1,6 @@
 """Ridge regression from the known values of a window to its future, in closed form."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
 
@@ -130,13 +129,15 @@ class Ridge(Part):
         for past in look_backs(reach(fold.look_back, season), season):
             trials = list(fitting.trials(past))
             for inputs, title in INPUTS.items():
-                best = min((trial[inputs] for trial in trials), key=lambda trial: trial.error)
+                best = min((trial[inputs] for trial in trials), key=lambda trial: trial[0])
+                _, weights, centre, penalties = best
                 part = cls(
-                    task, f"{title}, {past}", past, best.described,
-                    season=season, centre=best.centre, inputs=inputs, maps=len(best.weights),
-                    penalties=best.penalties, **layout.settings,
+                    task, f"{title}, {past}", past,
+                    fitting.described(inputs, past, centre, penalties),
+                    season=season, centre=centre, inputs=inputs, maps=len(weights),
+                    penalties=penalties, **layout.settings,
                 )  # fmt: skip
-                part.weights.copy_(best.weights)
+                part.weights.copy_(weights)
                 parts.append(part.to(fold.train.values.device))
         return parts
 
@@ -305,15 +306,8 @@ class _Normal:
             yield self.start[:end] + change, judge.squares + float(off.sum())
 
 
-@dataclass(frozen=True, eq=False)
-class _Trial:
-    """A fitted map (maps, inputs, T), its error on `Fold.choose`, and what was chosen."""
-
-    error: float
-    weights: Tensor
-    centre: str
-    penalties: tuple[float, ...]
-    described: str
+Trial = tuple[float, Tensor, str, tuple[float, ...]]
+"""The error of maps on `Fold.choose`, the maps (maps, inputs, T), their centre and penalties."""
 
 
 class _Fitting:
@@ -338,7 +332,7 @@ class _Fitting:
             judging = summed(fold.choose.looking_back(near), task, layout)
             self.whole = total(fold, near, layout), judging
 
-    def trials(self, past: int) -> Iterator[Mapping[str, _Trial]]:
+    def trials(self, past: int) -> Iterator[Mapping[str, Trial]]:
         """Yield the best map for each kind of inputs, for each centre, shared and by column."""
         groups = {inputs: _groups(self.layout, self.task, past, inputs) for inputs in INPUTS}
         inputs = sum(groups["level"])
@@ -354,7 +348,7 @@ class _Fitting:
         past: int,
         centre: str,
         groups: Mapping[str, Sequence[int]],
-    ) -> dict[str, _Trial]:
+    ) -> dict[str, Trial]:
         """The best maps, with a separate penalty for each of `columns`."""
         found: dict[str, list[tuple[float, float, Tensor]]] = {inputs: [] for inputs in groups}
         for train, judge in columns:
@@ -369,17 +363,16 @@ class _Fitting:
                 found[inputs].append(min(own, key=lambda trial: trial[0]))
         values = sum(judge.values for _, judge in columns)
         return {
-            inputs: _Trial(
+            inputs: (
                 sum(error for error, _, _ in best) / values,
                 torch.stack([weights for _, _, weights in best]).float(),
                 centre,
                 tuple(penalty for _, penalty, _ in best),
-                self._described(inputs, past, centre, [penalty for _, penalty, _ in best]),
             )
             for inputs, best in found.items()
         }
 
-    def _described(self, inputs: str, past: int, centre: str, penalties: Sequence[float]) -> str:
+    def described(self, inputs: str, past: int, centre: str, penalties: Sequence[float]) -> str:
         ends = dict.fromkeys(f"{each:g}" for each in (min(penalties), max(penalties)))
         words = f"P = {past}, centred on the last {'value' if centre == 'last' else 'cycle'}"
         if inputs != "past":

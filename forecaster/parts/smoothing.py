@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -54,15 +54,19 @@ class Smoothing(Part):
         self.season = season
         age = torch.arange(past - 1, -1, -1, dtype=torch.float64)
         recent = 0.5 ** (age / (HALVED * max(season, SHORTEST)))
-        methods = [_methods(1)] + ([_methods(season)] if 1 < season <= past // 2 else [])
-        found = [each.maps(past, task.horizon, recent) for each in methods]
+        seasons = [1, season] if 1 < season <= past // 2 else [1]
+        rates, sizes = zip(*map(_rates, seasons), strict=True)
+        found = [
+            _maps(each, own, past, task.horizon, recent)
+            for each, own in zip(seasons, rates, strict=True)
+        ]
         errors, states, ahead = zip(*found, strict=True)
         width = states[-1].shape[1]
         kept = {
             "errors": torch.cat(errors) * recent.sqrt()[:, None],
             "states": torch.cat([pad(each, (0, 0, 0, width - each.shape[1])) for each in states]),
             "ahead": torch.cat([pad(each, (0, width - each.shape[2])) for each in ahead]),
-            "sizes": torch.cat([each.sizes for each in methods]),
+            "sizes": torch.cat(sizes),
             "recent": recent,
         }
         for buffer, tensor in kept.items():
@@ -143,48 +147,9 @@ def extended(values: Tensor, observed: Tensor | None, season: int) -> Tensor:
     return filled(values, observed, season) + slope * (steps - first).clamp(max=0)
 
 
-class _Methods(NamedTuple):
-    """G methods of one season: rates (G, 4) of level, trend, season, damping; parameters (G,)."""
-
-    season: int
-    rates: Tensor
-    sizes: Tensor
-
-    def maps(self, past: int, horizon: int, recent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The maps (G, P, P) from a window to its one-step errors, (G, S, P) to the state after it,
-        of level, slope and components, and (G, T, S) from there to the forecast.
-
-        The first state minimises the squared errors, weighted by `recent` (P,), and its penalties.
-        """
-        level, trend, seasonal, damping = (each[:, None] for each in self.rates.T)
-        count, states = len(self.rates), 2 + (self.season if self.season > 1 else 0)
-        width = past + states  # a value is a linear function of the window and the first state
-        unit = torch.eye(width, dtype=torch.float64)[:, None].expand(-1, count, -1)
-        now, slope, shape = unit[past], unit[past + 1], list(unit[past + 2 :])
-        found = []
-        for step in range(past):
-            level_ahead = now + damping * slope
-            off = unit[step] - level_ahead
-            if shape:
-                off = off - shape[step % self.season]
-                shape[step % self.season] = shape[step % self.season] + seasonal * off
-            now, slope = level_ahead + level * off, damping * slope + trend * off
-            found.append(off)
-        errors, last = torch.stack(found, dim=1), torch.stack([now, slope, *shape], dim=1)
-        steps = torch.arange(horizon)
-        ahead = torch.zeros(count, horizon, states, dtype=torch.float64)
-        ahead[:, :, 0] = 1
-        ahead[:, :, 1] = damping.expand(-1, horizon).cumprod(dim=1).cumsum(dim=1)
-        if shape:
-            ahead[:, steps, 2 + (past + steps) % self.season] = 1
-        penalties = torch.tensor([LEVEL, SLOPE, *[SHAPE] * (states - 2)], dtype=torch.float64)
-        own, by_state = errors.split([past, states], dim=2)
-        weighted = (by_state * recent[:, None]).transpose(1, 2)
-        first = -torch.linalg.solve(weighted @ by_state + penalties.diag(), weighted @ own)
-        return own + by_state @ first, last[..., :past] + last[..., past:] @ first, ahead
-
-
-def _methods(season: int) -> _Methods:
+def _rates(season: int) -> tuple[Tensor, Tensor]:
+    """The rates (G, 4) of level, trend, season and damping of all methods of a season, and their
+    numbers of parameters (G,)."""
     rates, sizes = [], []
     for level, seasonal, (trend, damping) in product(LEVELS, SEASONALS, TRENDS):
         if season == 1 and seasonal:
@@ -193,4 +158,40 @@ def _methods(season: int) -> _Methods:
         # level and its rate; slope; rate and damping of the trend; components and their rate
         slope = (damping > 0) + 2 * (trend > 0)
         sizes.append(2 + slope + (season > 1) * season + (seasonal > 0))
-    return _Methods(season, torch.tensor(rates, dtype=torch.float64), torch.tensor(sizes))
+    return torch.tensor(rates, dtype=torch.float64), torch.tensor(sizes)
+
+
+def _maps(
+    season: int, rates: Tensor, past: int, horizon: int, recent: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The maps (G, P, P) from a window to the one-step errors of methods, (G, S, P) to the state
+    after it, of level, slope and components, and (G, T, S) from there to the forecast.
+
+    The first state minimises the squared errors, weighted by `recent` (P,), and its penalties.
+    """
+    level, trend, seasonal, damping = (each[:, None] for each in rates.T)
+    count, states = len(rates), 2 + (season if season > 1 else 0)
+    width = past + states  # a value is a linear function of the window and the first state
+    unit = torch.eye(width, dtype=torch.float64)[:, None].expand(-1, count, -1)
+    now, slope, shape = unit[past], unit[past + 1], list(unit[past + 2 :])
+    found = []
+    for step in range(past):
+        level_ahead = now + damping * slope
+        off = unit[step] - level_ahead
+        if shape:
+            off = off - shape[step % season]
+            shape[step % season] = shape[step % season] + seasonal * off
+        now, slope = level_ahead + level * off, damping * slope + trend * off
+        found.append(off)
+    errors, last = torch.stack(found, dim=1), torch.stack([now, slope, *shape], dim=1)
+    steps = torch.arange(horizon)
+    ahead = torch.zeros(count, horizon, states, dtype=torch.float64)
+    ahead[:, :, 0] = 1
+    ahead[:, :, 1] = damping.expand(-1, horizon).cumprod(dim=1).cumsum(dim=1)
+    if shape:
+        ahead[:, steps, 2 + (past + steps) % season] = 1
+    penalties = torch.tensor([LEVEL, SLOPE, *[SHAPE] * (states - 2)], dtype=torch.float64)
+    own, by_state = errors.split([past, states], dim=2)
+    weighted = (by_state * recent[:, None]).transpose(1, 2)
+    first = -torch.linalg.solve(weighted @ by_state + penalties.diag(), weighted @ own)
+    return own + by_state @ first, last[..., :past] + last[..., past:] @ first, ahead

@@ -9,7 +9,6 @@ from asyncio import CancelledError, ensure_future, timeout, wrap_future
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, get_type_hints
 
@@ -38,15 +37,9 @@ MANY = 2**13
 """An answer with at least this many numbers is written in another thread."""
 
 
-@dataclass(frozen=True)
-class Order:
-    """What a request asks for: a job for a model, and what writes its forecasts as content of the
-    type `media`. It keeps nothing of the body, whose memory is free once there is an order."""
-
-    served: Served
-    job: Job
-    write: Callable[[Job, Done[Forecast], Served, str], bytes]
-    media: str = JSON
+Order = tuple[Served, Job, Callable[[Job, Done[Forecast], Served, str], bytes], str]
+"""What a request asks for: a job for a model, and what writes its forecasts as content of a type.
+It keeps nothing of the body, whose memory is free once there is an order."""
 
 
 def model_for(request: Request, name: str | None) -> Served:
@@ -112,7 +105,7 @@ def check_type(request: Request, media: str) -> None:
 
 async def _answer(order: Order, request: Request, store: Store) -> Response:
     """Forecast an order and write it. Raises HttpError where a step does, 504 past the deadline."""
-    served, job, within = order.served, order.job, left(store, request)
+    (served, job, write, media), within = order, left(store, request)
     model = labels(served.identity)
     work = store.submit(served, job, within)
     done = await _result(work, request, within, store)
@@ -123,14 +116,14 @@ async def _answer(order: Order, request: Request, store: Store) -> Response:
 
     def written() -> tuple[Job, bytes]:
         whole, fitting = forecasting.fitted(job, done, served.forecaster)
-        return whole, order.write(whole, fitting, served, request_id)
+        return whole, write(whole, fitting, served, request_id)
 
     size = sum(each.values.size * (1 + len(job.levels)) for each in done.results)
     whole, content = await run_in_threadpool(written) if size >= MANY else written()
     _count(whole, store.metrics, model)
     store.answered()
     headers = {"X-Forecaster-Model": served.header, "Vary": "Accept"}
-    return Response(content, headers=headers, media_type=order.media)
+    return Response(content, headers=headers, media_type=media)
 
 
 def _count(job: Job, metrics: Metrics, model: tuple[str, ...]) -> None:

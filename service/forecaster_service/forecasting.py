@@ -97,16 +97,12 @@ class Job:
             yield series, forecast[kept].tolist(), levels
 
 
-@dataclass(eq=False)
 class RefusedError(Exception):
     """One thing that is wrong: its path in the request, what to do, a word for programs."""
 
-    loc: Location
-    msg: str
-    kind: str
-
     def flaw(self, parents: Location) -> Flaw:
-        return Flaw(loc=[*parents, *self.loc], msg=self.msg, type=self.kind)
+        loc, msg, kind = self.args
+        return Flaw(loc=[*parents, *loc], msg=msg, type=kind)
 
 
 def prepare(request: FullRequest | FlatRequest, forecaster: Predictor) -> Job:

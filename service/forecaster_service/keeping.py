@@ -3,7 +3,6 @@
 from collections import deque
 from datetime import UTC, datetime
 from threading import Event, Thread
-from typing import NamedTuple
 
 import numpy as np
 
@@ -11,22 +10,13 @@ from forecaster.forecast import kept
 from forecaster.forecast.predictor import Predictor
 from forecaster.record.ledger import Ledger
 from forecaster_service.batching import Done
-from forecaster_service.forecasting import Forecast, Inputs, Job, together
+from forecaster_service.forecasting import Forecast, Job, together
 from forecaster_service.settings import Settings
 
 SECONDS = 10.0
 """Between two writes."""
 MOST = 1_000
 """The most answers that wait to be kept; further ones are lost."""
-
-
-class _Answered(NamedTuple):
-    model: Predictor
-    inputs: list[Inputs]
-    forecasts: list[Forecast]
-    steps: int
-    actual: bool
-    time: datetime
 
 
 class Keeper:
@@ -39,7 +29,7 @@ class Keeper:
             days, most = settings.ledger_days, settings.ledger_bytes
             self.ledger = Ledger(settings.ledger, days=days, most_bytes=most)
         self._believed = frozenset(settings.actuals_keys)
-        self._waiting: deque[_Answered] = deque()
+        self._waiting: deque[tuple[Predictor, Job, list[Forecast], bool, datetime]] = deque()
         self._dropped = 0
         self._ending = Event()
         self._thread = Thread(target=self._watch, name="ledger", daemon=True)
@@ -66,27 +56,24 @@ class Keeper:
         if len(self._waiting) >= MOST:
             self._dropped += len(job.inputs)
             return
-        forecasts = list(done.results)
         believed, now = key in self._believed, datetime.now(UTC)
-        self._waiting.append(_Answered(model, job.inputs, forecasts, job.steps, believed, now))
+        self._waiting.append((model, job, done.results, believed, now))
 
     def write(self) -> None:
         """Keep what waits now. Never raises."""
         assert self.ledger is not None
         while self._waiting:
-            told = self._waiting.popleft()
+            model, job, forecasts, believed, then = self._waiting.popleft()
             try:
-                question = together(told.inputs)
-                values = np.stack([each.values[: told.steps] for each in told.forecasts])
-                quantiles = np.stack([each.quantiles[: told.steps] for each in told.forecasts])
-                levels = told.model.levels
-                rows = kept.forecasts(told.model, question, values, quantiles, levels, told.time)
+                question = together(job.inputs)
+                values = np.stack([each.values[: job.steps] for each in forecasts])
+                quantiles = np.stack([each.quantiles[: job.steps] for each in forecasts])
+                rows = kept.forecasts(model, question, values, quantiles, model.levels, then)
                 self.ledger.add("forecasts", rows)
-                if told.actual:
-                    rows = kept.actuals(told.model, question, told.time)
-                    self.ledger.add("actuals", rows)
+                if believed:
+                    self.ledger.add("actuals", kept.actuals(model, question, then))
             except Exception:  # a row less is no reason to stop
-                self._dropped += len(told.inputs)
+                self._dropped += len(job.inputs)
         self.ledger.flush()
 
     def _watch(self) -> None:

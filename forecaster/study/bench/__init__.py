@@ -2,7 +2,6 @@
 
 from forecaster.study.bench.cells import (
     Setup,
-    Shape,
     about,
     choose,
     curves,
@@ -13,6 +12,5 @@ from forecaster.study.bench.cores import CORES
 from forecaster.study.bench.display import save, tables
 
 __all__ = [
-    "CORES", "Setup", "Shape", "about", "choose", "curves", "measure",
-    "read_lengths", "save", "tables",
+    "CORES", "Setup", "about", "choose", "curves", "measure", "read_lengths", "save", "tables",
 ]  # fmt: skip

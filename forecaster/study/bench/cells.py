@@ -47,19 +47,14 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Sizes of q, k and v. `single` joins the heads: one of width heads * width."""
+class Setup:
+    """The sizes of q, k and v, and the conditions of a measurement; `limit` is in seconds for one
+    call. `single` joins the heads: one of width heads * width."""
 
-    length: int
+    length: int = 0
     batch: int = 1
     heads: int = 8
     width: int = 64
-
-
-@dataclass(frozen=True)
-class Setup:
-    """The conditions that all cells of a comparison share; `limit` is in seconds for one call."""
-
     causal: bool = False
     threads: int = 1
     device: str = "cpu"
@@ -101,7 +96,6 @@ def read_lengths(text: str) -> list[int]:
 
 def measure(
     names: Sequence[str],
-    shape: Shape,
     how: Setup,
     advance: Advance = lambda what, done: None,
     timed: bool = True,
@@ -115,16 +109,16 @@ def measure(
     """
     rows: dict[str, Measurement] = {}
     repetitions: dict[str, int] = {}
-    elements = shape.batch * shape.heads * shape.length * shape.width
+    elements = how.batch * how.heads * how.length * how.width
     inputs_and_output = 4 * elements * getattr(torch, how.dtype).itemsize
     for name in (YARDSTICK, *names):
-        rows[name] = {"attn": name, "length": shape.length}
+        rows[name] = {"attn": name, "length": how.length}
         if name in skip:
             rows[name]["skipped"] = skip[name]
             continue
         advance(f"memory of {name}", 0)
         try:
-            with Worker(_first_call).ask(name, shape, how) as worker:
+            with Worker(_first_call).ask(name, how) as worker:
                 worker.receive(PATIENCE)
                 seconds, peak = worker.receive(how.limit)
         except FailedError as failure:
@@ -137,7 +131,7 @@ def measure(
             figures = {"mib": round(peak / 2**20, 3), "memory": round(peak / inputs_and_output, 3)}
             rows[name].update(figures)
     if timed and repetitions:
-        for name, times in _times(repetitions, shape, how, advance).items():
+        for name, times in _times(repetitions, how, advance).items():
             milliseconds = round(1e3 * median(times), 4)
             rows[name].update(milliseconds=milliseconds, repetitions=len(times))
     yardstick = rows[YARDSTICK]
@@ -148,17 +142,17 @@ def measure(
     return list(rows.values())
 
 
-def curves(names: Sequence[str], lengths: Sequence[int], shape: Shape, how: Setup) -> Document:
-    """Measure all names at all lengths (instead of that of `shape`), with a bar on a terminal: a
+def curves(names: Sequence[str], lengths: Sequence[int], how: Setup) -> Document:
+    """Measure all names at all lengths (instead of that of `how`), with a bar on a terminal: a
     document with the rows of `measure`, their `dominated_by`, and what is needed to repeat them."""
-    document = about(how) | {"kind": "curves", **asdict(shape), **asdict(how)}
+    document = about(how) | {"kind": "curves", **asdict(how)}
     del document["length"]
     rows: list[Measurement] = []
     skip: dict[str, str] = {}
     with Bar("measuring", 2 * len(lengths) * (len(names) + 1)) as bar:
         for length in lengths:
             begun = time.monotonic()
-            new = measure(names, replace(shape, length=length), how, bar.advance, skip=skip)
+            new = measure(names, replace(how, length=length), bar.advance, skip=skip)
             for row in new:
                 row["dominated_by"] = dominated_by(row, new)
                 if "skipped" in row:
@@ -193,33 +187,31 @@ def about(how: Setup) -> Document:
     }
 
 
-def _first_call(name: str, shape: Shape, how: Setup) -> Iterator[Any]:
+def _first_call(name: str, how: Setup) -> Iterator[Any]:
     """Yield None when all is ready, then the seconds and the peak bytes of one call."""
-    calls = _calls([name], shape, how)
+    calls = _calls([name], how)
     yield None
     yield memory_rise(lambda: _seconds(calls[name], how), how.device)
 
 
-def _every_call(repetitions: dict[str, int], shape: Shape, how: Setup) -> Iterator[Any]:
+def _every_call(repetitions: dict[str, int], how: Setup) -> Iterator[Any]:
     """Yield (name, seconds) of each call, with the names in turns."""
-    calls = _calls(list(repetitions), shape, how)
+    calls = _calls(list(repetitions), how)
     for turn in range(max(repetitions.values())):
         for name, call in calls.items():
             if turn < repetitions[name]:
                 yield name, _seconds(call, how)
 
 
-def _times(
-    repetitions: dict[str, int], shape: Shape, how: Setup, advance: Advance
-) -> dict[str, list[float]]:
+def _times(repetitions: dict[str, int], how: Setup, advance: Advance) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in repetitions}
-    with Worker(_every_call).ask(repetitions, shape, how) as worker:
+    with Worker(_every_call).ask(repetitions, how) as worker:
         for _ in range(sum(repetitions.values())):
             try:
                 name, seconds = worker.receive(PATIENCE + 10 * how.limit)
             except FailedError as failure:
                 raise ForecasterError(
-                    f"L={shape.length}: the process that measures time {failure}"
+                    f"L={how.length}: the process that measures time {failure}"
                 ) from None
             times[name].append(seconds)
             done = len(times[name])
@@ -232,12 +224,12 @@ def _repetitions(seconds: float, limit: float) -> int:
     return max(1, min(int(limit / seconds), max(9, min(49, int(0.5 / seconds)))))
 
 
-def _calls(names: Sequence[str], shape: Shape, how: Setup) -> dict[str, Callable[[], None]]:
+def _calls(names: Sequence[str], how: Setup) -> dict[str, Callable[[], None]]:
     """A forward and backward pass of each function, ready to be called and warmed up."""
     torch.set_num_threads(how.threads)
-    small = replace(shape, length=min(WARM_UP, shape.length))
+    small = replace(how, length=min(WARM_UP, how.length))
     calls: dict[str, Callable[[], None]] = {}
-    for size in (small, shape):
+    for size in (small, how):
         generator = torch.Generator().manual_seed(0)
 
         def draw(*sizes: int, generator: torch.Generator = generator) -> Tensor:

@@ -25,7 +25,6 @@ from forecaster.record.folder import hold, make_folder
 from forecaster.study.compare import table
 from forecaster.study.compare.cell import (
     FACTS,
-    CellWork,
     Finished,
     keep,
     read,
@@ -119,7 +118,7 @@ def run(
             if above and (name := cell.name) in done and done[name].facts.mlflow_run_id is None
         }
         failed: dict[str, str] = {}
-        shared = CellWork(grid.data, commit(), command)
+        shared = grid.data, commit(), command
         working = (
             each(train, shared, left, processes)
             if ray is None or not left

@@ -48,15 +48,6 @@ FACTS, ARRAYS, WEIGHTS = "cell.json", "arrays.safetensors", "model.safetensors"
 
 
 @dataclass(frozen=True)
-class CellWork:
-    """What all cells of a grid share."""
-
-    data: Data
-    commit: str
-    command: str
-
-
-@dataclass(frozen=True)
 class Finished:
     """A finished cell: its folder, and the contents of cell.json."""
 
@@ -101,14 +92,18 @@ def read_json(file: Path) -> dict[str, Any]:
         raise StorageError(f"{file} cannot be read: {error}. Remove {file.parent}.") from error
 
 
-def train(shared: CellWork, cell: Cell) -> dict[str, bytes]:
-    """Train and measure a cell on one thread; returns the files of its folder."""
+def train(shared: tuple[Data, str, str], cell: Cell) -> dict[str, bytes]:
+    """Train and measure a cell on one thread; returns the files of its folder.
+
+    All cells of a grid share the data, the commit and the command.
+    """
+    data, commit, command = shared
     from forecaster.train.loaders import EpochOrder
     from forecaster.train.run import fit
 
     torch.set_num_threads(1)
     begun = time.monotonic()
-    problem = make_problem(cell.config, shared.data[cell.data], effects=None)
+    problem = make_problem(cell.config, data[cell.data], effects=None)
     config = problem.config
     device = find_device(config.device)
     train = problem.training(device)
@@ -160,8 +155,8 @@ def train(shared: CellWork, cell: Cell) -> dict[str, bytes]:
         "floors": _floors(problem, train, test),
         **_costs(model, train, test, config.train.batch, device),
         "hardware": hardware(device, 1),
-        "commit": shared.commit,
-        "command": shared.command,
+        "commit": commit,
+        "command": command,
         "seconds": time.monotonic() - begun,
     }
     weights = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}

@@ -40,7 +40,7 @@ def predict(body: Annotated[ForecastRequest, Body()], request: Request) -> Order
     media = CSV if first.partition(";")[0].strip().lower() == CSV else JSON
     served = model_for(request, body.model)
     job = forecasting.prepare(body, served.forecaster)
-    return Order(served, job, _table if media == CSV else _write, media)
+    return served, job, _table if media == CSV else _write, media
 
 
 def _write(job: Job, done: Done[Forecast], served: Served, request_id: str) -> bytes:

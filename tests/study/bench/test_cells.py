@@ -10,7 +10,7 @@ from forecaster.attention import ATTENTIONS
 from forecaster.base.errors import ForecasterError, UsageError
 from forecaster.base.workers import Worker
 from forecaster.study import bench
-from forecaster.study.bench import Setup, Shape, cells
+from forecaster.study.bench import Setup, cells
 
 
 def row(attn, length, milliseconds, mib):
@@ -44,9 +44,9 @@ def test_lengths_are_a_range_or_a_list():
 class TestMeasure:
     def test_rows(self):
         threads, reports = torch.get_num_threads(), []
-        shape = Shape(512, batch=2, heads=2, width=32)
+        how = Setup(512, batch=2, heads=2, width=32)
         sdpa, full, mean = bench.measure(
-            ["full", "mean"], shape, Setup(), lambda what, done: reports.append((what, done))
+            ["full", "mean"], how, lambda what, done: reports.append((what, done))
         )
         assert [r["attn"] for r in (sdpa, full, mean)] == ["SDPA", "full", "mean"]
         assert 1.0 <= full["memory"] < 3.0, "output and three gradients, of q, k, v and output"
@@ -67,15 +67,14 @@ class TestMeasure:
                 return super().ask(*arguments)
 
         monkeypatch.setattr(cells, "Worker", Watched)
-        document = bench.curves(["full"], [2048, 4096], Shape(0), Setup(limit=0.001))
+        document = bench.curves(["full"], [2048, 4096], Setup(limit=0.001))
         assert tried == [("SDPA", 2048), ("full", 2048)]
         reasons = [r["skipped"] for r in document["rows"] if r["attn"] == "full"]
         assert reasons == ["took longer than 0.001 s", "at L=2048 it took longer than 0.001 s"]
         assert "not measured: full at L = 2048, 4096: it took longer" in bench.tables(document)
 
     def test_the_document_says_how_to_measure_it_again(self):
-        shape = Shape(0, heads=1, width=8)
-        document = bench.curves(["mean"], [8], shape, Setup(causal=True))
+        document = bench.curves(["mean"], [8], Setup(heads=1, width=8, causal=True))
         assert [(r["attn"], r["length"]) for r in document["rows"]] == [("SDPA", 8), ("mean", 8)]
         assert {"hardware", "commit", "load_before", "batch", "dtype", "limit"} <= set(document)
         assert document["causal"]
@@ -84,8 +83,8 @@ class TestMeasure:
 
 @pytest.mark.gpu
 def test_on_a_gpu():
-    how = Setup(device="cuda", dtype="bfloat16", limit=60)
-    sdpa, full = bench.measure(["full"], Shape(1024), how)
+    how = Setup(1024, device="cuda", dtype="bfloat16", limit=60)
+    sdpa, full = bench.measure(["full"], how)
     assert full["ratio"] == pytest.approx(1, rel=0.5)
     assert 1.0 <= sdpa["memory"] < 3.0
 
@@ -98,7 +97,7 @@ def dies(*arguments):
 def test_a_process_lost_while_timing_ends_the_measurement(monkeypatch):
     monkeypatch.setattr(cells, "_every_call", dies)
     with pytest.raises(ForecasterError, match="L=7: the process that measures time ended"):
-        cells._times({"full": 3}, Shape(7), Setup(), lambda what, done: None)
+        cells._times({"full": 3}, Setup(7), lambda what, done: None)
 
 
 def test_only_a_type_that_is_clearly_better_in_both_dominates():

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from forecaster.study.compare.cell import ARRAYS, CellWork, Finished, keep, train
+from forecaster.study.compare.cell import ARRAYS, Finished, keep, train
 from forecaster.study.compare.grid import define, resolve
 from forecaster.study.compare.record import CellRecord
 
@@ -37,7 +37,7 @@ def small_grid(name="toy", **changes):
 
 def trained(grid, cell, cells, command="forecaster compare"):
     """A cell of a grid, trained and kept below the folder `cells`."""
-    return keep(cells / cell.name, train(CellWork(grid.data, "abc", command), cell))
+    return keep(cells / cell.name, train((grid.data, "abc", command), cell))
 
 
 def finished(folder, errors, **facts):

@@ -10,7 +10,7 @@ from forecaster.config.run_config import load_dict
 from forecaster.evaluate.judge import judge
 from forecaster.evaluate.problem import make_problem
 from forecaster.parts import Blend, Network
-from forecaster.study.compare.cell import FACTS, WEIGHTS, CellWork, read, train
+from forecaster.study.compare.cell import FACTS, WEIGHTS, read, train
 from tests.study.compare.grids import small_grid, trained
 
 
@@ -83,6 +83,6 @@ def test_it_is_what_the_evaluation_says_and_can_be_repeated(done, grid, cell, tm
 
 def test_what_cannot_be_checked_or_read_is_refused(grid, cell, tmp_path):
     with pytest.raises(UsageError, match="3 steps end before the first check, which comes after 6"):
-        train(CellWork(grid.data, "abc", "forecaster compare"), replace(cell, steps=3))
+        train((grid.data, "abc", "forecaster compare"), replace(cell, steps=3))
     with pytest.raises(StorageError, match=r"cell.json cannot be read: .* Remove "):
         read(tmp_path)
