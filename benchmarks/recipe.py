@@ -22,7 +22,8 @@ from forecaster.base.machine import hardware
 from forecaster.config.run_config import load
 from forecaster.evaluate import score
 from forecaster.evaluate.figures import measure
-from forecaster.evaluate.judge import errors_of, forecast_with
+from forecaster.evaluate.judge import errors_of
+from forecaster.evaluate.metrics import forecast_with
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.model.base import parameters
 from forecaster.train.run import fit

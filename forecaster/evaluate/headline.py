@@ -10,7 +10,7 @@ from forecaster.datasets.windows import Windows
 from forecaster.evaluate.backtest import Evaluation
 from forecaster.evaluate.figures import Errors
 from forecaster.evaluate.intervals import SHARES, percent
-from forecaster.evaluate.metrics import score
+from forecaster.evaluate.metrics import forecast_with, score
 from forecaster.evaluate.problem import Problem
 from forecaster.parts import Part
 
@@ -53,7 +53,7 @@ def headline(
     for name in naive.keys() & found.floors.keys():
         repeated = found.floors[name]
         if windows.shift is not None:  # what repeats knows nothing of the covariates
-            repeated = score(parts[name].of_batch, windows.whole)
+            repeated = score(forecast_with(parts[name]), windows.whole)
         errors[name] = size(found.errors(repeated))
     name = min(sorted(errors), key=lambda name: errors[name], default="")
     if name and whole > 0 and (least := errors[name]) > 0:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from forecaster.base import machine
 from forecaster.datasets.windows import Batch, Windows
@@ -28,6 +28,7 @@ from forecaster.evaluate import (
 from forecaster.evaluate.figures import Errors
 from forecaster.evaluate.headline import headline
 from forecaster.evaluate.intervals import together
+from forecaster.evaluate.metrics import forecast_with
 from forecaster.evaluate.problem import Problem, reopen
 from forecaster.evaluate.rehearsal import rehearse
 from forecaster.forecast.bundle import Bundle
@@ -39,11 +40,6 @@ from forecaster.record.challenge import stretches
 
 TARGETS = 4
 """The most targets of an example."""
-
-
-def forecast_with(model: nn.Module) -> Callable[[Batch], Tensor]:
-    blend = isinstance(model, Blend)
-    return lambda batch: model(*(batch.asked if blend else batch.inputs))
 
 
 Calibrated: TypeAlias = tuple[Intervals | None, str, list[Calibration] | None]

@@ -8,12 +8,13 @@ from itertools import pairwise
 import numpy as np
 import torch
 from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
-from torch import Tensor
+from torch import Tensor, nn
 
 from forecaster.base import machine, signals
 from forecaster.base.errors import DataError, DivergedError
 from forecaster.datasets.items import Items
 from forecaster.datasets.windows import Batch, Windows
+from forecaster.parts import Blend
 
 Forecast = Callable[[Batch], Tensor]
 """Takes a batch, returns scaled values (B, T, targets)."""
@@ -23,6 +24,12 @@ BORDERLINE = 0.05
 """An interval is borderline if an end is nearer to zero than this share of its width."""
 MOST_DECIMALS = 8
 """The most decimals of intervals' ends; those that need more are printed with an exponent."""
+
+
+def forecast_with(model: nn.Module) -> Forecast:
+    """The forecast of a network, a part or a blend."""
+    blend = isinstance(model, Blend)
+    return lambda batch: model(*(batch.asked if blend else batch.inputs))
 
 
 @dataclass(frozen=True)

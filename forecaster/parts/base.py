@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from forecaster.datasets.windows import Batch, Windows
+from forecaster.datasets.windows import Windows
 from forecaster.model import Task
 
 FEW = 100
@@ -22,10 +22,9 @@ class Fold:
     `train` holds the windows of the training rows, `choose` the windows on which every choice is
     made: the part of validation that stops training, never the one that calibrates intervals. They
     hold the `task.past` steps that a part may read, of which the oldest may lie before the series;
-    `look_back` is the look-back of the configuration, all of which every series has (0: as many as
-    `task.past`). `cycle` is the main season or, without one, that of the calendar (0: the main
-    season). `seasons` are in steps, the main one
-    first; `phases` holds the weights that give a step's place in each from its calendar (see
+    `look_back` is the look-back of the configuration, all of which every series has. `cycle` is the
+    main season or, without one, that of the calendar. `seasons` are in steps, the main one first;
+    `phases` holds the weights that give a step's place in each from its calendar (see
     `Task.phase`; () if the calendar does not know it). Of the known features after the calendar,
     the first `moving` change from step to step: holidays and future covariates.
     """
@@ -33,15 +32,11 @@ class Fold:
     task: Task
     train: Windows
     choose: Windows
-    seasons: tuple[int, ...] = (1,)
-    phases: tuple[tuple[float, ...], ...] = ((),)
-    moving: int = 0
-    look_back: int = 0
-    cycle: int = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "look_back", self.look_back or self.task.past)
-        object.__setattr__(self, "cycle", self.cycle or self.seasons[0])
+    seasons: tuple[int, ...]
+    phases: tuple[tuple[float, ...], ...]
+    moving: int
+    look_back: int
+    cycle: int
 
     @property
     def rehearsal(self) -> "Fold | None":
@@ -126,11 +121,6 @@ class Part(nn.Module, ABC):
         self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
     ) -> Tensor:
         """Scaled values (B, T, K), as `ForecastModel.forward`; `past` holds `task.past` steps."""
-
-    def of_batch(self, batch: Batch) -> Tensor:
-        """The forecast of a batch of windows."""
-        found: Tensor = self(*batch.inputs)
-        return found
 
     def linear(self) -> Tensor | None:
         """The map (maps, past, T) from the newest values of a complete window to its forecast.

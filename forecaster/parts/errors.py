@@ -102,12 +102,12 @@ def ratio(some: Tensor, others: Tensor) -> float:
     return best / other if other > 0 else float("nan")
 
 
-def mse(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) -> Tensor:
+def mse(forecasts: Sequence[Forecast], windows: Windows) -> Tensor:
     """The mean squared error of each forecast, (n,); otherwise as `products`."""
     sums = torch.zeros(len(forecasts), dtype=torch.float64)
     count = 0
     with torch.inference_mode():
-        for batch in _batches(windows, most):
+        for batch in _batches(windows, MOST):
             for place, forecast in enumerate(forecasts):
                 sums[place] += _off(forecast, batch).square_().sum(dtype=torch.float64).cpu()
             count += _counted(batch)

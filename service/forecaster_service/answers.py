@@ -105,9 +105,8 @@ def arrived(scope: Scope) -> float:
     """When a request arrived, by time.monotonic().
 
     A trusted proxy that passes on the client's address may say when in X-Request-Start: the seconds
-    since 1970 as nginx writes them (t=1767225600.123), or milliseconds or microseconds. uvicorn's
-    ProxyHeadersMiddleware, which comes before, gives the client of such a request port 0, which no
-    connection has.
+    since 1970 as nginx writes them (t=1767225600.123). uvicorn's ProxyHeadersMiddleware, which
+    comes before, gives the client of such a request port 0, which no connection has.
     """
     connection = scope["state"].get("connection")
     read: float = connection.arrived if connection else monotonic()
@@ -121,7 +120,4 @@ def _age(said: bytes, known: float) -> float:
     """The seconds between X-Request-Start and the reading of the head, `known` seconds ago."""
     if not SAID.fullmatch(said):
         return 0.0
-    moment = float(said.removeprefix(b"t="))
-    while moment > 1e11:  # a finer unit
-        moment /= 1e3
-    return min(max(time() - known - moment, 0.0), LONGEST)
+    return min(max(time() - known - float(said.removeprefix(b"t=")), 0.0), LONGEST)

@@ -7,7 +7,7 @@ import pytest
 from forecaster.config.run_config import load
 from forecaster.evaluate import score
 from forecaster.evaluate.initial import STARTS, untrained_error
-from forecaster.evaluate.judge import forecast_with
+from forecaster.evaluate.metrics import forecast_with
 from forecaster.evaluate.problem import find_data, make_problem
 from tests import shapes, small
 

@@ -123,7 +123,9 @@ class TestFirstSteps:
         validation = windows(series(), BORDER, ROWS)
         batch = validation.batch(torch.arange(len(validation)))
         task = Task(2, (0, 1), PAST, PAST, HORIZON, 1, SEASON)
-        ridge = Ridge.fit(Fold(task, windows(series()), validation, (SEASON,)))[0]
+        ridge = Ridge.fit(
+            Fold(task, windows(series()), validation, (SEASON,), ((),), 0, task.past, SEASON)
+        )[0]
         ahead = ridge(*batch.inputs)[:, 0].numpy()
         cycle = batch.past.unflatten(1, (-1, SEASON)).mean(dim=1)[:, 0].numpy()
         last = batch.past[:, -1].numpy()

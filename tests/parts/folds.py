@@ -56,7 +56,9 @@ def fold(values: Tensor, seasons: tuple[int, ...] = (SEASON,), **changes: Any) -
     moving = changes.pop("moving", 0)
     train, choose = (windows(values, *rows, **changes) for rows in ((0, 240), (240, 320)))
     phases = tuple((float(each - 1),) if each == SEASON else () for each in seasons)
-    return Fold(task_of(train, seasons[0]), train, choose, seasons, phases, moving)
+    return Fold(
+        task_of(train, seasons[0]), train, choose, seasons, phases, moving, train.past, seasons[0]
+    )
 
 
 def rest(values: Tensor, **changes: Any) -> Windows:
@@ -77,7 +79,8 @@ def panel(missing: bool = True) -> Windows:
 def panel_fold(missing: bool = True) -> Fold:
     choose = panel(missing)
     train = replace(choose, first=0, last=60)
-    return Fold(task_of(train), train, choose, (SEASON,), ((float(SEASON - 1),),))
+    about = (SEASON,), ((float(SEASON - 1),),), 0, train.past, SEASON
+    return Fold(task_of(train), train, choose, *about)
 
 
 def forecast(part: Callable[..., Tensor], data: Windows, batch: int = 1000) -> Tensor:

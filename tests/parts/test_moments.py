@@ -48,7 +48,7 @@ def test_sliding_products_are_those_of_each_window(fold):
 def test_long_series_are_correlated_by_fft():
     values = folds.series(30_000, seed=1)
     data = folds.windows(values, 0, 30_000, targets=(1,))
-    fold = Fold(folds.task_of(data), data, data, (SEASON,), ((),))
+    fold = Fold(folds.task_of(data), data, data, (SEASON,), ((),), 0, data.past, SEASON)
     layout = Layout.of(fold)
     (sliding,), (gathered,) = (
         [*way(data, fold.task, layout)] for way in (moments.moments, moments._gathered)

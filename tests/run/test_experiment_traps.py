@@ -17,7 +17,8 @@ from forecaster.datasets.reading import Reading
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.series import Series
 from forecaster.evaluate import score
-from forecaster.evaluate.judge import forecast_with, judge
+from forecaster.evaluate.judge import judge
+from forecaster.evaluate.metrics import forecast_with
 from forecaster.evaluate.problem import make_problem
 from forecaster.parts import Blend, Network
 from forecaster.run.experiment import make_blend, train_network
@@ -124,7 +125,7 @@ def test_one_part_by_its_name_is_the_forecast_and_the_others_are_judged():
     named = replace(posed, config=posed.config.model_copy(update={"blend": "level ridge"}))
     tried, served, _ = blended(named)
     ridges = [part.name for part in tried if part.name.startswith("level ridge")]
-    errors = {name: score(own.of_batch, posed.stopping("cpu")).mse for name, own in
+    errors = {name: score(forecast_with(own), posed.stopping("cpu")).mse for name, own in
               zip((part.name for part in tried), tried, strict=True) if name in ridges}  # fmt: skip
     assert served.names == (min(errors, key=lambda name: errors[name]),)
     found = judge(named, served, "cpu", parts=tried).record

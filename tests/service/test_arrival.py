@@ -28,8 +28,8 @@ NONSENSE = (None, "", "t=", "nonsense", "t=nan", "t=inf", "-5", "1_000", "1e9", 
 
 
 def test_a_trusted_proxy_says_when_but_nonsense_counts_for_nothing():
-    for form, unit in (("t={:.3f}", 1), ("{:.3f}", 1), ("t={:.0f}", 1e3), ("{:.0f}", 1e6)):
-        assert age(form.format((time() - 7) * unit)) == pytest.approx(7, abs=1)
+    for form in ("t={:.3f}", "{:.3f}"):
+        assert age(form.format(time() - 7)) == pytest.approx(7, abs=1)
     for said in (*NONSENSE, "t=1", "0"):
         assert age(said) == pytest.approx(0 if said in NONSENSE else LONGEST, abs=1)
 

@@ -236,7 +236,10 @@ def export(forecaster: Predictor, folder: Path) -> Description:
         raise
     except Exception as error:  # tracing raises many classes of errors
         raise UnavailableError(_reason(forecaster, error)) from error
-    apart = parity(forecaster, Exported(description, run))
+    kept = bundle.golden
+    which = range(golden.FEWEST) if kept is None else kept.which.tolist()
+    found = Exported(description, run).golden(which)
+    apart = float(np.abs(found - forecaster.golden(which)).max())
     if not apart <= PARITY:
         raise UnavailableError(
             f"the forecasts of the exported model differ from the bundle's by up to {apart:.2g} "
@@ -251,8 +254,9 @@ def needed() -> None:
         check(module, "export to ONNX")
 
 
-def trace(served: ExportedModule, description: Description) -> torch.export.ExportedProgram:
-    """The graph for any number of histories and of levels."""
+def to_onnx(served: ExportedModule, description: Description) -> tuple[bytes, Run]:
+    """The bytes of an ONNX file for any number of histories and of levels, and a function that runs
+    them."""
     steps, columns = description.past + description.horizon, len(description.schema.columns)
     task = served.model.task
     batch, levels = torch.export.Dim("batch"), torch.export.Dim("levels")
@@ -270,13 +274,9 @@ def trace(served: ExportedModule, description: Description) -> torch.export.Expo
     inputs = {name: every[name] for name in description.inputs}
     dims = {name: {0: levels if name == "levels" else batch} for name in inputs}
     with torch.no_grad():
-        return torch.export.export(served, (), inputs, dynamic_shapes=dims)
-
-
-def to_onnx(served: ExportedModule, description: Description) -> tuple[bytes, Run]:
-    """The bytes of an ONNX file, and a function that runs them."""
+        traced = torch.export.export(served, (), inputs, dynamic_shapes=dims)
     program = torch.onnx.export(
-        trace(served, description),
+        traced,
         input_names=list(description.inputs),
         output_names=list(description.outputs),
         dynamo=True,
@@ -293,15 +293,6 @@ def to_onnx(served: ExportedModule, description: Description) -> tuple[bytes, Ru
                 dim.dim_param = "levels" if place or value.name == "levels" else "batch"
     model: bytes = proto.SerializeToString()
     return model, session(model, 1)
-
-
-def parity(forecaster: Predictor, exported: Exported) -> float:
-    """The largest distance between forecasts and quantiles of an export and of its bundle, in
-    standard deviations of each series; nan if one is not a number."""
-    kept = forecaster.bundle.golden
-    which = range(golden.FEWEST) if kept is None else kept.which.tolist()
-    apart = np.abs(exported.golden(which) - forecaster.golden(which))
-    return float(apart.max())
 
 
 def _reason(forecaster: Predictor, error: Exception) -> str:

@@ -32,7 +32,8 @@ from forecaster.datasets.seasons import mean_correlation
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate import score, scores
 from forecaster.evaluate.figures import measure
-from forecaster.evaluate.judge import errors_of, forecast_with
+from forecaster.evaluate.judge import errors_of
+from forecaster.evaluate.metrics import forecast_with
 from forecaster.evaluate.problem import Problem, make_problem
 from forecaster.model import ForecastModel
 from forecaster.model.base import parameters

@@ -121,23 +121,21 @@ async def _of_text(
     check_type(request, CSV)
     until = monotonic() + left(store, request)
     async with store.bodies.read(request, until) as text:
-        work = partial(_bounded, text, served, store.settings, call)
+
+        def work() -> Found:
+            _check_lines(text, store.settings)
+            return call(text, served, store.settings)
+
         return await store.bodies.work(max(len(text), LARGE), until, work)
 
 
-def _bounded(
-    text: bytes,
-    served: Served,
-    settings: Settings,
-    call: Callable[[bytes, Served, Settings], Found],
-) -> Found:
-    """Raises DataError or UsageError for a text that does not fit the model or the limits."""
+def _check_lines(text: bytes, settings: Settings) -> None:
+    """Raise DataError for a text with more lines, or longer ones, than the limits allow."""
     lines = text.replace(b"\r", b"\n").count(b"\n")
     if lines > 2 * settings.max_rows:
         raise DataError(f"expected at most {settings.max_rows:,} rows")
     if max(map(len, text.replace(b"\r", b"\n").split(b"\n"))) > LONGEST_LINE:
         raise DataError(f"expected lines of at most {LONGEST_LINE:,} bytes")
-    return call(text, served, settings)
 
 
 def _place(items: Items, item: str | None) -> tuple[int, list[str]]:
