@@ -1,5 +1,3 @@
-import pytest
-
 from forecaster_service.pace import FRESH, Pace
 
 
@@ -14,16 +12,6 @@ def test_batches_of_each_size_have_their_costs():
     assert pace.last == 0.75
     pace.note("b", 2, 1.0)
     assert [pace.cost("b", count, 16) for count in (1, 16, 32)] == [1, 8, 16], "in proportion"
-
-
-@pytest.mark.parametrize(("before", "now"), [(1.0, 5.0), (5.0, 1.0)])
-def test_it_follows_a_device_that_becomes_another(before, now):
-    pace = Pace()
-    for _ in range(100):
-        pace.note("a", 4, before)
-    for _ in range(20):
-        pace.note("a", 4, now)
-    assert pace.cost("a", 4, 4) == pytest.approx(now, rel=0.2)
 
 
 def test_what_was_measured_is_believed_for_a_while(monkeypatch):

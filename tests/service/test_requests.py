@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from forecaster_service import forecasting
-from tests.service.toy import COLUMNS, HORIZON, PAST, refused, start
+from tests.service.toy import PAST, refused, start
 
 
 def told(problem):
@@ -245,9 +244,3 @@ def test_longest_series_in_many(folder, flat):
         numbers = [1.0] * (2 * PAST + 1)
         for change in ({"target": numbers}, {PAST_: {"x": numbers}}, {AHEAD: {"x": numbers}}):
             assert told(refused(client, {"inputs": [series | change]})) == "too_many_rows"
-
-
-def test_quantiles_of_one_answer(client, full, monkeypatch):
-    monkeypatch.setattr(forecasting, "MOST_QUANTILES", len(COLUMNS) * HORIZON)
-    full["parameters"] = {"quantile_levels": [0.1, 0.9]}
-    assert "steps and columns, got 36:" in refused(client, full)["detail"]
