@@ -263,8 +263,17 @@ class Coverage:
     ) -> None:
         self.model, self.intervals, self.scaler = model, intervals, scaler
         self.narrow = replace(intervals, offsets=intervals.offsets.astype(np.float32))
-        self.tally = Tally(intervals)
         self.again = again
+        # sums over windows of scaled values, by step and column
+        shape = intervals.scale.shape
+        self.pinball = np.zeros((len(intervals.levels), shape[1]))
+        self.observed = np.zeros(shape)
+        self.metrics = shown(IntervalMetric)
+        self.sums = {
+            share: {metric.name: np.zeros(shape) for metric in self.metrics}
+            for share in SHARES
+            if intervals.reach(sides(share))
+        }
 
     def forecast(self, batch: Batch) -> Tensor:
         """The forecast, after measuring the quantiles about it; a metrics.Forecast."""
@@ -279,7 +288,7 @@ class Coverage:
         own, widths = self.narrow, self.intervals.widths(*seen_by(batch, self.model.task))
         quantiles = own.quantiles(point, own.levels, widths.astype(np.float32))
         quantiles = self._within(batch, quantiles)
-        self.tally.add(quantiles, *found)
+        self.add(quantiles, *found)
         return ahead
 
     @staticmethod
@@ -288,33 +297,6 @@ class Coverage:
             return values
         there = torch.from_numpy(values).to(batch.limits.device)
         return batch.within(there).cpu().numpy()
-
-    def record(self, names: tuple[str, ...], *, again: bool = False) -> record.IntervalScores:
-        """What was found; `names` are those of the columns. `again` says that the intervals were
-        calibrated again since."""
-        return record.IntervalScores(
-            levels=self.intervals.levels,
-            calibration_windows=self.intervals.windows,
-            again=again,
-            **self.tally.found(names, SINCE if again else ""),
-        )
-
-
-class Tally:
-    """Sums over windows, by step and column, of observed values; scaled."""
-
-    def __init__(self, intervals: Intervals) -> None:
-        self.intervals = intervals
-        self.levels = np.array(intervals.levels)
-        shape = intervals.scale.shape
-        self.pinball = np.zeros((len(self.levels), shape[1]))
-        self.observed = np.zeros(shape)
-        self.metrics = shown(IntervalMetric)
-        self.sums = {
-            share: {metric.name: np.zeros(shape) for metric in self.metrics}
-            for share in SHARES
-            if intervals.reach(sides(share))
-        }
 
     def add(
         self,
@@ -337,7 +319,7 @@ class Tally:
             return summed
 
         self.observed += len(truth) if observed is None else observed.sum(axis=0)
-        for q, level in enumerate(self.levels.tolist()):
+        for q, level in enumerate(self.intervals.levels):
             error = truth - quantiles[..., q]
             loss = total(np.maximum(level * error, (level - 1) * error))
             self.pinball[q] += loss.sum(axis=0)
@@ -348,8 +330,9 @@ class Tally:
             for metric in self.metrics:
                 sums[metric.name] += total(metric.of(found))
 
-    def found(self, names: tuple[str, ...], since: str = "") -> dict[str, Any]:
-        """Fields of `record.IntervalScores`; the pinball losses are scaled."""
+    def record(self, names: tuple[str, ...], *, again: bool = False) -> record.IntervalScores:
+        """What was found; `names` are those of the columns, and the pinball losses are scaled.
+        `again` says that the intervals were calibrated again since."""
 
         def means(sums: dict[str, np.ndarray], by: By) -> dict[str, Any]:
             """Means over observed values; None if there are none."""
@@ -362,6 +345,7 @@ class Tally:
                     if by in metric.by
                 }
 
+        levels = self.intervals.levels
         pinball = self.pinball.sum(axis=1) / self.observed.sum()
         bands: dict[str, record.BandScores | None] = dict.fromkeys(map(percent, SHARES))
         for share, sums in self.sums.items():
@@ -374,12 +358,18 @@ class Tally:
                 },
                 **means(sums, "all"),
             )
-        return {
-            **bands,
-            "pinball": dict(zip(map(str, self.levels.tolist()), pinball.tolist(), strict=True)),
-            **{metric.name: metric.of(self.levels, pinball) for metric in shown(QuantileMetric)},
-            "verdict": verdict(bands[percent(SHARES[0])]) + since,
+        quantiles = {
+            metric.name: metric.of(np.array(levels), pinball) for metric in shown(QuantileMetric)
         }
+        return record.IntervalScores(
+            levels=levels,
+            calibration_windows=self.intervals.windows,
+            again=again,
+            pinball=dict(zip(map(str, levels), pinball.tolist(), strict=True)),
+            verdict=verdict(bands[percent(SHARES[0])]) + (SINCE if again else ""),
+            **bands,
+            **quantiles,
+        )
 
 
 def verdict(found: record.BandScores | None) -> str:

@@ -118,11 +118,12 @@ def test_the_crps_of_normal_quantiles():
     """Quantiles of N(0, 1) against N(0, 1): the CRPS is 1 / sqrt(pi)."""
     levels = tuple(np.linspace(0.01, 0.99, 99).round(2).tolist())
     normal = stats.norm.ppf(levels)
-    tally = module.Tally(Intervals(levels, np.tile(normal, (1, 1, 1)), np.ones((1, 1)), 99))
+    intervals = Intervals(levels, np.tile(normal, (1, 1, 1)), np.ones((1, 1)), 99)
+    coverage = Coverage(Zero(), intervals, SCALER)
     truth = np.random.default_rng(0).normal(size=(20_000, 1, 1))
     quantiles = np.broadcast_to(normal, (20_000, 1, 1, 99))
-    tally.add(quantiles, 0 * truth, truth, truth < np.inf, np.ones(1))
-    assert tally.found(("x",))["crps"] == pytest.approx(np.pi**-0.5, rel=0.02)
+    coverage.add(quantiles, 0 * truth, truth, truth < np.inf, np.ones(1))
+    assert coverage.record(("x",))["crps"] == pytest.approx(np.pi**-0.5, rel=0.02)
 
 
 def test_intervals_that_too_few_windows_back_are_not_reported():
