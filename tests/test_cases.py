@@ -8,9 +8,13 @@ import subprocess
 import sys
 import zipfile
 
+import holidays
 import numpy as np
 import pandas as pd
 import pytest
+
+from forecaster import Forecaster
+from forecaster.base.errors import DataError
 
 
 def wave(steps, cycle=24):
@@ -304,3 +308,102 @@ class TestSteps:
             err = refused(table, "--policy", policy)
             assert "the step of the table is D, but that of 'MS' of MS and 'W-MON' of W-MON" in err
             assert "--policy" not in err
+
+    def test_a_model_of_hours_refuses_days(self, tmp_path):
+        frame = pd.DataFrame({"time": hours(), "y": wave(600)})
+        model = Forecaster(horizon=6, target="y", epochs=1, blend="cycle mean").fit(frame)
+        daily = frame.resample("D", on="time").mean().reset_index()
+        for policy in (None, "sort"):
+            with pytest.raises(
+                DataError, match=r"the rows have steps of 'D', the model of h; give"
+            ):
+                model.predict(daily, policy=policy)
+
+
+def shops(days):
+    """Three shops by day, closed on Sundays and on public holidays; the last one is young."""
+    random, parts = np.random.default_rng(0), []
+    days = pd.date_range("2023-01-02", periods=days)
+    off = np.isin(days.date, [*holidays.country_holidays("DE", years=[2023, 2024])])
+    for shop in range(3):
+        own = days[(days.day_of_week < 6) & ~off & (np.arange(len(days)) >= 300 * (shop == 2))]
+        promo = (random.random(len(own)) < 0.15).astype(int)
+        sales = (100 + 20 * shop) * (1 + 0.3 * promo) + random.normal(0, 5, len(own))
+        parts.append(
+            pd.DataFrame({"date": own, "shop": f"s{shop}", "sales": sales.round(1), "promo": promo})
+        )
+    return pd.concat(parts), off
+
+
+class TestClosed:
+    OPTIONS = ("--target", "sales", "--id", "shop", "--future-covariates", "promo")
+
+    def test_holidays_without_rows_are_closed(self, refused, read):
+        table, _ = shops(450)
+        err = refused(table, *self.OPTIONS)
+        assert "If they are public holidays, --holidays names the country or state" in err
+        for policy in ("error", "sort"):
+            _, err = read(table, *self.OPTIONS, "--holidays", "DE", "--policy", policy)
+            assert "Open hours: rows from Mon to Sat" in err
+            assert "Public holidays of DE are closed, and missing." in err
+
+    @pytest.mark.filterwarnings("ignore::UserWarning")
+    def test_no_forecast_of_a_closed_day(self):
+        table, _ = shops(450)
+        first = table["date"].max() + pd.Timedelta("1D")
+        days = pd.date_range(first, periods=14)  # with Good Friday and Easter Monday
+        assert {"2024-03-29", "2024-04-01"} <= {*days.astype(str)}
+        off = [*holidays.country_holidays("DE", years=[2024])]
+        open_ = [day for day in days if day.day_of_week < 6 and day.date() not in off]
+        for policy in ("error", "sort"):
+            model = Forecaster(
+                horizon=14, target="sales", id="shop", future_covariates=["promo"], epochs=1,
+                holidays="DE", policy=policy, blend="calendar ridge",
+            ).fit(table)  # fmt: skip
+            whole = pd.concat(
+                [pd.DataFrame({"shop": f"s{shop}", "date": days, "promo": 0}) for shop in range(3)]
+            )
+            ahead = model.predict(future=whole)
+            assert [*ahead.loc[ahead["shop"] == "s2", "date"]] == open_
+            shorter = whole[whole["date"].isin(open_)]
+            pd.testing.assert_frame_equal(model.predict(future=shorter), ahead)
+            lost = shorter.drop(shorter.index[[3]])
+            with pytest.raises(DataError, match=rf"no value of 'promo' at {open_[3]}"):
+                model.predict(future=lost)
+
+    def test_holidays_with_rows_are_open(self, read):
+        days = pd.date_range("2023-01-01", periods=500)
+        table = pd.DataFrame({"date": days, "y": wave(500, 7)}).drop(index=[100, 101])
+        _, err = read(table, "--holidays", "DE", "--policy", "sort")
+        assert "closed" not in err
+
+
+class TestWords:
+    def table(self, days=500):
+        table = pd.DataFrame({"date": pd.date_range("2022-01-01", periods=days)})
+        table = table.assign(y=wave(days, 7), event=None)
+        table.loc[::90, "event"] = "Fair"
+        table.loc[45::90, "event"] = "Strike"
+        return table
+
+    def test_mostly_empty_means_nothing(self, read, check):
+        options = ("--target", "y", "--future-covariates", "event")
+        for more in ((), ("--fill", "linear")):
+            out, err = read(self.table(), *options, *more, horizon=14)
+            assert "Column 'event' is mostly empty: there, no word holds." in err
+            assert "one of Fair, Strike" in out
+
+    def test_a_future_without_an_event(self):
+        model = Forecaster(
+            horizon=14, target="y", future_covariates=["event"], epochs=1, blend="calendar ridge"
+        ).fit(self.table())
+        days = pd.date_range(self.table()["date"].max(), periods=15)[1:]
+        ahead = model.predict(future=pd.DataFrame({"date": days, "event": None}))
+        assert len(ahead) == 14
+
+    def test_words_with_some_gaps_name_the_column_of_the_user(self, refused):
+        table = self.table().assign(event=["rain", "sun"] * 250)
+        table.loc[7, "event"] = None
+        err = refused(table, "--target", "y", "--future-covariates", "event")
+        assert "the future covariate 'event' has no value at 2022-01-08" in err
+        assert "--fill event=zero: zero takes an empty cell for no word" in err

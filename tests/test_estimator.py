@@ -289,9 +289,9 @@ class TestPredict:
     def test_what_is_known_ahead(self, warm):
         future = ahead_of(0.0)
         backwards = future.iloc[::-1]
-        with pytest.raises(DataError, match=r"the future: .* policy='sort' orders"):
-            warm.predict(future=backwards)
-        assert warm.predict(future=backwards, policy="sort").equals(warm.predict(future=future))
+        assert warm.predict(future=backwards).equals(warm.predict(future=future))
+        with pytest.raises(DataError, match=r"the future: no value of 'warmth' at .* must be comp"):
+            warm.predict(future=future.drop(index=2))
         with pytest.raises(UsageError, match=r"needs warmth for the 6 steps ahead"):
             warm.predict()
 

@@ -297,11 +297,17 @@ def test_missing_values_and_gaps_are_masked_and_holidays_are_a_feature():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda rows: rows.iloc[:4], "expected 5 rows, one per step of the model's horizon, got 4"),
-        (lambda rows: rows.assign(day=rows["day"] + pd.Timedelta("1D")), "its first row at 2024"),
-        (lambda rows: rows.assign(promo=[1, np.nan, 1, 1, 1]), "row 2, column 'promo': no value"),
+        (lambda rows: rows.iloc[:4], "no value of 'promo' at 2024.*, from 2024.* to 2024"),
+        (
+            lambda rows: rows.assign(day=rows["day"] + pd.Timedelta("1D")),
+            "the row at 2024.* lies outside the 5 steps of the",
+        ),
+        (
+            lambda rows: rows.assign(promo=[1, np.nan, 1, 1, 1]),
+            "no value of 'promo' at 2024.*must be complete",
+        ),
         (lambda rows: rows.drop(columns="promo"), "'promo' not found"),
-        (lambda rows: rows.assign(shop="z"), "the future of series 'a'.*got 0"),
+        (lambda rows: rows.assign(shop="z"), "the future of series 'a': no value of 'promo' at"),
     ],
 )
 def test_what_is_known_ahead_fills_exactly_the_horizon(change, words):

@@ -345,7 +345,8 @@ def _ahead(
                 "the command `forecaster future`, make_future in Python, writes its rows to fill in"
             )
         return following(series, horizon), horizon
-    beyond = rows_ahead(as_pandas(future)[0], form, policy)
+    # each stamp that is missing is named below
+    beyond = rows_ahead(as_pandas(future)[0], form, "sort" if policy == "error" else policy)
     theirs = beyond.layout
     places = {name: place for place, name in enumerate(theirs.names)}
 
@@ -355,10 +356,8 @@ def _ahead(
             name = own.names[int(item)]
             place = places.get(name, -1) if beyond.items is not None else 0
             end = series.times[own.places[item] + own.lengths[item] - 1]
-            first = future_times(end, 1, series.freq)[0]
-            _check_ahead(theirs, place, beyond, first, name, horizon)
-            start = theirs.bounds[place]
-            rows.append(beyond.values[start : start + horizon])
+            times = future_times(end, horizon, series.freq)
+            rows.append(_over_horizon(beyond, place, times, name, reading))
         return np.stack(rows)
 
     return covariates, 0
@@ -387,26 +386,38 @@ def rows_ahead(
     return reader.history(future, reading, where="the future", most=most).series
 
 
-def _check_ahead(
-    items: Items, place: int, beyond: Series, first: pd.Timestamp, name: str, horizon: int
-) -> None:
-    """Raise DataError unless an item's covariates fill exactly the horizon from `first`."""
+def _over_horizon(
+    beyond: Series, place: int, times: pd.DatetimeIndex, name: str, reading: "Reading"
+) -> np.ndarray:
+    """The covariates (T, C) of the item at a `place`, -1 without rows, at the `times` of a horizon.
+
+    Closed steps may be left out. Raises DataError for a missing value of another step, and for rows
+    that lie outside.
+    """
     what = f"the future of series '{name}'" if name else "the future"
-    got = 0 if place < 0 else int(items.lengths[place])
-    if got != horizon:
+    ends = f"from {times[0]} to {times[-1]}"
+    found = np.full((len(times), len(beyond.columns)), np.nan)
+    if place >= 0:
+        items = beyond.layout
+        first, rows = items.places[place], slice(items.bounds[place], items.bounds[place + 1])
+        stamps = beyond.times[first : first + items.lengths[place]]
+        at = times.get_indexer(stamps)
+        if (at < 0).any():
+            raise DataError(
+                f"{what}: the row at {stamps[int((at < 0).argmax())]} lies outside the "
+                f"{len(times)} steps of the horizon, {ends}"
+            )
+        found[at] = beyond.values[rows]
+    closed = is_closed(times.tz_localize(None), reading)
+    missing = np.isnan(found) & ~closed[:, None]
+    if missing.any():
+        step, column = np.argwhere(missing)[0]
         raise DataError(
-            f"{what}: expected {horizon} rows, one per step of the model's horizon, got {got}"
+            f"{what}: no value of '{beyond.columns[column]}' at {times[step]}, but what is known "
+            f"ahead must be complete, {ends}"
         )
-    begins = beyond.times[items.places[place]]
-    if begins != first:
-        raise DataError(f"{what}: expected its first row at {first}, got {begins}")
-    values = beyond.values[items.bounds[place] : items.bounds[place + 1]]
-    if np.isnan(values).any():
-        row, column = np.argwhere(np.isnan(values))[0]
-        raise DataError(
-            f"{what}, row {row + 1}, column '{beyond.columns[column]}': no value, but what is "
-            "known ahead must be complete"
-        )
+    whole: np.ndarray = pd.DataFrame(found).ffill().bfill().to_numpy()
+    return whole
 
 
 @dataclass(frozen=True)

@@ -729,12 +729,13 @@ def _columns(series: Series, reading: Reading, ahead: int) -> dict[str, Any]:
         empty &= last >= items.bounds[:-1, None]
         missing -= np.logical_and.accumulate(empty, axis=1).sum()
     low, high = np.fmin.reduce(series.values), np.fmax.reduce(series.values)
-    if np.isnan(low).any():
-        column = series.columns[int(np.isnan(low).argmax())]
-        raise DataError(
-            f"{series.source}: column '{column}' has no value at all: fill it in, or leave it out."
-        )
     names = [reading.read_from([column])[0] for column in series.columns]
+    for name, least in zip(names, low, strict=True):
+        if np.isnan(least) and reading.fill.get(name) != "zero":
+            raise DataError(
+                f"{series.source}: column '{name}' has no value at all: fill it in, or leave it "
+                "out."
+            )
     moving = {name for name, flat in zip(names, low == high, strict=True) if not flat}
     return {
         "missing": dict(zip(names, missing.tolist(), strict=True)),
