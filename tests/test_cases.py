@@ -407,3 +407,44 @@ class TestWords:
         err = refused(table, "--target", "y", "--future-covariates", "event")
         assert "the future covariate 'event' has no value at 2022-01-08" in err
         assert "--fill event=zero: zero takes an empty cell for no word" in err
+
+
+class TestFewAndUnfinished:
+    def months(self, last=1.0):
+        table = pd.DataFrame({"month": pd.date_range("2019-01-01", periods=54, freq="MS")})
+        table["sales"] = (10 * wave(54, 12)).round()
+        table.loc[53, "sales"] *= last
+        return table
+
+    def test_54_months_are_enough_for_a_year(self, read, refused):
+        _, err = read(self.months(), horizon=12)
+        assert "Few rows for this horizon: 7 windows for training, 1 window for the test" in err
+        err = refused(self.months().head(40), horizon=12)
+        longest = int(err.split("--horizon ")[1].rstrip(".\n"))
+        read(self.months().head(40), horizon=longest)
+
+    def test_a_month_that_is_not_over(self, read):
+        assert "look here" not in read(self.months(), horizon=6)[0]
+        out, _ = read(self.months(0.6), horizon=6)
+        assert "at 2023-06" not in out
+        assert "far lower, against that of one cycle before, than any other; if its step" in out
+        out, err = read(self.months(0.6), "--drop-last", horizon=6)
+        assert "The last step, 2023-06-01 00:00:00, is left out." in err
+        assert "look here" not in out
+        assert "to 2023-05-01 00:00:00, 53 steps of MS" in out
+        assert out.splitlines()[-1].count(" --drop-last ") == 1
+
+    def test_a_model_leaves_it_out_of_its_history_too(self):
+        model = Forecaster(
+            horizon=6, target="sales", epochs=1, blend="seasonal naive",
+            options={"data.drop_last": True},
+        ).fit(self.months(0.6))  # fmt: skip
+        ahead = model.predict(self.months(0.6))
+        assert str(ahead["month"][0].date()) == "2023-06-01"
+        panel = pd.concat([self.months(0.6).assign(shop=shop) for shop in "ab"])
+        panel = panel[(panel["shop"] == "a") | (panel["month"] < "2023-06-01")]
+        own = Forecaster(
+            horizon=6, target="sales", id="shop", epochs=1, blend="seasonal naive",
+            options={"data.drop_last": True},
+        ).fit(panel)  # fmt: skip
+        assert {str(day.date()) for day in own.predict()["month"][::6]} == {"2023-06-01"}

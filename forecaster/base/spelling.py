@@ -21,7 +21,7 @@ def typed(name: str, value: Any = None) -> str:
     if "." in name:
         return f"--set {name}" if value is None else f"--set {name}={json.dumps(value)}"
     text = joined(value) if isinstance(value, list) else str(value)
-    return option(name) if value is None else f"{option(name)} {shlex.quote(text)}"
+    return option(name) if value is None or value is True else f"{option(name)} {shlex.quote(text)}"
 
 
 def joined(names: Sequence[str]) -> str:

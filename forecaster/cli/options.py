@@ -101,7 +101,9 @@ def shell(command: str, options: Iterable[tuple[str, Any]]) -> str:
     """A shell command; an option without a value is left out, a list has commas between."""
     words = ["forecaster", command]
     for name, value in options:
-        if value not in (None, (), []):
+        if isinstance(value, bool):
+            words.append(name if value else f"--no-{name.removeprefix('--')}")
+        elif value not in (None, (), []):
             several = isinstance(value, list | tuple)
             words += [name, joined([*map(str, value)]) if several else str(value)]
     return shlex.join(words)

@@ -82,6 +82,7 @@ FLAGS = {
     "max": "data.max",
     "split": "data.split",
     "holidays": "data.holidays",
+    "drop_last": "data.drop_last",
     "lookback": "window.past",
     "epochs": "train.epochs",
     "time_limit": "train.time_limit",

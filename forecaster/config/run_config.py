@@ -120,7 +120,7 @@ class _RuleError(ValueError):
 
 
 _OF_FILES = (
-    *("time", "stamps", "decimal", "separator", "id", "panel", "categorical", "sheet"),
+    *("time", "stamps", "decimal", "separator", "id", "panel", "categorical", "sheet", "drop_last"),
     *("freq", "seasons", "static", "split", "fill"),
 )
 """Values that describe how to read a file; a data card has its own."""
@@ -185,6 +185,8 @@ class DataConfig(ConfigSection):
     fill: Annotated[list[FillRule], _from_text(names)] = []
     """Fill gaps of covariates: linear, previous, zero or season, for all of them or by column, as
     in temp=linear,promo=zero; by default none."""
+    drop_last: bool = False
+    """Leave out the last step of a file, a day, week or month that is not over."""
     effects: bool = True
     """Estimate what covariates known ahead do to the targets, take it out of the history for every
     part of the model, and add it to the forecast (docs/recipe.md)."""

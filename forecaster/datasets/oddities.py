@@ -17,7 +17,7 @@ from forecaster.datasets.card import Borders
 from forecaster.datasets.items import End
 from forecaster.datasets.series import Series
 
-Kind: TypeAlias = Literal["sentinel", "outlier", "shift", "empty"]
+Kind: TypeAlias = Literal["sentinel", "outlier", "shift", "empty", "unfinished"]
 Numbers: TypeAlias = NDArray[np.float64]
 Rows: TypeAlias = list[int]
 """The first rows, in the table of values, of what stands out."""
@@ -36,6 +36,10 @@ AROUND = 9
 """The steps before and after a change that show whether the level has changed."""
 SAMPLE = 2**16
 """The most values of a part, evenly spaced, from which its level is found."""
+CYCLES = {"D": 7, "B": 5, "W": 52, "M": 12, "Q": 4}
+"""The steps of a cycle, by the first letter of a step of a day or more."""
+NEVER = 0.75
+"""How much lower than ever a last value is, against one cycle before, that may be unfinished."""
 MOST_SAID = 5
 """The most sentences about oddities."""
 
@@ -101,6 +105,7 @@ class _Column:
             yield from self._empty(part, *steps)
         if self.flag:
             return
+        yield from self._unfinished()
         outliers = [begin + row for begin, values in self._stretches() for row in outlying(values)]
         if outliers:
             lie = "value lies" if len(outliers) == 1 else "values lie"
@@ -111,6 +116,24 @@ class _Column:
         for part, steps in borders.parts.items():
             if part != "train":
                 yield from self._shift(part, borders.parts["train"][1], *steps)
+
+    def _unfinished(self) -> Iterator[Oddity]:
+        """A last value that is far lower than one cycle before, as that of a month, week or day is
+        that is not over: lower, by that ratio, than NEVER of all values before."""
+        lag = CYCLES.get(self.series.freq.lstrip("0123456789")[:1], 0)
+        ends = self.items.places + self.items.lengths == len(self.series.times)
+        low, row = list[float](), 0
+        for item in self.chosen[ends[self.chosen]] if lag else ():
+            values = self._values(*(int(bound) for bound in self.items.bounds[item : item + 2]))
+            values = values[-4 * lag - 1 :]
+            if len(values) >= lag + 9 and (values > 0).all():
+                ratios = values[lag:] / values[:-lag]
+                row = int(self.items.bounds[item + 1]) - 1
+                low.append(ratios[-1] / ratios[:-1].min())
+        if low and np.median(low) < NEVER:
+            what = "the last value is far lower, against that of one cycle before, than any other"
+            remedy = f"if its step is not over, {spelled('drop_last', True)} leaves it out"
+            yield self._oddity("unfinished", [row], f"{what}; {remedy}")
 
     def _oddity(self, kind: Kind, rows: Rows, what: str) -> Oddity:
         name = self.series.columns[self.place]

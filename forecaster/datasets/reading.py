@@ -56,7 +56,8 @@ class Reading:
     covariates with words: a column `sky` of clear and rain is read as `sky=clear` and `sky=rain`,
     each 0 or 1; `categorical` ones hold words even if they look like numbers. `sheet` names that of
     a workbook, by default the first. Neither in the ranges of steps of a week that are `closed` nor
-    on the public holidays of the region `holidays` is a row expected.
+    on the public holidays of the region `holidays` is a row expected. With `drop_last`, the last
+    step of the table, which is not over, is left out.
 
     A model keeps the reading of its training file and uses it to read the next file.
     """
@@ -84,6 +85,7 @@ class Reading:
     holidays: str = ""
     categorical: tuple[str, ...] = ()
     sheet: str = ""
+    drop_last: bool = False
 
     def read_as(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The columns of the series that these columns of the file become."""

@@ -11,8 +11,8 @@ from forecaster.datasets.card import Borders
 from forecaster.datasets.items import Items
 
 TRAIN, TEST = 0.7, 0.2
-FEWEST = 8
-"""The fewest training windows."""
+FEWEST, FEW = 1, 8
+"""The fewest training windows, and how many are called few."""
 LATE = 0.1
 """The largest share of the series of a panel that may begin after the training part."""
 
@@ -125,8 +125,8 @@ def _too_few(steps: int, horizon: int, least: int, past: int | None, where: str)
         way_out = f"No horizon fits a look-back of {least}; give more rows, or {shorter}."
     return (
         f"{where}: {steps} steps are too few for a horizon of {horizon}: validation and test leave "
-        f"{train} for training, but {FEWEST} windows of {least} + {horizon} steps need "
-        f"{FEWEST - 1 + least + horizon}. {way_out}"
+        f"{train} for training, but a window of {least} + {horizon} steps needs "
+        f"{least + horizon}. {way_out}"
     )
 
 
@@ -139,3 +139,16 @@ def _ends(steps: int, horizon: int) -> tuple[int, int, int]:
 
 def _fits(train: int, horizon: int, past: int) -> bool:
     return train >= FEWEST - 1 + past + horizon
+
+
+def few_windows(items: Items, borders: Borders, past: int, horizon: int) -> str:
+    """A sentence about few training windows; "" if there are enough."""
+    counts = [int(items.windows(past, horizon, *borders.parts[part])[1].sum())
+              for part in ("train", "test")]  # fmt: skip
+    if counts[0] >= FEW:
+        return ""
+    trains, judges = ("1 window" if count == 1 else f"{count} windows" for count in counts)
+    return (
+        f"Few rows for this horizon: {trains} for training, {judges} for the test, which say "
+        f"little. A shorter {spelled('horizon')} leaves more."
+    )

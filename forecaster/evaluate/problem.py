@@ -26,7 +26,7 @@ from forecaster.datasets.reading import Reading, Stamps, Text
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.seasons import candidates
 from forecaster.datasets.series import Series, quoted
-from forecaster.datasets.sizes import panel_sizes, sizes
+from forecaster.datasets.sizes import few_windows, panel_sizes, sizes
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate.initial import is_open, with_start
 from forecaster.forecast.bundle import Bundle
@@ -440,6 +440,7 @@ def said_of(data: DataConfig) -> Reading:
         categorical=tuple(data.categorical),
         sheet=data.sheet or "",
         holidays=data.holidays or "",
+        drop_last=data.drop_last,
         freq=data.freq,
         seasons=tuple(data.seasons),
         panel=data.panel,
@@ -486,6 +487,8 @@ def make_problem(
     if dataset.split is not None:
         borders = dataset.split.borders(steps, where)
     assert isinstance(past, int)
+    if few := few_windows(series.layout, borders, past, window.horizon):
+        say(few)
     reach = window.reach
     if reach == "auto":  # a look-back that is given holds for all parts
         own = window.past == "auto"

@@ -26,7 +26,7 @@ EXAMPLES |= {"future_covariates": ["price", "rain"], "static": ["kind"], "time":
 EXAMPLES |= {"stamps": "day-first", "decimal": ",", "separator": "tab", "freq": "D"}
 EXAMPLES |= {"season": [7, 365], "policy": "sort", "missing": ["-9999", "?"], "split": "series"}
 EXAMPLES |= {"fill": ["linear", "a=zero"], "min": 0.0, "max": 100.0, "holidays": "AU-VIC"}
-EXAMPLES |= {"categorical": ["rain"], "sheet": "May"}
+EXAMPLES |= {"categorical": ["rain"], "sheet": "May", "drop_last": True}
 """A value of every option."""
 
 

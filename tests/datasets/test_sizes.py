@@ -37,7 +37,7 @@ def test_hopeless_lengths_get_a_plain_no():
         match = f"No horizon fits a look-back of {past or season}.*{way}"
         with pytest.raises(DataError, match=match):
             sizes(30, 3, (season,), past, "x.csv")
-    with pytest.raises(DataError, match="longest horizon that fits is 123"):
+    with pytest.raises(DataError, match="longest horizon that fits is 125"):
         sizes(400, 10**12, (24,), None, "x.csv")  # at once
 
 

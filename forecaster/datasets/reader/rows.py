@@ -143,6 +143,7 @@ class Reader:
         self.several = bool(reading.id)
         self.named = bool(reading.targets)
         self.excused = np.empty(0, np.int64)
+        self.items: Items
         self.file_id = FILE if table.in_files and FILE not in table.columns else None
         self.roles = Roles(table, self.file_id, self.said)
         trained = self.timezone is not None
@@ -197,6 +198,14 @@ class Reader:
             known_columns=ahead,
             static=static,
         )
+        if said.drop_last and len(series.times) > 1:
+            self.said.append(f"The last step, {series.times[-1]}, is left out.")
+            before = series.layout.before(len(series.times) - 1)
+            excused = np.zeros(len(before), bool)
+            excused[self.excused] = True
+            self.excused = np.flatnonzero(excused[before])
+            series = series.before(len(series.times) - 1)
+            self.items = series.layout
         if said.panel:
             series = _melt(series, len(said.targets))
             columns = series.columns
