@@ -4,6 +4,7 @@ The cases are exports of programs, each smaller than a real one; all numbers are
 """
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -448,3 +449,65 @@ class TestFewAndUnfinished:
             options={"data.drop_last": True},
         ).fit(panel)  # fmt: skip
         assert {str(day.date()) for day in own.predict()["month"][::6]} == {"2023-06-01"}
+
+
+REMEDY = re.compile(
+    r"--(policy|id|time|fill|missing|categorical|horizon) (?!names|reads)('[^']*'|[^\s;:.]+)"
+)
+
+
+def daily(days=300):
+    return pd.DataFrame({"day": pd.date_range("2023-01-01", periods=days), "y": wave(days, 7)})
+
+
+def of_two(count=300):
+    """Two series below each other, told apart by a column of numbers, or by none."""
+    parts = [daily(count).assign(meter=number, y=wave(count, 7) * number) for number in (7, 9)]
+    return pd.concat(parts)
+
+
+REPAIRED = {
+    "holes": (daily().drop(index=[20, 50]), "300 steps of D", "y: target, 2 values missing"),
+    "repetitions": (pd.concat([daily(), daily()[40:44]]), "300 steps of D", "y: target\n"),
+    "other values": (
+        pd.concat([daily(), daily()[40:44].assign(y=1.0)]), "300 steps of D", "y: target\n",
+    ),
+    "out of order": (daily().sample(frac=1, random_state=0), "300 steps of D", "y: target\n"),
+    "two series": (of_two(), "series      2, of 300 to 300 rows", "meter: id"),
+    "date and hour": (
+        pd.DataFrame({
+            "day": np.repeat(daily(40)["day"], 24), "hour": np.tile(np.arange(24), 40),
+            "y": wave(960),
+        }), "960 steps of h", "hour: time",
+    ),
+    "a gap in what is known ahead": (
+        daily().assign(price=[np.nan if i == 9 else 1.0 + i % 4 for i in range(300)]),
+        "300 steps of D", "price: future covariate",
+    ),
+}  # fmt: skip
+"""Files, and what the report of each says once it is repaired."""
+
+
+class TestRemedies:
+    """Whatever an error prints as a remedy is taken word by word, and leads to the right series."""
+
+    @pytest.mark.parametrize("case", REPAIRED)
+    def test_what_is_printed_is_right(self, case, refused, read):
+        table, *expected = REPAIRED[case]
+        options = ("--target", "y", *("--future-covariates", "price") * ("price" in table))
+        offered = REMEDY.findall(refused(table, *options).replace("--time Date,Hour", ""))
+        assert offered
+        for name, value in offered:
+            out, _ = read(table, *options, f"--{name}", value.strip("'"))
+            for words in expected:
+                assert words in out, (name, value)
+
+    def test_two_mixed_series_are_never_averaged(self, refused):
+        err = refused(of_two().drop(columns="meter"), "--target", "y")
+        assert "If the file holds several series, --id names the columns" in err
+        assert "--policy" not in err
+
+    def test_a_shop_keeps_its_hours_with_the_remedy_for_a_hole(self, refused, read):
+        days = daily()[daily()["day"].dt.day_of_week < 6].drop(index=[30, 31])
+        assert "--policy sort" in refused(days)
+        assert "Open hours: rows from Mon to Sat" in read(days, "--policy", "sort")[1]

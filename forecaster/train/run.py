@@ -73,7 +73,8 @@ class Fit:
         if self.late:
             said.append(
                 f"{spelled('time_limit')} ended training in epoch {self.epochs} of {self.limit}; "
-                "the best weights so far are kept"
+                "the best weights so far are kept. It does not bound the closed forms and the "
+                "evaluation that follow"
             )
         if self.still_falling:
             epochs = f"more epochs, {spelled('epochs', 2 * self.limit)}"
