@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from forecaster.base.errors import UsageError
+from forecaster.base.spelling import rounded
 from forecaster.cli.options import AsJson, Count, Device, Model, described
 from forecaster.cli.output import PICTURES, check_ending, draw, nothing, print_json, say
 
@@ -68,7 +69,7 @@ def score(
         print_json(found.to_dict(by))
     else:
         table = found.frame(by)
-        print(table.to_string(index=False, float_format="{:.4g}".format, na_rep="-"))
+        print(table.to_string(index=False, float_format=lambda value: rounded(value, 4), na_rep="-"))
         say(f"{len(found.rows):,} steps scored, {found.waiting:,} wait for their values")
         if found.strange:
             say(f"{found.strange:,} steps do not count: they were made from other values than came")

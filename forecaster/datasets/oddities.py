@@ -110,7 +110,7 @@ class _Column:
         if outliers:
             lie = "value lies" if len(outliers) == 1 else "values lie"
             what = f"{len(outliers):,} {lie} far from those before and after"
-            first = f"{self.series.values[outliers[0], self.place]:g}"
+            first = rounded(float(self.series.values[outliers[0], self.place]), 4)
             where = f"{'first ' * (len(outliers) > 1)}{first} at {self._where(outliers[0])}"
             yield self._oddity("outlier", outliers, f"{what}, {where}")
         for part, steps in borders.parts.items():
