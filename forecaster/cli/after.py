@@ -69,7 +69,7 @@ def score(
         print_json(found.to_dict(by))
     else:
         table = found.frame(by)
-        print(table.to_string(index=False, float_format=lambda value: rounded(value, 4), na_rep="-"))
+        print(table.to_string(index=False, float_format=partial(rounded, digits=4), na_rep="-"))
         say(f"{len(found.rows):,} steps scored, {found.waiting:,} wait for their values")
         if found.strange:
             say(f"{found.strange:,} steps do not count: they were made from other values than came")
