@@ -162,7 +162,7 @@ class TestStamps:
             ("%d.%m.%Y %H:%M - %d.%m.%Y %H:59", "it is an interval; keep its start"),
             ("%d.%m.%Y %H:%M:%S CET", "'CET' is the name of a zone; leave it out"),
             ("%Y-%m-%d %H:%M:%S Europe/Berlin", "'Europe/Berlin' is the name of a zone"),
-            ("%a %b %d %Y %H:%M:%S GMT+0100 (Some Time)", "leave out the words behind the offset"),
+            ("%a %b %d %Y %H:%M:%S GMT+0100 (Some Time)", "leave out the words in brackets"),
             ("FY%Y-Q1", "it is a fiscal year"),
             ("%d-gennaio-%Y %H:%M", "months are read in English, which 'gennaio' is not"),
         ],

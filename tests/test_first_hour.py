@@ -97,7 +97,7 @@ def test_shops(start, tmp_path):
     assert ahead["store"].nunique() == 6
     assert "Typical error of sales" in said
     told = run(line.partition(" --future")[0].replace("predict", "effects"), start).out
-    assert re.search(r"one more of promo: sales \+", told)
+    assert re.search(r"promo on rather than off: sales \+", told)
 
 
 def test_load(start, tmp_path):

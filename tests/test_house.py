@@ -121,10 +121,10 @@ class TestSizes:
     """What may only grow in a commit that says what for."""
 
     def test_of_product_and_tests(self):
-        # 330 of these so that a GPU trains and serves
-        assert sum(map(size.lines, size.product(ROOT))) <= 39_874
+        # 330 of these so that a GPU trains and serves, 780 so that files of every shape are read
+        assert sum(map(size.lines, size.product(ROOT))) <= 40_272
         rooms = size.rooms(ROOT)
-        assert rooms["tests"] <= 30_752
+        assert rooms["tests"] <= 31_359
         assert sum(name not in size.OTHERS and name[0] != "_" for name in rooms) <= 18
 
     def test_a_name_is_that_of_one_class(self):

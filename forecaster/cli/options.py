@@ -151,7 +151,8 @@ def configured(*names: str) -> Callable[[Callable[..., None]], Callable[..., Non
         def run(*, config: str | None, set_: list[str] | None, **given: Any) -> None:
             values = {name: given.pop(name) for name in chosen}
             for name, value in values.items():  # each of several is one name, commas and all
-                values[name] = value[0] if isinstance(value, list) and len(value) == 1 else value
+                given_once = [*dict.fromkeys(value)] if isinstance(value, list) else []
+                values[name] = given_once[0] if len(given_once) == 1 else given_once or value
             told = {name: value for name, value in values.items() if value not in (None, [])}
             command(Asked(told, config, set_ or []), **given)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from forecaster.base.errors import BundleError
 from forecaster.base.machine import hardware
 from forecaster.evaluate import Verdict, interval_text, paired_interval
 from forecaster.evaluate.display import by_step, effect_figure, example_figure, step_figure
@@ -35,12 +36,23 @@ HEADINGS = {
 def of_runs(sources: Sequence[str], command: str) -> Page:
     """The page for bundles, named by folder, run id or registered name.
 
-    Raises the errors of `load_bundle`.
+    Raises the errors of `load_bundle`, and BundleError for a record that no training wrote.
     """
     sources = list(dict.fromkeys(sources))
     short = [Path(source).name or source for source in sources]
     names = short if len(set(short)) == len(short) else sources
     runs = dict(zip(names, map(load_bundle, sources), strict=True))
+    try:
+        return _page(runs, sources, command)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise BundleError(
+            f"{', '.join(names)}: the record is not one that a training writes: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _page(runs: Runs, sources: Sequence[str], command: str) -> Page:
+    names = [*runs]
     groups: dict[object, dict[str, Bundle]] = {}
     for name, bundle in runs.items():
         groups.setdefault(_windows(bundle), {})[name] = bundle
@@ -100,7 +112,7 @@ def _figures(runs: Runs) -> Table:
             "run": name,
             **{f"test {each.label}": each.text(test[each.name]) for each in whole("report")},
             "best floor": test.best_floor,
-            "its MSE": f"{bar['mse']:.4f}",
+            "its MSE": tables.VALIDATION.text(bar["mse"]),
             "skill": tables.SKILL.text(bar.skill),
             "model − floor, 95 %": interval_text(bar.paired_low, bar.paired_high),
             "validation MSE": tables.VALIDATION.text(record.validation_mse),

@@ -156,7 +156,9 @@ def _no_number(cell: str, body: str | None, decimal: str, remedy: str) -> str:
     expected = f"expected a number, got {cell!r:.80}"
     if body is None and re.fullmatch(rf"{LIKE_NUMBER}-", cell.strip()[:LONGEST]):
         return f"{expected}; write the minus before the number"
-    if body is None and len(cell) <= LONGEST:
+    if body is None and re.fullmatch(r"\([\d.,]+\)", cell.strip()[:LONGEST]):
+        return f"{expected}; write it as -{cell.strip('() ')}"
+    if body is None and len(cell) <= LONGEST and not re.search(r"\d", cell):
         return f"{expected}; {spelled('missing', cell.strip())} takes it for a missing value"
     if body is None:
         return expected

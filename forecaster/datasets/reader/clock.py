@@ -20,7 +20,7 @@ from forecaster.datasets.reader import stamps
 from forecaster.datasets.reader.cells import Complain
 from forecaster.datasets.reader.files import RawTable, Rows
 from forecaster.datasets.reader.stamps import FORMS, as_text, as_words, different, matches, moments
-from forecaster.datasets.reader.unread import is_rounded, why
+from forecaster.datasets.reader.unread import is_rounded, over_two_years, why
 from forecaster.datasets.reading import Reading, Stamps
 from forecaster.datasets.series import quoted
 
@@ -91,7 +91,7 @@ class TimeColumns:
         for name, mark, part in zip(self.names[1:], self.marks, others, strict=False):
             if self.year and (named := re.match("q|w(?=eek|k)", name.lower())):
                 mark += named[0]
-            words = pc.replace_substring_regex(as_text(part), r"\.0*$", "")
+            words = pc.replace_substring_regex(as_text(part), r"(?i)^[qw]|\.0*$", "")
             width = 1 if mark.endswith("q") else 2
             text = pc.binary_join_element_wise(text, pc.utf8_lpad(words, width, "0"), mark)
         return text
@@ -222,6 +222,11 @@ class Clock:
             raise DataError(
                 f"{self._where}: '{self.example}' and the others were rounded when they were "
                 "saved, and some are equal now; export them again with all digits."
+            )
+        if over_two_years(words[:SHOWN].to_pylist()):
+            raise DataError(
+                f"{self._where}: '{self.example}' is a year over two calendar years; keep the "
+                "first."
             )
         forms = [name for name, share in shares.items() if share == best]
         form, reason = forms[0], ""

@@ -292,7 +292,14 @@ def _header(rows: Sequence[_Line], where: str) -> tuple[set[int], int, tuple[str
             break
         end += 1
     names = tuple(rows[place].fields)
-    several = [i for i in above if not rows[i].title or i == place]
+    times = [at for at, name in enumerate(names) if _TIMES.fullmatch(name.strip().lower())]
+    several = [
+        i
+        for i in above
+        if i == place
+        or (i < place and not rows[i].title)
+        or (i > place and not any(rows[i].fields[at].strip() for at in times or [0]))
+    ]
     if len(several) == 1 or all(name.strip() for name in names[1:]):
         return {place}, end, names
     header = set[int]()
@@ -305,7 +312,6 @@ def _header(rows: Sequence[_Line], where: str) -> tuple[set[int], int, tuple[str
         if not header or len({*joined}) < len(joined):
             joined = [f"{name} {word}".strip() for name, word in zip(joined, words, strict=True)]
         header.add(i)
-    for at, name in enumerate(names):
-        if _TIMES.fullmatch(name.strip().lower()):
-            joined[at] = name.strip()
+    for at in times:
+        joined[at] = names[at].strip()
     return header, max(end, *(i + 1 for i in header)), tuple(joined)

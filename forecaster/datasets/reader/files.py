@@ -362,6 +362,8 @@ def frame_table(
 def _column(column: "pd.Series[Any]", reading: Reading) -> pa.Array:
     if isinstance(column.dtype, pd.PeriodDtype):
         column = column.dt.to_timestamp()
+    if isinstance(column.dtype, pd.IntervalDtype):
+        column = pd.Series(column.array.left, column.index, name=column.name)
     if isinstance(column.dtype, pd.DatetimeTZDtype):
         local = column.dt.tz_localize(None)
         daily = local.dropna().dt.time.nunique() == 1

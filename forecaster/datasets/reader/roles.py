@@ -5,6 +5,7 @@ from calendar import day_name
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import combinations
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -25,7 +26,7 @@ from forecaster.datasets.reader.clock import (
 )
 from forecaster.datasets.reader.files import RawTable
 from forecaster.datasets.reader.stamps import FORMS, WORDS, are_clocks, different, moments
-from forecaster.datasets.reader.unread import LIKELY, first_date, why
+from forecaster.datasets.reader.unread import LIKELY, dates, why
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import missing_columns, quoted
 
@@ -34,11 +35,18 @@ Kind: TypeAlias = Literal["number", "flag", "stamp", "clock", "text", "empty", "
 UNIT = rf"^(?:{LIKE_NUMBER})\s*(?P<unit>[^\d\s.,;:][^\d\s]{{0,9}})$"
 """A number and the unit behind it."""
 
-PART = re.compile(
-    r"(?i)(?:.*[\W_])?(?:years?|quarters?|qtr|months?|mon|weeks?|wk|days?|hours?|hr|hh|he|minutes?|min"
-    r"|half.?hours?|periods?|intervals?|slots?|jahr|monat|woche|tag|stunde|mes|dia|hora|mois|heure)"
-)
-"""The names of columns of numbers that are parts of a time, never the ids of series."""
+HOURS = frozenset(["hour", "hours", "hr", "hh", "he", "stunde", "hora", "heure", "uhr", "hrs"])
+PART = HOURS | frozenset([
+    "year", "quarter", "qtr", "month", "week", "wk", "day", "minute", "minutes", "min", "period",
+    "interval", "slot", "mtu", "jahr", "monat", "woche", "kw", "mes", "dia", "mois",
+])  # fmt: skip
+"""Words in the names of columns of numbers that are hours, or any part of a time, never ids."""
+
+PARTS = r"(?i)^(?:[qmhw]\d{1,2}|he\d{1,2}|\d{1,2}(?::\d{2})? ?[-–] ?\d{1,2}(?::\d{2})?)$"
+"""Words that are parts of a time: Q1, M01, HE07, 00:00-01:00."""
+
+SCALES = frozenset(["k", "m", "mn", "mio", "mrd", "b", "bn"])
+"""Units that multiply a number."""
 
 WEEKDAYS = tuple(word for day in (name.lower() for name in day_name) for word in (day, day[:3]))
 
@@ -157,11 +165,13 @@ class Roles:
     def _unread(self) -> str:
         """Why the likely time column is not read; or that the header holds the stamps."""
         columns = self.table.columns
-        if (first := first_date(columns)) is not None:
+        if labels := dates(columns):
+            first, behind = labels[0], [*columns[labels[-1] + 1 :]]
+            drop = f".drop(columns={behind})" if behind else ""
             return (
                 f"The header holds them, from '{columns[first]}' on, and each row is a series: "
                 "turn the table, so that each row has one stamp and one value (in pandas: "
-                f"frame.melt({[*columns[:first]]}, var_name='time'))."
+                f"frame{drop}.melt({[*columns[:first]]}, var_name='time'))."
             )
         likely = [name for name in columns if LIKELY.fullmatch(name.strip())]
         for name in [*likely, *(name for name in columns if self.kinds[name] == "text")]:
@@ -171,7 +181,9 @@ class Roles:
                     f"Column '{name}' seems to be the time, but '{word}' is not read: {why(word)}. "
                     f"Or name another column with {spelled('time')}."
                 )
-        example = f"'{likely[0]}' does not. " if likely else ""
+        example = ""
+        if likely and len(words := different(self.table.sample[likely[0]])):
+            example = f"the cells of '{likely[0]}', such as '{words[0].as_py():.80}', are not; "
         return (
             f"Expected some such as 2016-07-01 00:00:00; {example}{spelled('time')} names the "
             f"column. Columns: {quoted(columns)}."
@@ -195,8 +207,8 @@ class Roles:
             return (words[0],)
         return ()
 
-    def distinguishing(self, said: Reading) -> str:
-        """A column that tells apart the rows of one stamp, words before whole numbers; "" if none.
+    def distinguishing(self, said: Reading) -> tuple[str, ...]:
+        """A column, or two, that tell apart the rows of one stamp, words before whole numbers.
 
         It has no role yet, and its values occur in several of the first rows.
         """
@@ -212,7 +224,9 @@ class Roles:
             and self._repeats([name])
             and not self._repeats([*times, name])
         )
-        return next(found, "")
+        pairs = combinations([name for name in likely if self.kinds[name] == "text"], 2)
+        both = (pair for pair in pairs if not self._repeats([*times, *pair]))
+        return next(((name,) for name in found), next(both, ()))
 
     def other_parts(self, said: Reading) -> str:
         """What to do about columns with further parts of the time, such as hours; "" if none is."""
@@ -221,7 +235,13 @@ class Roles:
         parts = [n for n in self.table.columns if n not in taken and self._is_part(n)]
         for names in [*((*times, part) for part in parts), (*times, *parts)]:
             if names != times and len(names) <= MOST_PARTS:
-                words = different(TimeColumns(names, self.table.sample).cells(self.table.sample))
+                joined = TimeColumns(names, self.table.sample)
+                hours = names[len(times) :]
+                if not joined.year and not all(
+                    self.kinds[name] == "clock" or HOURS & {*_words(name)} for name in hours
+                ):
+                    continue
+                words = different(joined.cells(self.table.sample))
                 good = any(moments(words, form).good.all() for form in FORMS)
                 if good and not self._repeats([*said.id, *names]):
                     return f"{spelled('time', [*names])} reads the time from both columns"
@@ -239,9 +259,13 @@ class Roles:
             return True
         words = different(self.table.sample[name])
         if self.kinds[name] == "text":
-            return {word.lower().rstrip(".") for word in words.to_pylist()} <= {*WORDS, *WEEKDAYS}
-        numbers = pc.match_substring_regex(words, r"^\d{1,3}(\.0*)?$")
-        return bool(PART.fullmatch(name.strip())) and bool(pc.all(numbers).as_py())
+            cells = {word.lower().rstrip(".") for word in words.to_pylist()}
+            months, days = ({word[:3] for word in cells & {*known}} for known in (WORDS, WEEKDAYS))
+            if cells <= {*WORDS, *WEEKDAYS}:
+                return len(months) > 6 or len(days) > 4
+            return bool(pc.all(pc.match_substring_regex(words, PARTS)).as_py())
+        numbers = pc.match_substring_regex(words, r"^\d{1,4}(\.0*)?$")
+        return bool(PART & {*_words(name)}) and bool(pc.all(numbers).as_py())
 
     def wordy(self, reading: Reading) -> list[str]:
         """The covariates that hold words not known yet."""
@@ -293,11 +317,18 @@ class Roles:
         units = pc.struct_field(pc.extract_regex(words, UNIT), "unit")
         common = units.value_counts().to_pylist()
         most = max(common, key=lambda each: int(each["counts"]), default={"counts": 0})
-        if most["values"] and 2 * int(most["counts"]) > len(words):
-            raise DataError(
-                f"{self.where}: column {self._described(name)} holds numbers with a unit; remove "
-                f"'{most['values']}' from its cells."
-            )
+        unit = str(most["values"] or "")
+        if not unit or 2 * int(most["counts"]) <= len(words):
+            return
+        others = [each["values"] for each in common if each["values"] not in (None, unit)]
+        remedy = f"remove '{unit}' from its cells"
+        if others:
+            remedy = f"write all with one, without '{unit}', {quoted(others)}"
+        if {unit.lower(), *map(str.lower, others)} & SCALES:
+            remedy = f"write the numbers in full, without '{unit}'"
+        raise DataError(
+            f"{self.where}: column {self._described(name)} holds numbers with a unit; {remedy}."
+        )
 
     def _counts(self, name: str) -> bool:
         """Whether a column only counts the rows, as an index that was written out does."""
@@ -306,7 +337,8 @@ class Roles:
             numbers = pc.cast(cells, pa.int64()).to_numpy()
         except pa.ArrowInvalid:
             return False
-        return len(numbers) > 2 and not cells.null_count and bool((np.diff(numbers) == 1).all())
+        counts = len(numbers) > 2 and not cells.null_count and numbers[0] in (0, 1)
+        return bool(counts and (np.diff(numbers) == 1).all())
 
     def _described(self, name: str) -> str:
         """A column and what it holds in the first rows."""
@@ -314,6 +346,11 @@ class Roles:
         what = {"number": "numbers", "flag": "true or false", "empty": "no value in the first rows"}
         example = self.table.sample[name].drop_null()[:1].to_pylist()
         return f"'{name}' ({what.get(kind) or f'such as {example[0]!r:.40}'})"
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name, in lower case: hour, ending for HourEnding or hour_ending."""
+    return [word.lower() for word in re.findall(r"[A-Z]?[a-zäöü]+|[A-ZÄÖÜ]+", name)]
 
 
 def _kind(cells: pa.Array, missing: tuple[str, ...]) -> Kind:

@@ -49,10 +49,13 @@ from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
 from forecaster.datasets.series import Series, quoted
 
+FEWEST_ALIKE = 6
+"""The fewest longer distances, one after another and alike, that are another step."""
+
 MIXED = 0.1
 """The share of rows that repeat a stamp with other values from which they are other series."""
 
-FEW, DENSE, UNEVEN, STEADY = 4, 0.4, 0.15, 0.9
+FEW, DENSE, UNEVEN, STEADY = 3, 0.6, 0.15, 0.9
 """A series has another step than its table if it has FEW rows or more, on at most DENSE of the
 table's steps, and STEADY of their distances differ by less than UNEVEN, as those of months do."""
 
@@ -143,6 +146,7 @@ class Reader:
         self.several = bool(reading.id)
         self.named = bool(reading.targets)
         self.excused = np.empty(0, np.int64)
+        self.holidays = reading.holidays
         self.items: Items
         self.file_id = FILE if table.in_files and FILE not in table.columns else None
         self.roles = Roles(table, self.file_id, self.said)
@@ -456,17 +460,32 @@ class Reader:
         """
         if self.grid is None or self.reading.policy == "resample":
             return
-        codes, stamps = self.sample
+        count, lengths = len(self.items), self.items.lengths
+        rows = sum(np.bincount(self.item_of[codes], minlength=count) for codes in self.codes)
+        sparse = np.flatnonzero((rows >= FEW) & (rows <= DENSE * lengths))[: SAMPLE[0]]
+        inside = (
+            [np.isin(self.item_of[codes], sparse) for codes in self.codes] if len(sparse) else []
+        )
+        pairs = zip(self.codes, self.stamps, inside, strict=False)
+        own_rows = [(self.item_of[codes][here], times[here]) for codes, times, here in pairs]
         other: dict[str, list[str]] = {}
-        for series in range(min(len(self.items), SAMPLE[0])):
-            own = np.unique(stamps[self.item_of[codes] == series])
-            if len(own) < FEW or len(own) > DENSE * self.items.lengths[series]:
-                continue
+        for series in sparse:
+            own = np.unique(np.concatenate([times[of == series] for of, times in own_rows]))
             with suppress(DataError):
                 step, usual = find_step(own, np.zeros(len(own), np.int64), "")
                 steady = (np.abs(np.diff(own) / usual - 1) < UNEVEN).mean()
                 if step != self.freq and steady >= STEADY:
                     other.setdefault(step, []).append(self.items.names[series])
+        if self.timezone and not other and len(self.sample[1]) > FEW and self.step:
+            with suppress(DataError):
+                step, usual = find_step(self.sample[1], self.sample[0], "")
+                if usual < self.step / 2:
+                    other[step] = []
+        if not self.timezone and not self.several and self._changes():
+            raise DataError(
+                f"{self.where}: the step changes from {self._changes()} to {self.freq}, or back; "
+                "give the rows of each step a file of their own."
+            )
         if other and self.timezone:
             raise DataError(
                 f"{self.where}: the rows have steps of {quoted([*other])}, the model of "
@@ -476,8 +495,23 @@ class Reader:
             names = " and ".join(f"{quoted(own)} of {step}" for step, own in other.items())
             raise DataError(
                 f"{self.where}: the step of the table is {self.freq}, but that of {names}; give "
-                "the series of each step a file of their own."
+                "the series of each step a file of their own, or write the steps between as rows."
             )
+
+    def _changes(self) -> str:
+        """The length of other steps that follow one another in the one series, "" if there are
+        none: holes are rarely alike."""
+        apart = np.diff(np.unique(self.sample[1]))
+        usual = int(np.median(apart)) if len(apart) else 0
+        far = np.flatnonzero(apart > 1.6 * usual)
+        for first in range(len(far) - FEWEST_ALIKE + 1):
+            own = apart[far[first : first + FEWEST_ALIKE]]
+            if (
+                far[first + FEWEST_ALIKE - 1] - far[first] == FEWEST_ALIKE - 1
+                and (np.abs(own / own.mean() - 1) < UNEVEN).all()
+            ):
+                return f"about {pd.Timedelta(int(np.median(own)), 'us')}"
+        return ""
 
     def _first(self, kind: str, row: int) -> str:
         """The first of some irregularities in a message."""
@@ -529,11 +563,13 @@ class Reader:
         alone = duplicates and not self.several
         if alone and (apart := self.roles.distinguishing(self.reading)):
             return [
-                f"Column '{apart}' tells apart the rows of one stamp: {spelled('id', apart)} reads "
-                "them as several series."
+                f"Column{'s' * (len(apart) > 1)} {quoted(apart)} tell{'s' * (len(apart) == 1)} "
+                "apart the rows of one stamp: "
+                f"{spelled('id', [*apart])} reads them as several series."
             ]
         remedies = []
-        mixed = len(found["differing"]) > MIXED * sum(map(len, self.stamps))
+        differing = len(found["differing"])
+        mixed = differing and duplicates > MIXED * sum(map(len, self.stamps))
         if not mixed and (len(found["differing"]) or len(found["off"])):
             remedies.append(
                 f"{spelled('policy', 'resample')} averages the rows that share a step, and leaves "
@@ -556,8 +592,8 @@ class Reader:
                 f"If several columns give the time, {spelled('time')} names them, as in "
                 f"{spelled('time', ['Date', 'Hour'])}."
             )
-        daily = self.step is None or self.step <= DAY
-        if gaps and daily and not self.timezone and not self.reading.holidays:
+        daily = self.freq == "B" or (self.step is not None and self.step <= DAY)
+        if gaps and daily and not self.timezone and not self.holidays:
             remedies.append(
                 f"If they are public holidays, {spelled('holidays')} names the country or state "
                 "whose they are, such as DE, and they count as closed."
@@ -601,6 +637,8 @@ class Reader:
                 owner = f" of '{items.names[item]}'" if series.items else ""
                 name = said.read_from([column])[0]
                 way = "linear fills it from its neighbours, others are previous, zero and season"
+                if 2 * holes.sum() > len(holes) or not np.nanstd(known[:, place]) > 0:
+                    way = "zero takes an empty cell for 0, others are previous, linear and season"
                 if name in said.categories:
                     way = "zero takes an empty cell for no word, others are previous and season"
                 raise DataError(

@@ -23,7 +23,7 @@ _WEEKS, THAI = range(13, 54), range(2400, 2700)
 """The numbers of weeks that are no months; Thai years, which are 543 ahead of others."""
 _SERIAL = 20_000, 80_000
 """Days since 1900 that are dates from 1954 to 2119."""
-LABELS = 20
+LABELS = 8
 """The fewest names that are stamps in a header that holds the time."""
 _FOREIGN = re.compile(r"[^\W\d_]{3,}\.?")
 
@@ -31,11 +31,13 @@ _FOREIGN = re.compile(r"[^\W\d_]{3,}\.?")
 def why(word: str) -> str:
     """What is wrong with a cell (trimmed) that should be a stamp, and the remedy; "" if unknown."""
     word = word.strip()
-    begin, dash, end = word.partition(" - ")
-    if dash and _is_stamp(begin) and (_is_stamp(end) or re.fullmatch(_CLOCK, end)):
-        return f"it is an interval; keep its start, '{begin}'"
-    if match := re.fullmatch(rf"(?i)(.*{_CLOCK}) ?(gmt)?([+-]\d{{4}})? ?\(.*\)", word):
-        return f"leave out the words behind the offset: '{match[1]} {match[3] or ''}'"
+    for mark in (" - ", " – ", "–", " to ", "/"):
+        begin, dash, end = word.partition(mark)
+        if dash and _is_stamp(begin) and (_is_stamp(end) or re.fullmatch(rf"{_CLOCK}|P.*", end)):
+            return f"it is an interval; keep its start, '{begin}'"
+    if match := re.fullmatch(rf"(?i)(.*{_CLOCK}) ?(gmt)?([+-]\d{{4}})? ?[(\[].*[)\]]", word):
+        rest = f"{match[1]} {match[3] or ''}".strip()
+        return f"leave out the words in brackets: '{rest}'"
     if match := re.fullmatch(rf"(.*{_CLOCK}) ?([A-Z]{{2,5}}|[A-Z][A-Za-z_]+/[A-Za-z_/]+)", word):
         return (
             f"'{match[2]}' is the name of a zone; leave it out, which gives local time, or write "
@@ -43,6 +45,8 @@ def why(word: str) -> str:
         )
     if re.match(r"(?i)fy", word):
         return "it is a fiscal year; write the quarter or the month of the calendar, as in 2010-Q1"
+    if over_two_years([word]) and int(word[-2:]) > 12:
+        return "it is a year over two calendar years; keep the first"
     if match := re.fullmatch(r"((?:19|20)\d{2})[-/ ]?(\d{2})", word):
         if int(match[2]) in _WEEKS:
             return (
@@ -54,7 +58,7 @@ def why(word: str) -> str:
     if re.fullmatch(r"\d+", word) and int(word) < _SERIAL[0]:
         return (
             "it counts, and is no time; make a column of stamps from a start and a step, such as "
-            "pandas.date_range, or name another column"
+            "pandas.date_range"
         )
     if re.fullmatch(r"\d{5}(?:[.,]\d+)?", word) and int(word[:5]) < _SERIAL[1]:
         return (
@@ -62,6 +66,8 @@ def why(word: str) -> str:
             "and export it again"
         )
     names = [name for name in _FOREIGN.findall(word) if name.lower() not in WORDS]
+    if names and names[0].lower() in ("quarter", "week"):
+        return "write it as '2008-Q1', or '2019-W02' for a week"
     if names and _is_stamp(_FOREIGN.sub("may", word, count=1)):
         return f"months are read in English, which '{names[0]}' is not; write them as numbers"
     return ""
@@ -72,20 +78,28 @@ def _is_stamp(word: str) -> bool:
     return any(bool(matches(cell, name)[0]) for name, form in FORMS.items() if not form.number)
 
 
-def first_date(names: Sequence[str]) -> int | None:
-    """The first of the columns of a table whose names are stamps, or count as d_1, d_2, ... do, if
-    nearly all columns behind it are such; None for another header."""
+def dates(names: Sequence[str]) -> range:
+    """The places of the columns of a table whose names are stamps or years, or count as d_1, d_2,
+    ... do, side by side; empty for another header."""
     words = pa.array([name.strip() for name in names])
     forms = [name for name, form in FORMS.items() if not form.number]
+    patterns = (r"^(19|20)\d{2}$", r"^[A-Za-z]+_?\d+$")
     likely = [matches(words, form) for form in forms]
-    likely.append(pc.match_substring_regex(words, r"^[A-Za-z]+_?\d+$").to_numpy(False))
+    likely += [pc.match_substring_regex(words, each).to_numpy(False) for each in patterns]
     for number, hits in enumerate(likely):
-        first = int(hits.argmax())
-        if hits.sum() >= LABELS and hits[first:].mean() > 0.9:
-            counts = [int(re.sub(r"\D", "", name)) for name in np.array(names)[hits]]
-            if number < len(forms) or (np.diff(counts) == 1).all():
-                return first
-    return None
+        there = np.flatnonzero(hits)
+        if len(there) < LABELS or hits[there[0] : there[-1] + 1].mean() <= 0.9:
+            continue
+        counts = [int(re.sub(r"\D", "", names[at])) for at in there.tolist()]
+        if number < len(forms) or (np.diff(counts) == 1).all():
+            return range(int(there[0]), int(there[-1]) + 1)
+    return range(0)
+
+
+def over_two_years(words: Sequence[str]) -> bool:
+    """Whether all words are years such as 2012/13, which begin in one and end in the next."""
+    pairs = [re.fullmatch(r"(\d{4})[-/](\d{2})", word) for word in words]
+    return bool(pairs) and all(pair and (int(pair[1]) + 1) % 100 == int(pair[2]) for pair in pairs)
 
 
 def is_rounded(word: str) -> bool:

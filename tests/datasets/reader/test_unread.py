@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from forecaster.datasets.reader.unread import LIKELY, first_date, is_rounded, why
+from forecaster.datasets.reader.unread import LIKELY, dates, is_rounded, why
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,9 @@ from forecaster.datasets.reader.unread import LIKELY, first_date, is_rounded, wh
         ("2019/13", "write it as '2019-W13'"),
         ("44927", "counts the days since 1900"),
         ("17", "it counts, and is no time"),
+        ("2012/13", "a year over two calendar years"),
+        ("2024-01-01T00:00/PT1H", "an interval"),
+        ("Week 2, 2019", "'2019-W02'"),
         ("12 février 2024", "read in English, which 'février' is not"),
         ("29/2/2567", "2567 is 2024 elsewhere"),
     ],
@@ -32,11 +35,16 @@ def test_of_other_cells_nothing_is_said(cell):
 
 def test_headers_that_hold_the_time():
     days = [str(day.date()) for day in pd.date_range("2024-01-01", periods=30)]
-    assert first_date(["id", "name", *days]) == 2
-    assert first_date(["id", *(f"d_{number}" for number in range(30))]) == 1
-    assert first_date(["id", *(f"d_{number * 2}" for number in range(30))]) is None
-    assert first_date(["time", "load", *days[:5]]) is None
-    assert first_date(["time", *(f"s{number % 7}" for number in range(30))]) is None
+    assert dates(["id", "name", *days]) == range(2, 32)
+    assert dates(["id", *days, "Total"]) == range(1, 31)
+    assert dates(["id", *(f"d_{number}" for number in range(30))]) == range(1, 31)
+    assert dates(["country", *map(str, range(1990, 2020))]) == range(1, 31)
+    for names in (
+        ["id", *(f"d_{number * 2}" for number in range(30))],
+        ["time", "load", *days[:5]],
+        ["time", *(f"s{number % 7}" for number in range(30))],
+    ):
+        assert not dates(names)
 
 
 def test_likely_names_and_numbers_that_lost_digits():
