@@ -511,3 +511,43 @@ class TestRemedies:
         days = daily()[daily()["day"].dt.day_of_week < 6].drop(index=[30, 31])
         assert "--policy sort" in refused(days)
         assert "Open hours: rows from Mon to Sat" in read(days, "--policy", "sort")[1]
+
+    def test_a_step_that_changes_is_named(self, refused):
+        months, days = (
+            pd.date_range("2020-01-01", periods=36, freq="MS"),
+            pd.date_range("2023", periods=200),
+        )
+        for policy in ("error", "sort"):
+            table = pd.DataFrame({"day": [*months, *days], "y": wave(236, 7)})
+            err = refused(table, "--policy", policy)
+            assert "the step changes from about 30 days" in err
+            assert "--policy" not in err
+
+    def test_ids_slots_and_hours_are_told_apart(self, refused, read):
+        days = pd.date_range("2024-01-01", periods=40)
+        for name, count, remedy in (
+            ("Hour Ending", 24, "--time 'day,Hour Ending'"),
+            ("settlementPeriod", 48, "make one column of stamps of both"),
+            ("slot", 8, "make one column of stamps of both"),
+            ("store", 8, "--id store"),
+        ):
+            table = pd.DataFrame({
+                "day": np.repeat(days, count), name: np.tile(np.arange(1, count + 1), 40),
+                "y": wave(40 * count),
+            })  # fmt: skip
+            assert remedy in refused(table, "--target", "y"), name
+        ids = pd.DataFrame({"day": np.repeat(days, 3), "who": ["April", "May", "June"] * 40})
+        assert "series      3, of 40 to 40 rows" in read(ids.assign(y=wave(120)))[0]
+
+    def test_a_flag_that_is_mostly_empty(self, refused, read):
+        table = daily().assign(promo=[1.0 if i % 50 == 0 else np.nan for i in range(300)])
+        options = ("--target", "y", "--future-covariates", "promo")
+        assert "--fill promo=zero" in refused(table, *options)
+        read(table, *options, "--fill", "promo=zero")
+
+    def test_rows_are_no_header(self, read):
+        months = pd.date_range("2015-01-01", periods=60, freq="MS").strftime("%b-%y")
+        rows = [f"{month},{'NA' if i < 3 else i % 7},note" for i, month in enumerate(months)]
+        out, _ = read(["Month,Load,", *rows])
+        assert "60 steps of MS" in out
+        assert "Load: target, 3 values missing" in out

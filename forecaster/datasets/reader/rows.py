@@ -49,8 +49,8 @@ from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
 from forecaster.datasets.series import Series, quoted
 
-FEWEST_ALIKE = 6
-"""The fewest longer distances, one after another and alike, that are another step."""
+FEWEST_ALIKE, LONGER = 6, 1.6
+"""The fewest distances, one after another and alike, that are another step, LONGER than usual."""
 
 MIXED = 0.1
 """The share of rows that repeat a stamp with other values from which they are other series."""
@@ -503,15 +503,14 @@ class Reader:
         none: holes are rarely alike."""
         apart = np.diff(np.unique(self.sample[1]))
         usual = int(np.median(apart)) if len(apart) else 0
-        far = np.flatnonzero(apart > 1.6 * usual)
-        for first in range(len(far) - FEWEST_ALIKE + 1):
-            own = apart[far[first : first + FEWEST_ALIKE]]
-            if (
-                far[first + FEWEST_ALIKE - 1] - far[first] == FEWEST_ALIKE - 1
-                and (np.abs(own / own.mean() - 1) < UNEVEN).all()
-            ):
-                return f"about {pd.Timedelta(int(np.median(own)), 'us')}"
-        return ""
+        far = np.flatnonzero(apart > LONGER * usual)
+        runs = far[: len(far) - FEWEST_ALIKE + 1]
+        runs = runs[far[FEWEST_ALIKE - 1 :] - runs == FEWEST_ALIKE - 1]
+        own = apart[runs[:, None] + np.arange(FEWEST_ALIKE)]
+        alike = (np.abs(own / own.mean(axis=1, keepdims=True) - 1) < UNEVEN).all(axis=1)
+        if not alike.any():
+            return ""
+        return f"about {pd.Timedelta(int(np.median(own[alike.argmax()])), 'us')}"
 
     def _first(self, kind: str, row: int) -> str:
         """The first of some irregularities in a message."""
