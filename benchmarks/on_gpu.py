@@ -34,7 +34,6 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
@@ -181,9 +180,7 @@ def fitted(sizes: Sizes, kind: str, device: str) -> Forecaster:
     flags = {"target": ["one", "two"], "horizon": 24, "epochs": 1, **flags}
     few = {"train.batch": 16, "train.windows": 320, "train.updates": 20, "model.dropout": 0}
     options = {**few, "train.validation_windows": 64, **own, **sizes.options}
-    without = mock.patch("forecaster.run.experiment.draw", return_value={})
-    with nullcontext() if find_spec("matplotlib") else without:  # the pictures alone need it
-        return Forecaster(**flags, options=options, device=device).fit(frame)
+    return Forecaster(**flags, options=options, device=device).fit(frame)
 
 
 def question(predictor: Predictor, count: int) -> Any:

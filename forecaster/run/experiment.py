@@ -13,7 +13,7 @@ from uuid import uuid4
 import torch
 
 from forecaster.base import installation, machine, signals
-from forecaster.base.errors import DivergedError, UsageError
+from forecaster.base.errors import DataError, DivergedError, UsageError
 from forecaster.base.progress import Say, lasting
 from forecaster.base.spelling import rounded, spelled
 from forecaster.config.run_config import Loaded, RunConfig
@@ -304,8 +304,9 @@ def _under_way(
         try:
             tracked.params(pages.params(config, pages.chosen(loaded)))
             yield own, tracked
-        except BaseException:
-            if own.about.resumable and not own.finished:
+        except BaseException as error:
+            wrong = isinstance(error, UsageError | DataError)  # it would end the same again
+            if own.about.resumable and not own.finished and not wrong:
                 with suppress(BrokenPipeError):
                     again = f"forecaster train --resume {own.about.name}"
                     say(f"to continue from its last checkpoint: {again}")

@@ -38,12 +38,12 @@ COUNTED = (*USUAL, "ts", "epoch", "unix", "unixtime", "year", "quarter", "month"
 ORDERS = ("day-first", "month-first", "year-first")
 """The forms that only differ in the order of day, month and year."""
 
-ALIKE = "write all stamps with the year first, such as 2016-07-01"
+ALIKE = "write all stamps with the year first, as in YYYY-MM-DD"
 
 SHOWN = 100
 """The words of a column that are looked at for one that can be explained."""
 
-_EXAMPLE = "2016-07-01 00:00:00"
+_EXAMPLE = "YYYY-MM-DD hh:mm:ss"
 
 _MIDNIGHT = r"(?i)[ t]\s*(?:0?0:00(?::00)?(?:\.0+)?|12:00(?::00)? am)$"
 """The time of day that a program writes behind a date alone."""
@@ -286,7 +286,7 @@ class Clock:
             f"{self._where}: '{shown}' is {' or '.join(map(stamps.date, means.values()))}, and no "
             "stamp of the file shows which"
             + (f": name the form with {ways}." if ways and not self.trained else ".")
-            + " Stamps with the year first, such as 2016-07-01, are unambiguous."
+            + " Stamps with the year first, as in YYYY-MM-DD, are unambiguous."
         )
 
 

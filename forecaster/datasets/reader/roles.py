@@ -185,7 +185,7 @@ class Roles:
         if likely and len(words := different(self.table.sample[likely[0]])):
             example = f"the cells of '{likely[0]}', such as '{words[0].as_py():.80}', are not; "
         return (
-            f"Expected some such as 2016-07-01 00:00:00; {example}{spelled('time')} names the "
+            f"Expected some such as YYYY-MM-DD hh:mm:ss; {example}{spelled('time')} names the "
             f"column. Columns: {quoted(columns)}."
         )
 
