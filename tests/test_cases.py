@@ -450,6 +450,18 @@ class TestFewAndUnfinished:
         ).fit(panel)  # fmt: skip
         assert {str(day.date()) for day in own.predict()["month"][::6]} == {"2023-06-01"}
 
+    def test_rows_ahead_follow_the_step_that_is_left_out(self):
+        months = self.months(0.6).assign(price=1.0)
+        model = Forecaster(
+            horizon=6, target="sales", epochs=1, blend="seasonal naive",
+            future_covariates="price", options={"data.drop_last": True},
+        ).fit(months)  # fmt: skip
+        starts = pd.date_range(months["month"].iloc[-1], periods=6, freq="MS")
+        ahead = pd.DataFrame({"month": starts, "price": 1.0})
+        apart = model.predict(months, future=ahead)
+        assert str(apart["month"][0].date()) == "2023-06-01"
+        pd.testing.assert_frame_equal(model.predict(pd.concat([months, ahead[1:]])), apart)
+
 
 REMEDY = re.compile(
     r"--(policy|id|time|fill|missing|categorical|horizon) (?!names|reads)('[^']*'|[^\s;:.]+)"

@@ -39,7 +39,8 @@ SAMPLE = 2**16
 CYCLES = {"D": 7, "B": 5, "W": 52, "M": 12, "Q": 4}
 """The steps of a cycle, by the first letter of a step of a day or more."""
 NEVER = 0.75
-"""How much lower than ever a last value is, against one cycle before, that may be unfinished."""
+"""The last step may not be over if the ratio of its value to that one cycle before is below this
+part of the smallest such ratio before: noise of a tenth moves that by less."""
 MOST_SAID = 5
 """The most sentences about oddities."""
 
@@ -118,8 +119,9 @@ class _Column:
                 yield from self._shift(part, borders.parts["train"][1], *steps)
 
     def _unfinished(self) -> Iterator[Oddity]:
-        """A last value that is far lower than one cycle before, as that of a month, week or day is
-        that is not over: lower, by that ratio, than NEVER of all values before."""
+        """A last value that may be that of a day, week or month which is not over: its ratio to the
+        value one cycle before is below NEVER times the smallest such ratio of the rows before, in
+        the median series that ends with the grid."""
         lag = CYCLES.get(self.series.freq.lstrip("0123456789")[:1], 0)
         ends = self.items.places + self.items.lengths == len(self.series.times)
         low, row = list[float](), 0

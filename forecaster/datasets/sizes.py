@@ -11,8 +11,8 @@ from forecaster.datasets.card import Borders
 from forecaster.datasets.items import Items
 
 TRAIN, TEST = 0.7, 0.2
-FEWEST, FEW = 1, 8
-"""The fewest training windows, and how many are called few."""
+FEW = 8
+"""The training windows below which they are called few."""
 LATE = 0.1
 """The largest share of the series of a panel that may begin after the training part."""
 
@@ -94,12 +94,12 @@ def _own_sizes(
     lengths, which = np.unique(items.lengths, return_inverse=True)
     ends = np.array([_ends(int(length), horizon) for length in lengths])[which].clip(min=0)
     room = ends[:, 0] - least - horizon + 1
-    if room[room > 0].sum() < FEWEST:
+    if not (room > 0).any():
         called = f"{where}, its longest series"
         raise DataError(_too_few(int(lengths[-1]), horizon, least, past, called))
     if past is None:
         past = _look_back(int(np.median(ends[room > 0, 0])), horizon, seasons)
-        if np.maximum(ends[:, 0] - past - horizon + 1, 0).sum() < FEWEST:
+        if np.maximum(ends[:, 0] - past - horizon + 1, 0).sum() < FEW:
             past = least
     each = [(row[0], row[1], row[2]) for row in (ends + items.places[:, None]).tolist()]
     train, validation, test = map(max, zip(*each, strict=True))
@@ -138,7 +138,7 @@ def _ends(steps: int, horizon: int) -> tuple[int, int, int]:
 
 
 def _fits(train: int, horizon: int, past: int) -> bool:
-    return train >= FEWEST - 1 + past + horizon
+    return train >= past + horizon
 
 
 def few_windows(items: Items, borders: Borders, past: int, horizon: int) -> str:

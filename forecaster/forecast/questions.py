@@ -381,7 +381,7 @@ def rows_ahead(
     reading = replace(
         form.reading,
         targets=form.reading.future_covariates, past_covariates=(), future_covariates=(),
-        static=(), panel=False, policy=policy,
+        static=(), panel=False, policy=policy, drop_last=False,
     )  # fmt: skip
     return reader.history(future, reading, where="the future", most=most).series
 
@@ -408,8 +408,10 @@ def _over_horizon(
                 f"{len(times)} steps of the horizon, {ends}"
             )
         found[at] = beyond.values[rows]
-    closed = is_closed(times.tz_localize(None), reading)
-    missing = np.isnan(found) & ~closed[:, None]
+    missing = np.isnan(found)
+    if not missing.any():
+        return found
+    missing &= ~is_closed(times.tz_localize(None), reading)[:, None]
     if missing.any():
         step, column = np.argwhere(missing)[0]
         raise DataError(

@@ -165,7 +165,7 @@ def test_a_real_search_is_judged_on_validation_within_its_time(tmp_path):
     _, fitted = experiment.train_network(problem, "cpu")
     assert found.trials[0].validation_mse == pytest.approx(fitted.validation_mse, rel=1e-6)
     with pytest.raises(ForecasterError, match=r"took longer than|before one ended"):
-        search(name="late", limit=0.2)
+        search(name="late", limit=0.01)
 
 
 def test_each_trial_is_a_run_below_that_of_the_search(judged):

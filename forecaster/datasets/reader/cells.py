@@ -28,7 +28,8 @@ _NO_VALUE = pa.array(
     sorted({"NaN", *(form for m in NO_VALUE for form in (m, m.upper(), m.capitalize()))})
 )
 LONGEST = 100
-"""The characters of a cell that are looked at for a number; the time grows with their square."""
+"""The most characters of a cell that are searched for a fault, and are shown: the time to search
+grows faster than they do."""
 
 FLAG = r"^(?i:true|false|yes|no)$"
 
@@ -250,21 +251,25 @@ def to_words(cells: pa.Array) -> tuple[list[str], NDArray[np.int64]]:
     return [word for word, kept in zip(words, used, strict=False) if kept], moved[places]
 
 
-def add_words(
-    met: dict[str, set[str]], rows: pa.RecordBatch, missing: tuple[str, ...], where: str
-) -> None:
-    """Add the words of some rows to those that were `met` in each column.
+def words_of(
+    column: str, parts: Sequence[pa.Array], missing: tuple[str, ...], where: str
+) -> tuple[tuple[str, ...], int]:
+    """The different words of a column in several parts, sorted, and how many cells are empty.
 
-    Raises DataError for more than MOST_WORDS words in a column.
+    Raises DataError for more than MOST_WORDS words.
     """
-    for column, words in met.items():
-        words |= {*categories(rows[column], missing)[0]}
+    words, empty = set[str](), 0
+    for cells in parts:
+        met, places = categories(cells, missing)
+        words |= {*met}
+        empty += int((places < 0).sum())
         if len(words) > MOST_WORDS:
             raise DataError(
                 f"{where}: column '{column}' has more than {MOST_WORDS} different words, "
                 f"such as {quoted(sorted(words)[:3])}; leave it out, group the words, or correct "
                 "them if they should be numbers."
             )
+    return tuple(sorted(words)), empty
 
 
 def indicators(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.spelling import spelled
 from forecaster.datasets.reader import stamps
-from forecaster.datasets.reader.cells import Complain
+from forecaster.datasets.reader.cells import LONGEST, Complain
 from forecaster.datasets.reader.files import RawTable, Rows
 from forecaster.datasets.reader.stamps import FORMS, as_text, as_words, different, matches, moments
 from forecaster.datasets.reader.unread import is_rounded, over_two_years, why
@@ -295,13 +295,9 @@ def _is_typed(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
-_LONGEST = 100
-"""Characters of a word that are looked at and shown; the time to search grows faster than them."""
-
-
 def _complaint(word: str, clock: Clock | None = None) -> str:
     """What is wrong with a word that should be a stamp, in the form of the others if known."""
-    word = word if len(word) <= _LONGEST else f"{word[:_LONGEST]} ..."
+    word = word if len(word) <= LONGEST else f"{word[:LONGEST]} ..."
     if clock:
         form, one = clock.stamps.form, pa.array([word])
         if matches(one, form)[0] and not FORMS[form].number:

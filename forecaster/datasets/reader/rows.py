@@ -24,7 +24,7 @@ from forecaster.datasets.calendar import DAY, step_length
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.grid import TimeGrid, find_step
 from forecaster.datasets.items import Items
-from forecaster.datasets.reader.cells import add_words, categories, indicators, is_text, to_numbers
+from forecaster.datasets.reader.cells import indicators, is_text, to_numbers, words_of
 from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, Clock, time_columns
 from forecaster.datasets.reader.files import (
     NAMELESS,
@@ -147,6 +147,7 @@ class Reader:
         self.named = bool(reading.targets)
         self.excused = np.empty(0, np.int64)
         self.holidays = reading.holidays
+        """Those that the user names: a reading has them if they are closed."""
         self.items: Items
         self.file_id = FILE if table.in_files and FILE not in table.columns else None
         self.roles = Roles(table, self.file_id, self.said)
@@ -160,7 +161,7 @@ class Reader:
             named = replace(table.reading, time=NAMELESS)
             self.table = table = RawTable(table.where, table.parts, named)
             self.roles = Roles(table, self.file_id, self.said)
-        self.reading = replace(found, fill=found.fill if trained else by_column(found))
+        self.reading = found if trained else replace(found, fill=by_column(found), holidays="")
         said = self.reading
         self.ids = () if said.id == (self.file_id,) else said.id
         self.numbers = (*said.targets, *said.past_covariates, *said.future_covariates)
@@ -203,13 +204,7 @@ class Reader:
             static=static,
         )
         if said.drop_last and len(series.times) > 1:
-            self.said.append(f"The last step, {series.times[-1]}, is left out.")
-            before = series.layout.before(len(series.times) - 1)
-            excused = np.zeros(len(before), bool)
-            excused[self.excused] = True
-            self.excused = np.flatnonzero(excused[before])
-            series = series.before(len(series.times) - 1)
-            self.items = series.layout
+            series = self._without_last(series)
         if said.panel:
             series = _melt(series, len(said.targets))
             columns = series.columns
@@ -241,26 +236,38 @@ class Reader:
             counts=counts,
         )
 
+    def _without_last(self, series: Series) -> Series:
+        """The series without its last step, or without its values if rows ahead follow it."""
+        items, steps = series.layout, len(series.times)
+        of_rows = np.arange(items.bounds[-1])
+        of_rows += np.repeat(items.places - items.bounds[:-1], items.lengths)
+        observed = ~np.isnan(series.values).all(axis=1)
+        last = of_rows.max(where=observed, initial=0) if self.ahead else steps - 1
+        self.said.append(f"The last step, {series.times[last]}, is left out.")
+        if last < steps - 1:
+            series.values[of_rows == last] = np.nan
+            return series
+        excused = np.zeros(len(of_rows), bool)
+        excused[self.excused] = True
+        self.excused = np.flatnonzero(excused[items.before(last)])
+        self.items = (series := series.before(last)).layout
+        return series
+
     def _find_words(self) -> None:
         """Find the words of the covariates that hold words."""
-        said = self.reading
-        met: dict[str, set[str]] = {column: set() for column in self.roles.wordy(said)}
-        for rows in self.rows:
-            add_words(met, rows.cells, said.missing, self.where)
-        found = {column: tuple(sorted(words)) for column, words in met.items()}
-        self.said += [
-            f"Column '{column}' holds words, each a column of 0 and 1: {quoted(words)}."
-            for column, words in found.items()
-        ]
-        filled = dict(said.fill)
-        for column in found:
-            empty = np.concatenate(
-                [categories(rows.cells[column], said.missing)[1] < 0 for rows in self.rows]
+        said, found, filled = self.reading, dict[str, tuple[str, ...]](), dict(self.reading.fill)
+        rows = sum(part.cells.num_rows for part in self.rows)
+        for column in self.roles.wordy(said):
+            parts = [part.cells[column] for part in self.rows]
+            words, empty = words_of(column, parts, said.missing, self.where)
+            found[column] = words
+            self.said.append(
+                f"Column '{column}' holds words, each a column of 0 and 1: {quoted(words)}."
             )
-            if 2 * empty.sum() > len(empty) and filled.get(column, "linear") == "linear":
+            if 2 * empty > rows and filled.get(column, "linear") == "linear":
                 filled[column] = "zero"
                 self.said.append(f"Column '{column}' is mostly empty: there, no word holds.")
-            elif empty.any() and filled.get(column) == "linear":
+            elif empty and filled.get(column) == "linear":
                 filled[column] = "previous"
                 self.said.append(f"Column '{column}' holds words: each goes on until the next.")
         self.reading = replace(said, categories=said.categories | found, fill=filled)
@@ -412,7 +419,7 @@ class Reader:
         missing = found["gaps"]
         irregular = len(missing) or len(self.repeated)
         if said.policy == "rows" or not irregular or (self.step or 0) > DAY:
-            return self._open_always(found)
+            return found
         steps = np.arange(len(seen)) + np.repeat(items.places - items.bounds[:-1], items.lengths)
         again = np.unique(steps[self.repeated])
         if self.timezone is None:
@@ -422,9 +429,9 @@ class Reader:
                     f"Open hours: rows from {hours_in_words(closed, self.step)}; the other steps "
                     "of a week are closed, and missing."
                 )
-            if said.holidays and not closed_on_holidays(times, seen, steps, said):
-                said = replace(said, holidays="")
-            if said.holidays:
+            off = replace(said, holidays=self.holidays)
+            if self.holidays and closed_on_holidays(times, seen, steps, off):
+                said = off
                 self.said.append(f"Public holidays of {said.holidays} are closed, and missing.")
             self.reading = replace(self.reading, closed=said.closed, holidays=said.holidays)
         inside = is_closed(times[steps[missing]], said)
@@ -446,12 +453,6 @@ class Reader:
             self.excused, missing = np.union1d(self.excused, missing), missing[:0]
             return dict.fromkeys(found, missing)
         return {**found, "gaps": missing}
-
-    def _open_always(self, found: Found) -> Found:
-        """The irregularities of rows whose public holidays are like other days."""
-        if self.timezone is None:
-            self.reading = replace(self.reading, holidays="")
-        return found
 
     def _check_steps(self) -> None:
         """Raise DataError for series with longer steps than the table, or than those of the model.
@@ -481,9 +482,9 @@ class Reader:
                 step, usual = find_step(self.sample[1], self.sample[0], "")
                 if usual < self.step / 2:
                     other[step] = []
-        if not self.timezone and not self.several and self._changes():
+        if not self.timezone and not self.several and (changed := self._changes()):
             raise DataError(
-                f"{self.where}: the step changes from {self._changes()} to {self.freq}, or back; "
+                f"{self.where}: the step changes from {changed} to {self.freq}, or back; "
                 "give the rows of each step a file of their own."
             )
         if other and self.timezone:

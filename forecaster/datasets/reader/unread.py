@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forecaster.datasets.reader.cells import LONGEST
 from forecaster.datasets.reader.stamps import FORMS, WORDS, matches
 
 LIKELY = re.compile(
@@ -31,6 +32,8 @@ _FOREIGN = re.compile(r"[^\W\d_]{3,}\.?")
 def why(word: str) -> str:
     """What is wrong with a cell (trimmed) that should be a stamp, and the remedy; "" if unknown."""
     word = word.strip()
+    if len(word) > LONGEST:
+        return ""
     for mark in (" - ", " – ", "–", " to ", "/"):
         begin, dash, end = word.partition(mark)
         if dash and _is_stamp(begin) and (_is_stamp(end) or re.fullmatch(rf"{_CLOCK}|P.*", end)):
@@ -90,8 +93,9 @@ def dates(names: Sequence[str]) -> range:
         there = np.flatnonzero(hits)
         if len(there) < LABELS or hits[there[0] : there[-1] + 1].mean() <= 0.9:
             continue
-        counts = [int(re.sub(r"\D", "", names[at])) for at in there.tolist()]
-        if number < len(forms) or (np.diff(counts) == 1).all():
+        if number >= len(forms):  # they count
+            numbers = [re.sub(r"\D", "", names[at])[-LONGEST:] for at in there.tolist()]
+        if number < len(forms) or (np.diff([int(each) for each in numbers]) == 1).all():
             return range(int(there[0]), int(there[-1]) + 1)
     return range(0)
 
