@@ -18,8 +18,8 @@ from forecaster.config.run_config import load
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.parts import NETWORK, Network, Once, fit_and_weigh
 from forecaster.parts.blend import mixed, nearest
-from forecaster.parts.errors import mse, products
-from forecaster.train.run import fit
+from forecaster.parts.products import mse, products
+from forecaster.train.fit import fit
 
 Rule = Callable[[Tensor, list[str]], Tensor]
 """From the mean products of relative errors (n, n) and the families to weights (n,)."""

@@ -30,9 +30,9 @@ from forecaster.config.run_config import TrainConfig, load
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.model import ForecastModel
+from forecaster.train.fit import fit
 from forecaster.train.loaders import EpochOrder
 from forecaster.train.module import ForecastModule
-from forecaster.train.run import fit
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -51,7 +51,7 @@ from forecaster.base import machine
 from forecaster.config import run_config
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.train.memory import ensure_it_fits
-from forecaster.train.run import fit
+from forecaster.train.fit import fit
 quiet = lambda sentence: None
 loaded = run_config.load(sys.argv[1], sys.argv[2:])
 problem = make_problem(*find_data(loaded, quiet), quiet)

@@ -61,20 +61,20 @@ from forecaster.attention.strided import StridedPattern, strided_attention
 from forecaster.base import machine
 from forecaster.datasets.windows import Windows
 from forecaster.forecast import golden
-from forecaster.forecast.on_device import Runner
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.runner import Runner
 from forecaster.model import ForecastModel
 from forecaster.parts import Blend
 from forecaster.parts import Network as Trained
 from forecaster.study.bench import CORES
 from forecaster.study.bench.cores import call_fused, core_of
+from forecaster.train.fit import Fit, fit, takes_bf16
 from forecaster.train.memory import ensure_it_fits
-from forecaster.train.run import Fit, fit, takes_bf16
 
 GPU, ROOT = "cuda", Path(__file__).resolve().parent.parent
 TESTS = {
     "tests/attention/test_gpu.py": (),
-    "tests/forecast/test_on_device.py": (),
+    "tests/forecast/test_runner.py": (),
     "tests/study/bench/test_cells.py": (),
     "tests/datasets/test_windows.py": ("hypothesis",),
     "tests/service/test_gpu.py": ("fastapi", "beartype", "pytest_timeout"),

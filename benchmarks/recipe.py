@@ -26,7 +26,7 @@ from forecaster.evaluate.judge import errors_of
 from forecaster.evaluate.metrics import forecast_with
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.model.base import parameters
-from forecaster.train.run import fit
+from forecaster.train.fit import fit
 
 VARIANTS: dict[str, list[str]] = {
     "default": [],

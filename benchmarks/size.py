@@ -2,6 +2,7 @@
 
     python -m benchmarks.size               of this tree
     python -m benchmarks.size OTHER ...     of other checkouts, too, each in columns of its own
+    python -m benchmarks.size --words       how often a name of WORDS is bound, by room
 
 A room is a name at the top of forecaster/, or the service, the tests, the benchmarks; a GPU that is
 not there is a room of its own. Tokens are those of Python without comments and docstrings.
@@ -22,6 +23,10 @@ OTHERS = {
 }  # fmt: skip
 TOP = "forecaster"
 LONGEST = 8
+WORDS = (
+    "found", "each", "own", "told", "said", "wanted", "made", "kept", "asked", "begun", "tried",
+)  # fmt: skip
+"""Words that are names of nothing: a variable or an argument called so hides what it is."""
 LEFT_OUT = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
     tokenize.ENCODING, tokenize.ENDMARKER,
@@ -73,19 +78,56 @@ def functions(tree: Path) -> list[tuple[int, str]]:
     return sorted(found, reverse=True)
 
 
+def words(tree: Path) -> Counter[str]:
+    """How often a variable or an argument of the product has one of WORDS as its name, by room."""
+    bound: Counter[str] = Counter()
+    for file in product(tree):
+        parts = file.relative_to(tree).parts
+        room = parts[1].removesuffix(".py") if parts[0] == TOP else parts[0]
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                bound[room] += node.id in WORDS
+            elif isinstance(node, ast.arg):
+                bound[room] += node.arg in WORDS
+    return bound
+
+
+def records(tree: Path) -> int:
+    """The dataclasses and named tuples of the product."""
+    classes = [
+        node
+        for file in product(tree)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    return sum(
+        "NamedTuple" in map(ast.unparse, node.bases)
+        or any("dataclass" in ast.unparse(mark) for mark in node.decorator_list)
+        for node in classes
+    )
+
+
 def product(tree: Path) -> list[Path]:
     return [*files(tree / TOP), *files(tree / "service")]
 
 
 def main() -> None:
-    trees = [Path(each).resolve() for each in sys.argv[1:]] + [ROOT]
-    counts = [rooms(tree) for tree in trees]
+    arguments = sys.argv[1:]
+    of_words = "--words" in arguments
+    trees = [Path(each).resolve() for each in arguments if each != "--words"] + [ROOT]
+    counts = [(words if of_words else rooms)(tree) for tree in trees]
     names = sorted(set().union(*counts), key=lambda name: -max(each[name] for each in counts))
     wide = max(map(len, names))
-    print(f"{'lines of Python':<{wide}}" + "".join(f"{tree.name:>12}" for tree in trees))
+    wide = max(wide, len("dataclasses, named tuples"))
+    title = "names that are no nouns" if of_words else "lines of Python"
+    print(f"{title:<{wide}}" + "".join(f"{tree.name:>12}" for tree in trees))
     for name in names:
         print(f"{name:<{wide}}" + "".join(f"{each[name]:>12,}" for each in counts))
+    if of_words:
+        print(f"{'all':<{wide}}" + "".join(f"{each.total():>12,}" for each in counts))
+        return
     totals = {
+        "dataclasses, named tuples": [records(tree) for tree in trees],
         "forecaster, service": [sum(map(lines, product(tree))) for tree in trees],
         "tokens of both": [sum(map(tokens, product(tree))) for tree in trees],
         f"names in {TOP}/": [

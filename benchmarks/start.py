@@ -46,7 +46,7 @@ BUNDLE = """
 import sys
 from pathlib import Path
 from forecaster.config import run_config
-from forecaster.run import experiment
+from forecaster.run import train
 from forecaster.forecast.bundle import Bundle, Share
 from forecaster.evaluate.judge import validate
 from forecaster.forecast.predictor import keep
@@ -57,7 +57,7 @@ loaded = run_config.load(None, [], {"data": "ETTh1", "horizon": 336})
 problem = make_problem(*find_data(loaded, print), print)
 model = problem.build_model()
 model.prepare(problem.training("cpu").rows())
-tried, served, weighed = experiment.make_blend(problem, model, "cpu", print)
+tried, served, weighed = train.make_blend(problem, model, "cpu", print)
 _, (intervals, words, _) = validate(problem, served, "cpu")
 ranges = Ranges.fit(problem.training("cpu")).to_dict()
 about = {"name": problem.name, "intervals": words, "ranges": ranges, "run_id": "0" * 32}
@@ -69,7 +69,7 @@ keep(bundle, Path(sys.argv[1]))
 """
 IMPORTS = (
     "forecaster.cli",
-    "forecaster.train.run",
+    "forecaster.train.fit",
     "forecaster.forecast.predictor",
     "forecaster.tracking.run",
 )

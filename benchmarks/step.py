@@ -48,8 +48,8 @@ from forecaster.config.run_config import RunConfig, load
 from forecaster.datasets.windows import Batch
 from forecaster.model import Task
 from forecaster.study.bench import Setup, about
+from forecaster.train.fit import takes_bf16
 from forecaster.train.module import ForecastModule
-from forecaster.train.run import takes_bf16
 
 RESULTS = Path(__file__).parent / "results"
 COLUMNS, CALENDAR, SEASON = 7, 4, 24  # of ETTh1

@@ -37,7 +37,7 @@ from forecaster.evaluate.judge import judge, validate
 from forecaster.evaluate.problem import MOST, Problem, make_problem, take_frame
 from forecaster.forecast.intervals import Intervals
 from forecaster.parts import Blend
-from forecaster.run.experiment import train_anew
+from forecaster.run.train import train_anew
 
 HELD_BACK = 0.2
 SETS: dict[str, Callable[[], Task]] = TASKS | {

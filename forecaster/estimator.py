@@ -171,7 +171,7 @@ class Forecaster:
         """
         from forecaster.datasets.oddities import sentences
         from forecaster.evaluate.problem import make_problem, take_frame
-        from forecaster.run import experiment
+        from forecaster.run import train
 
         if cutoffs is not None:
             cutoffs = _whole("cutoffs", cutoffs)
@@ -181,15 +181,13 @@ class Forecaster:
         loaded = self._load()
         found = take_frame(loaded, table, self._say)
         if track:
-            bundle = experiment.run(
-                loaded, self._say, lambda metrics: None, cutoffs, data=found
-            ).bundle
+            bundle = train.run(loaded, self._say, lambda metrics: None, cutoffs, data=found).bundle
         else:
             problem = make_problem(*found, self._say)
             for sentence in sentences(problem.oddities):
                 self._say(sentence)
-            ready = experiment.prepare(problem, self._say)
-            bundle = experiment.make(ready, self._say, lambda metrics: None, cutoffs)
+            ready = train.prepare(problem, self._say)
+            bundle = train.make(ready, self._say, lambda metrics: None, cutoffs)
         self._ready = Predictor(bundle, self.device or "auto")
         self._history, self._back = table.copy(deep=False), back  # copied when the caller writes
         return self
@@ -370,7 +368,7 @@ class Forecaster:
         from forecaster.base import machine
         from forecaster.evaluate.cutoffs import COVERED, roll
         from forecaster.evaluate.problem import make_problem, take_frame
-        from forecaster.run.experiment import train_anew
+        from forecaster.run.train import train_anew
 
         cutoffs = _whole("cutoffs", cutoffs)
         table, _ = questions.as_pandas(frame, file=False)

@@ -17,8 +17,8 @@ PROGRAM = """
 import json, os, signal, sys
 import torch
 torch.set_num_threads(1)
-import forecaster.cli, forecaster.run.experiment, forecaster.tracking.run
-import forecaster.train.run
+import forecaster.cli, forecaster.run.train, forecaster.tracking.run
+import forecaster.train.fit
 import matplotlib.pyplot, mlflow.pyfunc, mlflow.store.tracking.sqlalchemy_store
 print("ready", flush=True)
 for line in sys.stdin:

@@ -19,7 +19,7 @@ from forecaster import Forecaster
 from forecaster.base.errors import ConfigError, DataError, UsageError
 from forecaster.base.signals import WANTED
 from forecaster.config.run_config import load
-from forecaster.run import experiment
+from forecaster.run import train
 from forecaster.train.module import ForecastModule
 
 ROWS, HORIZON = 480, 6
@@ -79,7 +79,7 @@ class TestFit:
             "data": "own.csv", "attn": "prob", "horizon": HORIZON, "epochs": 1,
             "target": "load", "features": "S",
         }  # fmt: skip
-        found = experiment.run(load(None, sets, flags), lambda said: None, lambda metrics: None)
+        found = train.run(load(None, sets, flags), lambda said: None, lambda metrics: None)
         theirs, own = (each.tensors() for each in (found.bundle, model.bundle))
         for file in own.keys() | theirs.keys():
             assert own[file].keys() == theirs[file].keys()
@@ -98,7 +98,7 @@ class TestFit:
         self, tmp_path, monkeypatch, capfd
     ):
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(experiment, "judge", lambda *arguments: 1 / 0)
+        monkeypatch.setattr(train, "judge", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             made(target="load", features="S", verbose=True).fit(wide(), track=True)
         out, err = capfd.readouterr()
@@ -328,9 +328,9 @@ class TestKeep:
         assert loaded.predict(wide(), level=80).equals(model.predict(level=80))
         with pytest.raises(UsageError, match=r"give a history"):
             loaded.predict()
-        for train in (loaded.fit, loaded.cross_validate):
+        for fit in (loaded.fit, loaded.cross_validate):
             with pytest.raises(UsageError, match=r"a loaded model does not train"):
-                train(wide())
+                fit(wide())
 
     @pytest.mark.parametrize("kind", ["model", "panel", "warm"])
     def test_a_copy_made_at_any_time_forecasts_the_same(self, kind, request, tmp_path):

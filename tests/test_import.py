@@ -40,7 +40,7 @@ OTHERS = "torch pandas pyarrow requests"
     [
         ("forecaster forecaster.errors forecaster.cli", ""),
         ("forecaster forecaster.estimator forecaster.client", OTHERS),
-        ("forecaster forecaster.train.run forecaster.tracking.run", f"{OTHERS} lightning mlflow"),
+        ("forecaster forecaster.train.fit forecaster.tracking.run", f"{OTHERS} lightning mlflow"),
         ("forecaster forecaster_service.app", f"{OTHERS} fastapi"),
     ],
 )

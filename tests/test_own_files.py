@@ -15,8 +15,8 @@ from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast import bundle
 from forecaster.forecast.predictor import Predictor
 from forecaster.parts import Blend, Network
-from forecaster.run import experiment
-from forecaster.train.run import fit
+from forecaster.run import train
+from forecaster.train.fit import fit
 from tests import shapes, small
 from tests.bundles import of_problem
 
@@ -359,7 +359,7 @@ def test_what_is_served_of_a_small_file_is_about_the_best_part(shape, most):
         make(seed).to_csv("own.csv", index=False)
         loaded = load(None, ["track.register_model=false", "train.updates=200"],
                       {"data": "own.csv", "horizon": horizon}, {})  # fmt: skip
-        result = experiment.run(loaded, lambda said: None, lambda metrics: None)
+        result = train.run(loaded, lambda said: None, lambda metrics: None)
         test = result.record.to_dict()["test"]
         parts = [test["network"], *test["floors"].values()]
         ratios.append(test["mse"] / min(part["mse"] for part in parts))

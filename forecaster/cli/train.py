@@ -56,10 +56,10 @@ def train(
         from forecaster.run import resuming
 
         loaded = resuming.begun_with(resume)
-    from forecaster.run import experiment
+    from forecaster.run import train
 
     shown = nothing if as_json else partial(show, whole=False)
-    result = experiment.run(loaded, say, shown, cutoffs, resume, force)
+    result = train.run(loaded, say, shown, cutoffs, resume, force)
     if as_json:
         print_json(result.to_dict())
         return
@@ -97,12 +97,12 @@ def evaluate(
     from forecaster.evaluate import cutoffs as rolling
     from forecaster.evaluate import judge
     from forecaster.forecast.predictor import load_bundle
-    from forecaster.run import experiment
+    from forecaster.run import train
 
     bundle, where = load_bundle(model), machine.device(device or "auto")
     found: Backtest | Cutoffs
     if cutoffs:
-        make = partial(experiment.train_anew, device=where, say=say)
+        make = partial(train.train_anew, device=where, say=say)
         found = rolling.rejudge(bundle, cutoffs, make, where, say).record
     else:
         found = judge.rejudge(bundle, where).record

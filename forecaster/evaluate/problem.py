@@ -1,6 +1,7 @@
 """A configuration made concrete by its data: lengths, columns, borders, windows, scalers."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,16 +29,18 @@ from forecaster.datasets.seasons import candidates
 from forecaster.datasets.series import Series, quoted
 from forecaster.datasets.sizes import few_windows, panel_sizes, sizes
 from forecaster.datasets.windows import Windows
-from forecaster.evaluate.initial import is_open, with_start
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.schema import Schema
 from forecaster.model import ForecastModel
+from forecaster.model.start import Example, is_open, with_start
 from forecaster.parts import Fold, fit_blend, smoothing
-from forecaster.parts.errors import by_window, ratio
+from forecaster.parts.products import by_window, ratio
 
 MOST = 100_000
 """The approximate number of a panel's windows that are judged in a split: if there are more, evenly
 spaced ones are taken."""
+START_WINDOWS = 512
+"""The most training windows, evenly spaced, that decide where a network starts."""
 ITEMS = 1000
 """The number of a panel's series that are scaled at once."""
 WORSE, EARLIER = 1.08, 2
@@ -521,10 +524,36 @@ def make_problem(
         problem = problem.with_effects()
     else:
         problem = replace(problem, effects=effects)
-    if not is_open(resolved):
-        return problem
-    task = problem.schema.task(past, start, window.horizon)
-    return replace(problem, config=with_start(resolved, task, problem.training("cpu")))
+    return replace(problem, config=started(problem)) if is_open(resolved.model.options) else problem
+
+
+def started(problem: Problem) -> RunConfig:
+    """The configuration of a problem, with what the data decide about the start of its network."""
+    config, training = problem.config, problem.training("cpu")
+    task = problem.schema.task(*config.window.lengths())
+
+    def build(options: dict[str, Any]) -> ForecastModel:
+        return with_options(config, options).build_model(task)
+
+    return with_options(
+        config,
+        with_start(config.model.options, build, training.rows, lambda: examples(training)),
+    )
+
+
+def with_options(config: RunConfig, options: dict[str, Any]) -> RunConfig:
+    """The configuration with these options of its network."""
+    model = config.model.model_copy(update=options)
+    return config.model_copy(update={"model": model})
+
+
+def examples(training: Windows) -> Iterator[Example]:
+    """The windows that decide where a network starts."""
+    count = min(len(training), START_WINDOWS)
+    places = torch.linspace(0, len(training) - 1, count, dtype=torch.float64).round().long()
+    for index in places.split(training.evaluation_batch):
+        batch = training.batch(index)
+        yield batch.inputs, batch.target, batch.target_observed
 
 
 def reopen(bundle: Bundle, *, anew: bool = False) -> Problem:

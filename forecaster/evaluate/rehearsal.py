@@ -22,7 +22,7 @@ from forecaster.evaluate.problem import MOST, Problem
 from forecaster.forecast.intervals import Intervals
 from forecaster.parts import Blend, Network, Part
 from forecaster.parts.blend import shares
-from forecaster.parts.errors import products
+from forecaster.parts.products import products
 
 BLOCKS = 4
 """The number of blocks of rows, each forecast by forms that are fitted to the rows before it."""

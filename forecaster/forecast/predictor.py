@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from forecaster.config.flags import Policy
     from forecaster.forecast.bundle import Bundle
     from forecaster.forecast.export.description import Description
-    from forecaster.forecast.on_device import Runner
+    from forecaster.forecast.runner import Runner
     from forecaster.record.ledger import Ledger
 
 
@@ -43,7 +43,7 @@ class Predictor:
 
     def __init__(self, bundle: "Bundle", device: str = "auto") -> None:
         from forecaster.base import machine
-        from forecaster.forecast.on_device import Runner
+        from forecaster.forecast.runner import Runner
 
         self._learn(bundle)
         self.bundle, self.device = bundle, machine.device(device)
@@ -203,7 +203,7 @@ class Predictor:
             raise DataError(f"expected at least {self.least} rows of history, got {rows}")
         reach = max(part.needs for part in self.model.members if part.needs <= rows)
         if reach not in self._runners:
-            from forecaster.forecast.on_device import Runner
+            from forecaster.forecast.runner import Runner
 
             left = self.model.within(reach)
             assert left is not None  # `least` rows leave some parts

@@ -16,8 +16,8 @@ from forecaster.base.errors import BundleError
 from forecaster.parts.base import Fold, Part
 from forecaster.parts.blend import Blend, Network, Once, Weights, weigh
 from forecaster.parts.boosted import Boosted
-from forecaster.parts.errors import mse
 from forecaster.parts.naive import CycleMean, LastValue, TrainingMean
+from forecaster.parts.products import mse
 from forecaster.parts.ridge import Ridge
 from forecaster.parts.smoothing import Smoothing
 from forecaster.record import NETWORK

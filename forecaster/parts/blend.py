@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel, Task
 from forecaster.parts.base import Fold, Part
-from forecaster.parts.errors import Products, products
+from forecaster.parts.products import Products, products
 from forecaster.parts.ridge import merged
 from forecaster.record import NETWORK
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from forecaster.model import Task
 from forecaster.parts.base import Fold, Part, filled
-from forecaster.parts.errors import chosen
 from forecaster.parts.naive import last
+from forecaster.parts.products import chosen
 
 TREES, DEPTH, RATE = 100, 6, 0.1
 ROWS, STEPS = 100_000, 12

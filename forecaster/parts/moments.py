@@ -22,7 +22,7 @@ from forecaster.datasets.windows import Batch, Windows
 from forecaster.model import Task
 from forecaster.model.normalise import phase_of
 from forecaster.parts.base import Fold, filled
-from forecaster.parts.errors import chosen
+from forecaster.parts.products import chosen
 
 MULTIPLICATIONS = 10**10
 """The most multiplications for products of windows that must be gathered: a few seconds."""

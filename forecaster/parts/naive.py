@@ -8,7 +8,7 @@ from torch import Tensor
 
 from forecaster.model import Task
 from forecaster.parts.base import Fold, Part, filled
-from forecaster.parts.errors import mse
+from forecaster.parts.products import mse
 
 REPEATS = "repeats"
 """The family of parts that learn nothing but a choice."""

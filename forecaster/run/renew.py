@@ -26,8 +26,8 @@ from forecaster.forecast.historical import replay
 from forecaster.forecast.predictor import Predictor, keep
 from forecaster.record import Backtest
 from forecaster.record.challenge import Decision, Entry, decide, stretches, tags_of
-from forecaster.run import experiment
-from forecaster.run.experiment import Result
+from forecaster.run import train
+from forecaster.run.train import Result
 
 ORIGINS = 24
 """From how many origins for each horizon they forecast."""
@@ -138,7 +138,7 @@ def _train(
     config: RunConfig, data: Dataset, champion: Bundle, say: Say, show: Callable[[Backtest], None]
 ) -> Result:
     loaded = Loaded(config, {})
-    return experiment.run(loaded, say, show, data=(config, data), called=champion.name)
+    return train.run(loaded, say, show, data=(config, data), called=champion.name)
 
 
 def _contest(
@@ -186,11 +186,11 @@ def _serve(
     why = {**contest.to_dict(), "judged": not whole, "before": champion.digest}
     became, folder, wins = contest.decision.reason, served.folder, contest.decision.wins
     if champion.origin.get("name"):
-        from forecaster.tracking import pages, registry
+        from forecaster.tracking import registry, texts
         from forecaster.tracking.notes import NewVersion
 
         record = served.bundle.record
-        tags = tags_of(record.contest.errors if record.contest else (), pages.task(served.bundle))
+        tags = tags_of(record.contest.errors if record.contest else (), texts.task(served.bundle))
         tags[registry.CONTEST] = json.dumps(why)
         own = NewVersion(champion.name, tags)
         before = champion.origin["version"]

@@ -40,10 +40,10 @@ from forecaster.config.run_config import (
 )
 from forecaster.datasets.dataset import Dataset
 from forecaster.evaluate.problem import find_data, make_problem
-from forecaster.forecast.on_device import works
+from forecaster.forecast.runner import works
 from forecaster.model.base import parameters
 from forecaster.record.folder import make_folder
-from forecaster.tracking import pages
+from forecaster.tracking import texts
 
 if TYPE_CHECKING:
     import optuna
@@ -184,8 +184,8 @@ def run(
             ended = _tell(study, trial, facts)
             if above is not None and ended.validation_mse is not None:
                 figures = {"validation_mse": ended.rank[1], "seconds": ended.seconds}
-                tags = {"tune": name, **pages.tags(own)}
-                params = pages.params(own, ended.values)
+                tags = {"tune": name, **texts.tags(own)}
+                params = texts.params(own, ended.values)
                 above.child(f"{name}-{ended.number}", tags, params, figures, {})
             bar.advance("", 1)
             first = ended.validation_mse is not None and ended.number == study.best_trial.number
@@ -211,7 +211,7 @@ def judge(dataset: Dataset, config: RunConfig, seconds: float | None) -> dict[st
     Raises ForecasterError if training takes longer than `seconds`, DeviceLostError if the GPU no
     longer works.
     """
-    from forecaster.run.experiment import train_network
+    from forecaster.run.train import train_network
 
     if seconds is not None:
         own = config.train.time_limit

@@ -37,7 +37,7 @@ from forecaster.base.installation import tracking_uri, without_password
 from forecaster.forecast.bundle import load
 from forecaster.record import folder as runs
 from forecaster.record.folder import ABOUT, PLOTS, RUNS, Point, RunFacts, RunFolder
-from forecaster.tracking import pages
+from forecaster.tracking import texts
 from forecaster.tracking.logged_model import build
 from forecaster.tracking.notes import DESCRIPTION, OWN_ID, Notes, clean
 from forecaster.tracking.registry import KEY, find_run, register
@@ -230,7 +230,7 @@ def publish(own: RunFolder) -> str:
     notes = Notes(own)
     if own.folder is not None and own.finished:
         own.finish()
-        pages.tell(notes, load(own.folder), own.folder)
+        texts.tell(notes, load(own.folder), own.folder)
     publisher = Publisher(notes, address if same else known, training=False)
     try:
         publisher()

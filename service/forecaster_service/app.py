@@ -23,10 +23,10 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from forecaster.base.version import __version__
 from forecaster_service import access, http_errors
-from forecaster_service.answers import Watch
 from forecaster_service.gauges import Gauges
 from forecaster_service.logs import request_id
 from forecaster_service.metrics import Metrics
+from forecaster_service.middleware import Watch
 from forecaster_service.process import Process
 from forecaster_service.protocol import Connections
 from forecaster_service.registry import Found

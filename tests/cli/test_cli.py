@@ -17,7 +17,7 @@ import typer
 from forecaster import cli
 from forecaster.base.errors import ConfigError
 from forecaster.config.run_config import load_dict
-from forecaster.run import experiment
+from forecaster.run import train
 
 ROOT = typer.main.get_command(cli.app)
 
@@ -141,7 +141,7 @@ class TestMistakes:
     ],
 )
 def test_what_fails_inside_ends_with_a_sentence(error, status, words, run, monkeypatch):
-    monkeypatch.setattr(experiment, "run", Mock(side_effect=error))
+    monkeypatch.setattr(train, "run", Mock(side_effect=error))
     found, out, err = run("train")
     assert (found, out) == (status, "")
     assert words in err
@@ -165,7 +165,7 @@ class TestSignals:
             finally:  # in order, and the next one is for the system
                 left.append(signal.getsignal(number))
 
-        monkeypatch.setattr(experiment, "run", work)
+        monkeypatch.setattr(train, "run", work)
         outside = signal.signal(number, signal.SIG_DFL)  # a background job may ignore it
         try:
             found, out, err = run("train")
@@ -178,7 +178,7 @@ class TestSignals:
     def test_what_is_ignored_stays_ignored(self, run, monkeypatch):
         done = SimpleNamespace(to_dict=dict)
         work = Mock(side_effect=lambda *_: signal.raise_signal(signal.SIGHUP) or done)
-        monkeypatch.setattr(experiment, "run", work)
+        monkeypatch.setattr(train, "run", work)
         outside = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             assert run("train", "--json")[:2] == (0, "{}\n")

@@ -11,7 +11,7 @@ import yaml
 
 from forecaster.base import installation
 from forecaster.forecast import bundle
-from forecaster.run import experiment
+from forecaster.run import train
 from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 from tests import small
 
@@ -47,7 +47,7 @@ class TestConfig:
             seen.append(loaded)
             raise SystemExit(0)
 
-        monkeypatch.setattr(experiment, "run", look)
+        monkeypatch.setattr(train, "run", look)
         words = "--attn mean --horizon 5 --lookback 504 --features MS --target OT --epochs 2"
         flags = [*words.split(), "--refit", "--no-register", "--set", "train.batch=7"]
         run("train", *flags)
@@ -65,7 +65,7 @@ def test_a_run_goes_on_as_it_was_begun_by_its_name_alone(
     assert "--resume small-5: there is no such run in " in err
     assert not Path("runs").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "judge", lambda *arguments: 1 / 0)
+        patch.setattr(train, "judge", lambda *arguments: 1 / 0)
         assert run("train", *small_run, "--seed", "3", "--cutoffs", "2")[0] == 70
     (unfinished,) = Path("runs").iterdir()
     name = unfinished.name

@@ -13,9 +13,9 @@ from forecaster.datasets.card import Borders
 from forecaster.evaluate.cutoffs import COVERED, Cutoff, cut, roll, text
 from forecaster.evaluate.judge import find_intervals, judge
 from forecaster.evaluate.problem import find_data, make_problem
-from forecaster.run.experiment import make_blend, train_anew
+from forecaster.run.train import make_blend, train_anew
 from tests import small
-from tests.run.test_experiment_traps import TEST, TRAIN, VALIDATION, problem, values
+from tests.run.test_train_traps import TEST, TRAIN, VALIDATION, problem, values
 from tests.test_own_files import SMALL, long
 
 BLOCK = (TEST - VALIDATION) // 5

@@ -12,7 +12,7 @@ from forecaster.forecast.predictor import load_bundle
 from forecaster.parts import Blend, Network
 from forecaster.report import runs, tables
 from forecaster.study.compare import cell
-from forecaster.tracking import pages
+from forecaster.tracking import texts
 from tests import small
 from tests.bundles import of_problem
 
@@ -39,11 +39,11 @@ def test_a_new_metric_of_a_run_is_shown_everywhere(monkeypatch):
     for error in (mse, test["floors"]["training mean"]["mse"], test["columns"]["a"]["mse"]):
         assert f"  <{error + 123:.7f}>" in said
     bundle = of_problem(problem, found.record)
-    tracked = pages.tables_of(bundle)
+    tracked = texts.tables_of(bundle)
     own, alone, floor, *_ = tracked["parts"]
     for row in (own, alone, floor, tracked["columns"][0], tracked["steps"][0]):
         assert row["largest"] == pytest.approx(row["mse"] + 123)
-    assert "test LARGEST" in pages.describe(bundle)[1]
+    assert "test LARGEST" in texts.describe(bundle)[1]
     bundle.save(Path("it"))
     assert Forecaster.load("it").evaluate()["largest"]["model"] == own["largest"]
     assert load_bundle("it").record.judged["largest"] == own["largest"], "as exports keep it"

@@ -17,7 +17,7 @@ from forecaster.evaluate.judge import (
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.unusual import figures
 from forecaster.parts import Blend, Network
-from forecaster.run.experiment import make_blend
+from forecaster.run.train import make_blend
 from tests import small
 
 pytestmark = pytest.mark.usefixtures("home")

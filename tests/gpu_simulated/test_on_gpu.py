@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from benchmarks import on_gpu, parts
 from benchmarks.parts import Figures, Limited, Part
 from benchmarks.step import Network
-from forecaster.forecast.on_device import Runner
+from forecaster.forecast.runner import Runner
 from forecaster.train.module import ForecastModule
 from tests.gpu_simulated.device import PRODUCT, Simulated
 

@@ -14,8 +14,8 @@ from forecaster import Forecaster
 from forecaster.evaluate.cutoffs import roll
 from forecaster.evaluate.problem import Problem
 from forecaster.forecast.predictor import Predictor
-from forecaster.run import experiment
-from forecaster.study.compare.cell import FACTS, train
+from forecaster.run import train
+from forecaster.study.compare.cell import FACTS
 from forecaster.train import resume
 from tests import small
 from tests.gpu_simulated.device import Simulated
@@ -113,7 +113,7 @@ class TestFaces:
             problem = small.problem(f"device={device}", "train.epochs=1")
 
             def make(at: Problem) -> Any:
-                return experiment.train_anew(at, device, quiet)
+                return train.train_anew(at, device, quiet)
 
             return roll(problem, 2, make, device, quiet).record.mse.mean
 

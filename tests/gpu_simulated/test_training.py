@@ -13,7 +13,7 @@ from forecaster.datasets.calendar import calendar_features, phase_weights
 from forecaster.datasets.windows import Windows
 from forecaster.model import Task, TokenInformer
 from forecaster.model.normalise import phase_of
-from forecaster.train.run import fit
+from forecaster.train.fit import fit
 from tests.gpu_simulated.device import Simulated
 from tests.train.small import FULL, PROB, TASK, TRAIN, VALIDATION, cycle, train
 

@@ -31,17 +31,18 @@ ROOMS = {
     "client": ("forecaster/client", "client"),
     "run": (
         "forecaster/(run/|evaluate/problem|config/|base/installation|estimator)",
-        "config/run_config evaluate/problem run/resuming run/tune run/experiment_traps own_files",
+        "config/run_config evaluate/problem run/resuming run/tune run/train_traps own_files",
     ),
     "forecast": (
         "forecaster/forecast/",
         "forecast/golden forecast/questions forecast/unusual forecast/predictor forecast/bundle"
-        " forecast/batch forecast/on_device",
+        " forecast/batch forecast/runner",
     ),
-    "base": ("forecaster/", "base/* evaluate/initial"),
+    "base": ("forecaster/", "base/* model/start"),
     "service": (
         "service/",
-        "service/access service/answer* service/app service/bat* service/bod* service/forecasting"
+        "service/access service/middleware service/respond service/app service/bat* service/bod*"
+        " service/forecasting"
         " service/requests service/metrics service/registry service/slots service/routes/*",
     ),
 }

@@ -13,7 +13,7 @@ from forecaster.config.run_config import load
 from forecaster.evaluate.judge import rejudge
 from forecaster.forecast import bundle
 from forecaster.forecast.predictor import Predictor
-from forecaster.run import experiment
+from forecaster.run import train
 from tests import small
 from tests.parts import folds
 
@@ -71,7 +71,7 @@ def test_a_service_imports_only_what_its_settings_name():
 
 def test_it_is_weighed_judged_saved_and_served(home, package, monkeypatch):
     loaded = load("small.yaml", ["track.register_model=false"], {"refit": False}, {})
-    result = experiment.run(loaded, lambda said: None, lambda metrics: None)
+    result = train.run(loaded, lambda said: None, lambda metrics: None)
     own = result.record.parts["repeated"]
     assert own.weight > 0
     assert own.chosen == "the only one"

@@ -10,8 +10,8 @@ from forecaster.base.errors import UsageError
 from forecaster.config.run_config import load
 from forecaster.forecast.predictor import Predictor, load_bundle
 from forecaster.record.challenge import stretches
-from forecaster.run import experiment
 from forecaster.run import renew as module
+from forecaster.run import train
 from forecaster.run.renew import renew
 from forecaster.tracking import registry, store
 from tests import small
@@ -39,7 +39,7 @@ def _home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def champion():
-    found = experiment.run(load("small.yaml", SETS, {"data": "old.csv"}, {}), quiet, quiet)
+    found = train.run(load("small.yaml", SETS, {"data": "old.csv"}, {}), quiet, quiet)
     return found.bundle.name
 
 

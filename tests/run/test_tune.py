@@ -18,7 +18,7 @@ from forecaster.base.errors import (
 )
 from forecaster.config.run_config import load
 from forecaster.evaluate.problem import find_data, make_problem
-from forecaster.run import experiment, tune
+from forecaster.run import train, tune
 from forecaster.run.tune import read_space
 from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 from tests import small
@@ -144,12 +144,12 @@ def test_memory_is_free_again_and_a_lost_gpu_ends_the_search(monkeypatch):
         assert all(model() is None for model in models), "no earlier model is left"
         if len(models) == 2:
             raise RuntimeError("illegal memory access")
-        model, fitted = train(problem, device)
+        model, fitted = original(problem, device)
         models.append(ref(model))
         return model, fitted
 
-    models, train = [], experiment.train_network
-    monkeypatch.setattr(experiment, "train_network", network)
+    models, original = [], train.train_network
+    monkeypatch.setattr(train, "train_network", network)
     monkeypatch.setattr(tune, "works", lambda device: False)
     with pytest.raises(DeviceLostError, match="illegal memory access"):
         search(trials=6)
@@ -162,7 +162,7 @@ def test_a_real_search_is_judged_on_validation_within_its_time(tmp_path):
     assert all(trial.validation_mse > 0 for trial in found.trials)
     best = load(str(found.file), [], {}, {})
     problem = make_problem(*find_data(best, print))
-    _, fitted = experiment.train_network(problem, "cpu")
+    _, fitted = train.train_network(problem, "cpu")
     assert found.trials[0].validation_mse == pytest.approx(fitted.validation_mse, rel=1e-6)
     with pytest.raises(ForecasterError, match=r"took longer than|before one ended"):
         search(name="late", limit=0.01)

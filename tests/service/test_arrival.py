@@ -6,7 +6,7 @@ import anyio
 import pytest
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from forecaster_service.answers import LONGEST, arrived
+from forecaster_service.middleware import LONGEST, arrived
 from tests.service.toy import start
 
 

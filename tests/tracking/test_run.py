@@ -29,7 +29,7 @@ from tests.tracking.toy import NAME, Server, contents, points, tracked_at
 
 
 def test_run_holds_what_it_is_given(client):
-    """test_experiment.py has the rest, with a complete run."""
+    """test_train.py has the rest, with a complete run."""
     source = "https://example.org/ETTh1.csv"
     own = memory("x", data="ETTh1", data_digest=f"sha256:{'ab' * 32}", source=source)
     with start(RunConfig(), "x", {}, own=own) as run:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from forecaster.config.run_config import load_dict
 from forecaster.forecast.bundle import FILES, MANIFEST
 from forecaster.record import Contest, Training
-from forecaster.tracking import pages
+from forecaster.tracking import texts
 from tests.service.processes import free_port, wait_for
 from tests.service.toy import make_bundle
 
@@ -57,7 +57,7 @@ def complete(run, name):
     about = {**bundle.about, "name": name, "borders": [1, 2, 3]}
     bundle = replace(bundle, record=record, about=about).save(folder)
     run.own.finish()
-    pages.tell(run, bundle, folder)
+    texts.tell(run, bundle, folder)
 
 
 class Server:

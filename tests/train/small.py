@@ -11,7 +11,7 @@ from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel, Informer, Task, TokenInformer
 from forecaster.train.checkpoint import Checkpoints
-from forecaster.train.run import Fit, fit
+from forecaster.train.fit import Fit, fit
 
 TASK = Task(columns=2, targets=(0, 1), past=24, start=6, horizon=6, calendar=1, season=6)
 FULL = AttentionPlan(AttentionChoice("full"), AttentionChoice("full"))

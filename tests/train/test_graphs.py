@@ -11,7 +11,7 @@ from forecaster.attention.common.draws import DrawingAttention
 from forecaster.base.errors import DivergedError
 from forecaster.train import resume
 from forecaster.train.checkpoint import Checkpoints
-from forecaster.train.run import Fit
+from forecaster.train.fit import Fit
 from tests.gpu_simulated.device import Simulated
 from tests.train.small import PROB, TRAIN, VALIDATION, cycle, train
 from tests.train.test_resume import until

@@ -11,7 +11,7 @@ import torch
 from forecaster.base.errors import DataError
 from forecaster.train import resume
 from forecaster.train.checkpoint import Checkpoints
-from forecaster.train.run import Fit
+from forecaster.train.fit import Fit
 from tests.train.small import cycle, informer, same, train
 
 

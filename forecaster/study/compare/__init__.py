@@ -35,7 +35,7 @@ from forecaster.study.compare.cell import (
 from forecaster.study.compare.grid import Cell, Definition, Grid, define, resolve
 from forecaster.study.compare.grid import read as read_grid
 from forecaster.study.compare.record import CellRecord, Row
-from forecaster.tracking import pages
+from forecaster.tracking import texts
 
 if TYPE_CHECKING:
     from forecaster.tracking.run import Run
@@ -214,9 +214,9 @@ def _log(above: "Run", grid: Grid, cell: Cell, facts: CellRecord) -> str:
     tags = {tag: str(getattr(facts, key)) for key, tag in TAGS.items()}
     tags |= {"grid": grid.name, "config": grid.definition.protocol.config}
     own = {"blend": "none", "regime": cell.regime, "steps": str(cell.steps)}
-    params = {**pages.params(cell.config, grid.definition.varied()), **own}
-    texts = {FACTS: json.dumps(facts.to_dict(), indent=1)}
-    return above.child(f"{grid.name}-{cell.name}", tags, params, _measured(facts), texts)
+    params = {**texts.params(cell.config, grid.definition.varied()), **own}
+    documents = {FACTS: json.dumps(facts.to_dict(), indent=1)}
+    return above.child(f"{grid.name}-{cell.name}", tags, params, _measured(facts), documents)
 
 
 def _conclude(above: "Run", rows: list[Row]) -> None:
@@ -230,7 +230,7 @@ def _measured(facts: CellRecord) -> dict[str, float]:
     """The figures of a cell by the names of a run's; only its network is tested."""
     mse, (_, best) = facts["mse"], facts.best_floor
     found: dict[str, Value] = {
-        pages.FIRST: mse,
+        texts.FIRST: mse,
         "test_mse": mse,
         "test_mae": facts["mae"],
         "skill": 1 - mse / best if mse is not None and best > 0 else None,

@@ -38,7 +38,7 @@ from forecaster.evaluate.problem import Problem, make_problem
 from forecaster.model import ForecastModel
 from forecaster.model.base import parameters
 from forecaster.parts import fit_parts
-from forecaster.run.experiment import summarise
+from forecaster.run.train import summarise
 from forecaster.study.compare.grid import Cell, Data, amounts_to_full, tokens
 from forecaster.study.compare.record import CellRecord
 
@@ -99,8 +99,8 @@ def train(shared: tuple[Data, str, str], cell: Cell) -> dict[str, bytes]:
     All cells of a grid share the data, the commit and the command.
     """
     data, commit, command = shared
+    from forecaster.train.fit import fit
     from forecaster.train.loaders import EpochOrder
-    from forecaster.train.run import fit
 
     torch.set_num_threads(1)
     begun = time.monotonic()

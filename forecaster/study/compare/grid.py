@@ -34,9 +34,9 @@ from forecaster.config.run_config import (
     read_yaml,
 )
 from forecaster.datasets.dataset import Dataset
-from forecaster.evaluate.initial import STARTS
 from forecaster.evaluate.problem import Problem, find_data, make_problem
 from forecaster.model import ForecastModel, TokenInformer
+from forecaster.model.start import STARTS
 
 REFERENCES = ("full", *CONTROLS)
 """The types that are in every table."""

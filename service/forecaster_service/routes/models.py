@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from forecaster_service import forecasting
-from forecaster_service.answering import CSV
 from forecaster_service.http_errors import responses
+from forecaster_service.respond import CSV
 from forecaster_service.schemas import FullRequest, ModelCard, Models
 from forecaster_service.store import store_of
 

@@ -10,9 +10,9 @@ from fastapi import APIRouter, Body, Request
 from pydantic_core import to_json
 
 from forecaster_service import forecasting
-from forecaster_service.answering import CSV, JSON, PROBLEMS, TEXT, ForecastRoute, Order, model_for
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Job
+from forecaster_service.respond import CSV, JSON, PROBLEMS, TEXT, ForecastRoute, Order, model_for
 from forecaster_service.schemas import ForecastRequest, ForecastResponse
 from forecaster_service.slots import Served
 

@@ -19,8 +19,8 @@ from forecaster.datasets.reading import Reading
 from forecaster.forecast import questions
 from forecaster.forecast.future import future_rows
 from forecaster.forecast.notices import ShortHistory
-from forecaster_service.answering import CSV, PROBLEMS, TEXT, check_type, left
 from forecaster_service.body import LARGE
+from forecaster_service.respond import CSV, PROBLEMS, TEXT, check_type, left
 from forecaster_service.schemas import MOST_ITEMS, Answer, ModelName, Name, SeriesInput
 from forecaster_service.settings import Settings
 from forecaster_service.slots import Served

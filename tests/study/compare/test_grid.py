@@ -7,8 +7,8 @@ from forecaster.attention import ATTENTIONS
 from forecaster.base import installation
 from forecaster.base.errors import ConfigError, UsageError
 from forecaster.evaluate import problem
-from forecaster.evaluate.initial import STARTS
 from forecaster.evaluate.problem import make_problem
+from forecaster.model.start import STARTS
 from forecaster.study.compare.grid import (
     BUDGET_MARGIN,
     amounts_to_full,
@@ -103,11 +103,12 @@ class TestResolve:
     def test_where_the_data_decide_it_all_start_as_full_attention_does(self, home, monkeypatch):
         asked = []
 
-        def start(config, task, training):
+        def started(problem):
+            config = problem.config
             asked.append(config.attn.name)
             return config.model_copy(update={"model": config.model.model_copy(update=STARTS[2])})
 
-        monkeypatch.setattr(problem, "with_start", start)
+        monkeypatch.setattr(problem, "started", started)
         sets = [f"model.{name}=null" for name in STARTS[2]]
         given = values(attn=["prob", "none"])
         cells = resolve("toy", define(given, {"protocol.set": sets}, "")).cells

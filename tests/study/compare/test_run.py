@@ -16,7 +16,7 @@ from forecaster import cli
 from forecaster.base.errors import UsageError
 from forecaster.base.workers import FailedError
 from forecaster.study import compare
-from forecaster.tracking import pages
+from forecaster.tracking import texts
 from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 from tests.study.compare.grids import small_grid, values
 
@@ -147,7 +147,7 @@ class TestTracking:
         found = runs()
         parent = found.pop("toy")
         varied = {"model.linear", "model.tokens", "model.channels", "model.feed_forward"}
-        shown = {*pages.PARAMS, *varied, "regime", "steps"}
+        shown = {*texts.PARAMS, *varied, "regime", "steps"}
         assert set(found) == {f"toy-{cell.folder.name}" for cell in outcome.cells}
         assert {run.info.status for run in [parent, *found.values()]} == {"FINISHED"}
         text = parent.data.tags["mlflow.note.content"]

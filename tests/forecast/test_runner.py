@@ -9,7 +9,7 @@ import torch
 
 from forecaster.attention import ATTENTIONS, AttentionChoice, AttentionPlan
 from forecaster.base.errors import DeviceLostError
-from forecaster.forecast.on_device import Runner
+from forecaster.forecast.runner import Runner
 from forecaster.model import Informer, Task, TokenInformer
 from forecaster.model.base import ForecastModel
 from forecaster.parts import Blend, Network

@@ -21,8 +21,8 @@ from forecaster.evaluate.judge import rejudge
 from forecaster.forecast import bundle
 from forecaster.forecast.predictor import Predictor
 from forecaster.record.folder import read
-from forecaster.run import experiment
-from forecaster.tracking import pages
+from forecaster.run import train
+from forecaster.tracking import texts
 from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 from tests import small
 
@@ -42,13 +42,13 @@ def run(*sets, call=None, **flags):
     said = []
     call = {} if call is None else call
     loaded = resolve(*sets, **flags)
-    return experiment.run(loaded, said.append, lambda metrics: None, **call), said
+    return train.run(loaded, said.append, lambda metrics: None, **call), said
 
 
 def end_early(monkeypatch, what, *sets, **flags):
     """Begin a run that ends at the function `what`; its folder."""
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, what, lambda *arguments: 1 / 0)
+        patch.setattr(train, what, lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(UNREGISTERED, *sets, **flags)
     (folder,) = unfinished()
@@ -140,9 +140,9 @@ class TestRun:
         assert unfinished() == []
 
     def test_no_picture_no_example_and_no_effect_costs_a_run(self, monkeypatch):
-        monkeypatch.setattr(experiment, "example", lambda *arguments: 1 / 0)
-        monkeypatch.setattr(pages, "figures", lambda *arguments: 1 / 0)
-        monkeypatch.setattr(experiment.effects, "measure", lambda *arguments: 1 / 0)
+        monkeypatch.setattr(train, "example", lambda *arguments: 1 / 0)
+        monkeypatch.setattr(texts, "figures", lambda *arguments: 1 / 0)
+        monkeypatch.setattr(train.effects, "measure", lambda *arguments: 1 / 0)
         result, said = run(UNREGISTERED)
         what = {"no pictures", "no examples", "the effects of inputs were not measured"}
         assert {f"{each}: ZeroDivisionError: division by zero" for each in what} <= {*said}
@@ -153,7 +153,7 @@ class TestRun:
         loaded = load(
             "own", few, {"data": "recall-64", "horizon": 8, "lookback": 64, "epochs": 1}, {}
         )
-        result = experiment.run(loaded, lambda text: None, lambda metrics: None)
+        result = train.run(loaded, lambda text: None, lambda metrics: None)
         assert not Predictor.load(result.folder, "cpu").schema.scaler.mean.any()
 
     def test_other_data_are_not_judged(self, result):
@@ -220,7 +220,7 @@ class TestTracking:
         assert re.fullmatch(r"small-5-prob-s0-[0-9a-f]{8}", result.name)
         params, flat = tracked.data.params, result.bundle.config.flat()
         own = {"model.parts", "model.feed_forward", "attn.factor", "train.schedule"}
-        assert own < params.keys() <= {*pages.PARAMS, *own}, "the file is the user's own"
+        assert own < params.keys() <= {*texts.PARAMS, *own}, "the file is the user's own"
         assert params.items() <= flat.items()
         tags, about = tracked.data.tags, result.bundle.about
         wanted = {"data": "small", "horizon": "5", "attn": "prob", "config": "small.yaml"}
@@ -238,7 +238,7 @@ class TestTracking:
         data, track = {"name": "absent", "otherwise": "small"}, {"register_model": False}
         config = load_dict(small.CONFIG | {"data": data, "track": track}, "the test")
         loaded, said = Loaded(config, {"data.otherwise": "default.yaml"}), []
-        found = experiment.run(loaded, said.append, lambda metrics: None)
+        found = train.run(loaded, said.append, lambda metrics: None)
         assert "This run uses small instead of absent" in "\n".join(said)
         assert found.name.startswith("small-5-prob-s0-")
         run = client.get_run(found.run_id).data
@@ -259,7 +259,7 @@ class TestTracking:
             "train_seconds": result.record.train.seconds,
             "best_epoch": result.record.train.best_epoch,
             "peak_mib": result.record.train.peak_mib,
-            "parameters": experiment.parameters(result.bundle.build().network),
+            "parameters": train.parameters(result.bundle.build().network),
         }, rel=1e-5)  # fmt: skip
         assert next(iter(metrics)) == "network_test_mse", "MLflow draws what it was told first"
         losses = client.get_metric_history(result.run_id, "train_loss")
@@ -303,7 +303,7 @@ class TestIntervals:
     def test_without_calibration_all_of_validation_stops(self):
         plain, _ = run(UNREGISTERED, "intervals.calibrate=false")
         problem = small.problem("intervals.calibrate=false")
-        model, _ = experiment.train_network(problem, "cpu")
+        model, _ = train.train_network(problem, "cpu")
         assert len(problem.stopping("cpu")) == len(problem.validation("cpu")) == 56
         assert plain.bundle.intervals is None
         assert "intervals.calibrate" in plain.bundle.about["intervals"]

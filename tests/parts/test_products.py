@@ -3,7 +3,7 @@ import torch
 
 from forecaster.base.errors import DivergedError
 from forecaster.parts import LastValue, TrainingMean
-from forecaster.parts.errors import by_window, chosen, mse, products, ratio
+from forecaster.parts.products import by_window, chosen, mse, products, ratio
 from tests.parts import folds
 from tests.parts.folds import HORIZON
 

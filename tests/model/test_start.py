@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -6,9 +7,9 @@ import pytest
 
 from forecaster.config.run_config import load
 from forecaster.evaluate import score
-from forecaster.evaluate.initial import STARTS, untrained_error
 from forecaster.evaluate.metrics import forecast_with
-from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.evaluate.problem import examples, find_data, make_problem, with_options
+from forecaster.model.start import STARTS, untrained_error
 from tests import shapes, small
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -63,9 +64,10 @@ def test_the_error_is_that_of_the_training_windows():
     task, windows = own.schema.task(*own.config.window.lengths()), own.training("cpu")
     errors = []
     for chosen in STARTS:
-        model = own.config.model.model_copy(update=chosen)
-        config = own.config.model_copy(update={"model": model})
-        errors.append(untrained_error(config, task, windows))
+        config = with_options(own.config, own.config.model.options | chosen)
+        errors.append(
+            untrained_error(partial(config.build_model, task), windows.rows(), examples(windows))
+        )
         wanted = score(forecast_with(replace(own, config=config).build_model().eval()), windows)
         assert errors[-1] == pytest.approx(wanted.mse, rel=1e-5)
     assert errors[1] == min(errors)
@@ -77,4 +79,7 @@ def test_the_error_is_that_of_the_training_windows():
     model.prepare(windows.rows())
     wanted = score(forecast_with(model), windows).mse
     assert wanted != pytest.approx(without, rel=1e-4)
-    assert untrained_error(own.config, task, windows) == pytest.approx(wanted, rel=1e-5)
+    build = partial(own.config.build_model, task)
+    assert untrained_error(build, windows.rows(), examples(windows)) == pytest.approx(
+        wanted, rel=1e-5
+    )

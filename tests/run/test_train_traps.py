@@ -21,7 +21,7 @@ from forecaster.evaluate.judge import judge
 from forecaster.evaluate.metrics import forecast_with
 from forecaster.evaluate.problem import make_problem
 from forecaster.parts import Blend, Network
-from forecaster.run.experiment import make_blend, train_network
+from forecaster.run.train import make_blend, train_network
 
 ROWS, TRAIN, VALIDATION, TEST = 420, 240, 320, 400
 COLUMNS = ("a", "b", "c")

@@ -38,12 +38,12 @@ from forecaster.parts import Blend, Network, Part, Weights, fit_and_weigh
 from forecaster.record import NETWORK, Backtest, Record, Training, Weighed
 from forecaster.record.folder import RunFolder, begin
 from forecaster.run import resuming
-from forecaster.tracking import pages
+from forecaster.tracking import texts
 from forecaster.train.checkpoint import Checkpoints
 
 if TYPE_CHECKING:
     from forecaster.tracking.run import Run
-    from forecaster.train.run import Fit, Report
+    from forecaster.train.fit import Fit, Report
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,13 @@ def run(
         record = made.record.model_copy(update={"origins": loaded.origins})
         bundle = replace(made, about=about, record=record)
         try:
-            pages.draw(own.folder, bundle)
+            texts.draw(own.folder, bundle)
         except Exception as error:  # no picture costs a run its model
             say(f"no pictures: {type(error).__name__}: {error}")
         bundle = keep(bundle, own.folder)
         own.finish()
         say(f"bundle written to {own.folder}")
-        pages.tell(tracked, bundle, own.folder)
+        texts.tell(tracked, bundle, own.folder)
     registered, where = tracked.registered, tracked.ui_command
     return Result(own.about.name, tracked.id, bundle, own.folder, registered, where)
 
@@ -161,8 +161,8 @@ def prepare(problem: Problem, say: Say) -> Ready:
 
     Raises UnavailableError for a model that is too large for the memory.
     """
+    from forecaster.train.fit import takes_bf16
     from forecaster.train.memory import bounded, ensure_it_fits
-    from forecaster.train.run import takes_bf16
 
     config, device = problem.config, machine.device(problem.config.device)
     train, stopping = problem.training(device), problem.stopping(device)
@@ -188,7 +188,7 @@ def make(
     `report` gets the figures of each epoch and its number; `checkpoints` returns the keeper of
     checkpoints for the stages "fit" and "refit". Raises DivergedError.
     """
-    from forecaster.train.run import fit
+    from forecaster.train.fit import fit
 
     problem, model, device = ready.problem, ready.model, ready.device
     config, about = problem.config, _about(ready)
@@ -300,9 +300,9 @@ def _under_way(
     ):
         if begun is None:
             own.note(resumable=not given)
-            tracked.report({pages.FIRST: math.nan}, -1)  # unknown yet, but it comes first
+            tracked.report({texts.FIRST: math.nan}, -1)  # unknown yet, but it comes first
         try:
-            tracked.params(pages.params(config, pages.chosen(loaded)))
+            tracked.params(texts.params(config, texts.chosen(loaded)))
             yield own, tracked
         except BaseException as error:
             wrong = isinstance(error, UsageError | DataError)  # it would end the same again
@@ -356,7 +356,7 @@ def _tags(loaded: Loaded, ready: Ready) -> dict[str, str]:
     named = config.data.is_file or is_generated(data.name)
     wanted = config.data.name if named else load_card(data.name).name
     tags = {
-        **pages.tags(config),
+        **texts.tags(config),
         "attn.effective": summarise(ready.model.effective()),
         "data.digest": ready.problem.digest,
         "data.instead_of": wanted if wanted != config.data.name else "",
@@ -395,7 +395,7 @@ def _epochs(count: float) -> str:
 
 def train_network(problem: Problem, device: str) -> tuple[ForecastModel, "Fit"]:
     """Train the network of a problem alone, in this process."""
-    from forecaster.train.run import fit
+    from forecaster.train.fit import fit
 
     model, config = problem.build_model(), problem.config
     windows = problem.training(device), problem.stopping(device)
@@ -480,7 +480,7 @@ def settle(
     A refit fits every part once more on all rows, with a new scaler. The network trains for the
     epochs that validation chose; the choices of the closed forms, and all weights, stay.
     """
-    from forecaster.train.run import fit
+    from forecaster.train.fit import fit
 
     config = problem.config
     if not config.train.refit:
