@@ -19,15 +19,16 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
+from torch import Tensor
 from training import HORIZONS, MARKETS, RESULTS
 
 from forecaster.base.installation import commit
 from forecaster.base.machine import hardware
 from forecaster.config.run_config import load
-from forecaster.evaluate import SHARES, Calibration, Coverage, scores, sides
+from forecaster.datasets.windows import Batch
+from forecaster.evaluate import SHARES, Calibration, Coverage, score, sides
 from forecaster.evaluate.figures import IntervalMetric, shown
 from forecaster.evaluate.intervals import fitted
-from forecaster.evaluate.judge import SharedForecasts
 from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.intervals import Intervals
 from forecaster.parts import Blend, fit_parts, weigh
@@ -112,13 +113,19 @@ def measure(config: str, data: str, horizon: int) -> dict[str, Any]:
     fold = problem.fold("cpu")
     parts = fit_parts(fold)
     blend = Blend.weighed(parts, weigh(parts, fold.choose)).eval()
-    model = SharedForecasts(blend, parts)  # forecasts each batch once for all rules
-    found = Calibration(model, problem.calibrating("cpu"), LEVELS)
+    found = Calibration(blend, problem.calibrating("cpu"), LEVELS)
     found.complete()
     names, scaler = problem.schema.targets, problem.schema.target_scaler
-    rules = {name: Coverage(model, rule(found), scaler) for name, rule in RULES.items()}
+    rules = {name: Coverage(blend, rule(found), scaler) for name, rule in RULES.items()}
     test = problem.test("cpu")
-    first, *_ = scores([rule.forecast for rule in rules.values()], test)
+
+    def forecast(batch: Batch) -> Tensor:
+        ahead: Tensor = blend(*batch.asked)
+        for rule in rules.values():
+            rule.take(batch, ahead)
+        return ahead
+
+    first = score(forecast, test)
     return {
         "kind": "intervals",
         "command": f"python benchmarks/intervals.py --data {data} --horizon {horizon}",

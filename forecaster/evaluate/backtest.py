@@ -1,16 +1,16 @@
 """Judge a model on every window of the test split, with the floors beside it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from torch import Tensor
 
 from forecaster.datasets.scaling import Scaler
-from forecaster.datasets.windows import Windows
+from forecaster.datasets.windows import Batch, Windows
 from forecaster.evaluate.figures import Errors, measure, plain
 from forecaster.evaluate.metrics import (
-    Forecast,
     Score,
     Verdict,
     blocks,
@@ -257,39 +257,37 @@ def _mean(errors: np.ndarray) -> float:
 
 
 def evaluate(
-    forecast: Forecast,
-    floors: Mapping[str, tuple[Forecast, str]],
+    forecasts: Callable[[Batch], Sequence[Tensor]],
     test: Windows,
     targets: tuple[str, ...],
     scaler: Scaler,
     naive: np.ndarray,
     *,
+    floors: Mapping[str, str],
     weights: Mapping[str, float] | None = None,
-    network: Forecast | None = None,
-    without: Mapping[str, Forecast] | None = None,
+    network: bool = False,
+    without: Sequence[str] = (),
 ) -> Evaluation:
-    """Score `forecast` and every floor on the same test windows, all of them, in one pass.
+    """Score the `forecasts` of a batch on all test windows, in one pass.
 
-    `floors` are forecasts by name, with their chosen options; the other arguments are as in
-    Evaluation.
+    These are the forecasts of the model; of each of the `floors`, names with their chosen options;
+    of the `network` alone, if there is one; and of the model `without` each of some kinds. The
+    other arguments are as in Evaluation.
     """
-    asked = [forecast, *(floor for floor, _ in floors.values())]
-    rests = dict(without or {})
-    asked += [*([] if network is None else [network]), *rests.values()]
-    model, *found = scores(asked, test)
-    own = dict(zip(floors, found, strict=False))
-    others = iter(found[len(floors) :])
+    model, *others = scores(forecasts, test)
+    rest = iter(others)
+    of_floors = {name: next(rest) for name in floors}
     return Evaluation(
         model=model,
         every=test.every,
-        floors=own,
-        chosen={name: chosen for name, (_, chosen) in floors.items()},
+        floors=of_floors,
+        chosen=dict(floors),
         targets=targets,
         scaler=scaler,
         naive=naive,
-        paired={name: model.against(floor) for name, floor in own.items()},
+        paired={name: model.against(floor) for name, floor in of_floors.items()},
         items=None if test.items is None else test.items.names,
         weights=weights or {},
-        network=None if network is None else next(others),
-        without=dict(zip(rests, others, strict=True)),
+        network=next(rest) if network else None,
+        without=dict(zip(without, rest, strict=True)),
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from forecaster.forecast.intervals import (
     deviation,
 )
 from forecaster.model import Task
+from forecaster.parts import Blend
 
 SHARES = (0.8, 0.95)
 """The shares of the intervals that are judged; sentences and figures use the first."""
@@ -37,14 +38,6 @@ PARTS = 24
 """The largest number of parts of the cycle with separate widths."""
 
 
-class Forecasting(Protocol):
-    """What forecasts all that a batch asks, (B, T, K), as `Blend` does."""
-
-    task: Task
-
-    def __call__(self, *asked: Tensor | None) -> Tensor: ...
-
-
 class Calibration:
     """Intervals from the model's errors on the observed values of `windows`.
 
@@ -53,7 +46,7 @@ class Calibration:
     """
 
     def __init__(
-        self, model: Forecasting, windows: Windows, levels: tuple[float, ...], *, blocks: int = 1
+        self, model: Blend, windows: Windows, levels: tuple[float, ...], *, blocks: int = 1
     ) -> None:
         task, horizon, targets = model.task, windows.horizon, len(windows.targets)
         most = max(FEWEST, MOST_ERRORS // (horizon * targets))
@@ -110,7 +103,7 @@ class Calibration:
         skipped = len(windows) - len(self.windows)
 
         def forecast(batch: Batch) -> Tensor:
-            ahead = self.model(*batch.asked)
+            ahead: Tensor = self.model(*batch.asked)
             self.take(batch, ahead, skipped)
             return ahead
 
@@ -249,13 +242,12 @@ def seen_by(
 class Coverage:
     """Measures the quantiles of intervals about a model's forecasts, window by window.
 
-    `scaler` is that of the targets; the evaluation calls `forecast` instead of the model; `again`
-    takes the errors.
+    `scaler` is that of the targets; `again` takes the errors.
     """
 
     def __init__(
         self,
-        model: Forecasting,
+        model: Blend,
         intervals: Intervals,
         scaler: Scaler,
         *,
@@ -277,7 +269,12 @@ class Coverage:
 
     def forecast(self, batch: Batch) -> Tensor:
         """The forecast, after measuring the quantiles about it; a metrics.Forecast."""
-        ahead = self.model(*batch.asked)
+        ahead: Tensor = self.model(*batch.asked)
+        self.take(batch, ahead)
+        return ahead
+
+    def take(self, batch: Batch, ahead: Tensor) -> None:
+        """Measure the quantiles about the forecast `ahead` (B, T, K) of a batch."""
         if self.again is not None:
             self.again.take(batch, ahead)
         point, truth = ahead.float().cpu().numpy(), batch.target.float().cpu().numpy()
@@ -289,7 +286,6 @@ class Coverage:
         quantiles = own.quantiles(point, own.levels, widths.astype(np.float32))
         quantiles = self._within(batch, quantiles)
         self.add(quantiles, *found)
-        return ahead
 
     @staticmethod
     def _within(batch: Batch, values: np.ndarray) -> np.ndarray:

@@ -1,8 +1,7 @@
 """The evaluation of a run: metrics, floors, intervals, examples."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -33,8 +32,7 @@ from forecaster.evaluate.problem import Problem, reopen
 from forecaster.evaluate.rehearsal import rehearse
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Intervals
-from forecaster.parts import Blend, Network, Once, Part, fit_parts
-from forecaster.parts.blend import mixed
+from forecaster.parts import Blend, Network, Part, fit_parts
 from forecaster.record import Contest, Drawn, Example, Steps
 from forecaster.record.challenge import stretches
 
@@ -122,26 +120,39 @@ def judge(
     model = model.to(device).eval()
     if parts is None:
         parts = parts_of(problem, model, device)
-    shared = SharedForecasts(model, [part.to(device).eval() for part in parts])
+    parts = [part.to(device).eval() for part in parts]
     names, scaler = problem.schema.targets, problem.schema.target_scaler
     test, coverage, again = problem.test(device), None, None
     if intervals is not None:
         if done is not None:
-            again = Calibration(shared, test, tuple(problem.config.intervals.levels))
-        coverage = Coverage(shared, intervals, scaler, again=again)
-    floors = {p.name: (shared.of(p), p.chosen) for p in parts if not isinstance(p, Network)}
-    networks = [part for part in parts if isinstance(part, Network)]
-    kinds = dict.fromkeys(part.kind for part in model.members)
+            again = Calibration(model, test, tuple(problem.config.intervals.levels))
+        coverage = Coverage(model, intervals, scaler, again=again)
+    floors = {part.name: part.chosen for part in parts if not isinstance(part, Network)}
+    network = next((part.name for part in parts if isinstance(part, Network)), "")
+    kinds = list(dict.fromkeys(part.kind for part in model.members))
+    without = kinds if len(kinds) > 1 else []
+
+    def forecasts(batch: Batch) -> list[Tensor]:
+        """Those of the model, of each part alone, and of the model without each kind."""
+        alone = {part.name: part(*batch.inputs) for part in parts}
+        members = [alone[name] for name in model.names]
+        ahead = model.mix(members, batch.item)
+        if coverage is not None:
+            coverage.take(batch, ahead)
+        rests = [model.mix(members, batch.item, kind) for kind in without]
+        order = [*floors, network] if network else [*floors]
+        return [ahead, *(alone[name] for name in order), *rests]
+
     evaluation = evaluate(
-        coverage.forecast if coverage else shared.path,
-        floors,
+        forecasts,
         test,
         names,
         scaler,
         naive_mae(problem.training(device), problem.dataset.seasons[0]),
+        floors=floors,
         weights=model.shares,
-        network=shared.of(networks[0]) if networks else None,
-        without={kind: partial(shared.without, kind) for kind in kinds if len(kinds) > 1},
+        network=bool(network),
+        without=without,
     )
     named = {part.name: part for part in parts}
     served = None
@@ -158,42 +169,6 @@ def parts_of(problem: Problem, model: Blend, device: str) -> list[Part]:
     own = dict(zip(model.names, model.members, strict=True))
     parts = [own.get(part.name, part) for part in fit_parts(problem.fold(device))]
     return parts + [part for part in own.values() if part not in parts]
-
-
-class SharedForecasts:
-    """A model and its parts on the same batches: each part forecasts a batch once."""
-
-    def __init__(self, model: Blend, parts: Sequence[Part]) -> None:
-        self.model, self.task = model, model.task
-        self.parts = Once(parts)
-        self.places = {part.name: place for place, part in enumerate(parts)}
-        self.own = [self.places[name] for name in model.names]
-
-    def of(self, part: Part) -> Callable[[Batch], Tensor]:
-        """The forecast of one part."""
-        place = self.places[part.name]
-        return lambda batch: self.parts(*batch.inputs)[place]
-
-    def path(self, batch: Batch) -> Tensor:
-        """The forecast of the model."""
-        return self(*batch.asked)
-
-    def without(self, kind: str, batch: Batch) -> Tensor:
-        """The forecast of the model without a kind of part; the other shares then sum to one."""
-        kept = [place for place, part in enumerate(self.model.members) if part.kind != kind]
-        shares = self.model.shares_of(batch.item)[..., kept, :]
-        whole = shares.sum(dim=-2, keepdim=True)
-        even = torch.full_like(shares, 1 / len(kept))
-        shares = torch.where(whole > 0, shares / whole.clamp(min=1e-12), even)
-        found = self.parts(*batch.inputs)
-        return mixed([found[self.own[place]] for place in kept], shares)
-
-    def __call__(self, *asked: Tensor | None) -> Tensor:
-        """As `Blend.forward`, for all that a batch asks."""
-        found = self.parts(*asked[:4])
-        if len(self.own) == 1:
-            return found[self.own[0]]
-        return mixed([found[place] for place in self.own], self.model.shares_of(asked[4]))
 
 
 def errors_of(problem: Problem, train: Windows, found: Score) -> Errors:

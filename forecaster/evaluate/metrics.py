@@ -79,31 +79,33 @@ def average(means: np.ndarray, counts: np.ndarray | None, axis: int | None = Non
 
 def score(forecast: Forecast, windows: Windows, batch: int | None = None) -> Score:
     """Score all `windows`, whatever the batch size; raises as `scores` does."""
-    return scores([forecast], windows, batch)[0]
+    return scores(lambda data: [forecast(data)], windows, batch)[0]
 
 
 @machine.exact()
 def scores(
-    forecasts: Sequence[Forecast], windows: Windows, batch: int | None = None
+    forecasts: Callable[[Batch], Sequence[Tensor]], windows: Windows, batch: int | None = None
 ) -> list[Score]:
-    """Score several forecasts on all `windows`, each window gathered once.
+    """Score several forecasts of each batch, always in the same order, on all `windows`.
 
     Raises DivergedError naming the first window whose forecast is not finite, DataError when all
     target values are missing.
     """
     count = len(windows)
-    sums = [_Sums(windows) for _ in forecasts]
+    sums = list[_Sums]()
     with torch.inference_mode():
         for index in torch.arange(count).split(batch or windows.evaluation_batch):
             signals.check()
             data = windows.batch(index)
-            own = slice(int(index[0]), int(index[-1]) + 1)
-            for forecast, each in zip(forecasts, sums, strict=True):
-                each.add(forecast(data), data, own)
+            rows = slice(int(index[0]), int(index[-1]) + 1)
+            ahead = forecasts(data)
+            sums = sums or [_Sums(windows) for _ in ahead]
+            for forecast, errors in zip(ahead, sums, strict=True):
+                errors.add(forecast, data, rows)
     steps = None
     if windows.items is not None or windows.every > 1:
         steps = (windows.locate(torch.arange(count))[2] + windows.past).numpy()
-    return [each.score(windows, steps) for each in sums]
+    return [errors.score(windows, steps) for errors in sums]
 
 
 class _Sums:

@@ -14,7 +14,7 @@ from forecaster.attention.plugins import allowed
 from forecaster.base import machine, signals
 from forecaster.base.errors import BundleError
 from forecaster.parts.base import Fold, Part
-from forecaster.parts.blend import Blend, Network, Once, Weights, weigh
+from forecaster.parts.blend import Blend, Network, Weights, weigh
 from forecaster.parts.boosted import Boosted
 from forecaster.parts.naive import CycleMean, LastValue, TrainingMean
 from forecaster.parts.products import mse
@@ -29,7 +29,7 @@ KINDS: dict[str, type[Part]] = {
 """The closed forms, in the order in which they are shown."""
 
 __all__ = [
-    "KINDS", "NETWORK", "Blend", "Fold", "Network", "Once", "Part", "Weights", "fit_and_weigh",
+    "KINDS", "NETWORK", "Blend", "Fold", "Network", "Part", "Weights", "fit_and_weigh",
     "fit_blend", "fit_parts", "kind_of", "kinds", "weigh",
 ]  # fmt: skip
 

@@ -158,8 +158,25 @@ class Blend(nn.Module):
             for place in self.apart:
                 ahead = ahead + self.members[place](*inputs) * self.weights[place][:, None]
             return ahead
-        found: list[Tensor] = [part(*inputs) for part in self.members]
-        return found[0] if len(found) == 1 else mixed(found, shares)
+        return self.mix([part(*inputs) for part in self.members], item)
+
+    def mix(self, forecasts: Sequence[Tensor], item: Tensor | None, without: str = "") -> Tensor:
+        """The forecast (B, T, K) made of those of the parts, in their order; `item` as in
+        `shares_of`.
+
+        That of a model `without` a kind of part is made of the others, whose shares then sum to
+        one.
+        """
+        if len(self.members) == 1:
+            return forecasts[0]
+        shares = self.shares_of(item)
+        if without:
+            others = [i for i, part in enumerate(self.members) if part.kind != without]
+            forecasts, shares = [forecasts[i] for i in others], shares[..., others, :]
+            whole = shares.sum(dim=-2, keepdim=True)
+            even = torch.full_like(shares, 1 / len(others))
+            shares = torch.where(whole > 0, shares / whole.clamp(min=1e-12), even)
+        return mixed(forecasts, shares)
 
     def effective(self) -> dict[str, str]:
         """What each attention amounts to; nothing without a network."""
@@ -173,21 +190,6 @@ def mixed(forecasts: Sequence[Tensor], weights: Tensor) -> Tensor:
     for forecast, share in zip(forecasts[1:], shares[1:], strict=True):
         ahead = ahead + forecast * share[..., None]
     return ahead
-
-
-class Once:
-    """Parts that forecast each batch only once, however often they are called with it."""
-
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self.parts = list(parts)
-        self._past: Tensor | None = None
-        self._found: list[Tensor] = []
-
-    def __call__(self, *inputs: Any) -> list[Tensor]:
-        """The forecast of every part; the inputs as `Part.forward`."""
-        if inputs[0] is not self._past:
-            self._found, self._past = [part(*inputs) for part in self.parts], inputs[0]
-        return self._found
 
 
 PULL, POWER, FEW, LEAST = 0.3, 4, 3, 0.03

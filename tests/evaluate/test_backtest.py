@@ -32,12 +32,17 @@ def level(batch):
     return (1 - factor)[:, None, None] * batch.target
 
 
-def judged(model, rows=300, scale=1.0, naive=(0.5, 2.0), **blend):
+def together(*forecasts):
+    return lambda batch: [forecast(batch) for forecast in forecasts]
+
+
+def judged(model, *others, rows=300, scale=1.0, naive=(0.5, 2.0), **blend):
     """`model` on random columns beside two floors, of which "zero" is the better one."""
     values = scale * torch.randn(rows, 3, generator=torch.Generator().manual_seed(0))
     test = Windows(values, torch.zeros(rows, 1), 8, HORIZON, BORDER, rows, (2, 0))
-    floors, scaler = {"zero": (zero, ""), "half": (half, "")}, Scaler((0.0, 1.0), (10.0, 3.0))
-    return evaluate(model, floors, test, ("OT", "load"), scaler, np.array(naive), **blend)
+    scaler, forecasts = Scaler((0.0, 1.0), (10.0, 3.0)), together(model, zero, half, *others)
+    blend["floors"] = {"zero": "", "half": ""}
+    return evaluate(forecasts, test, ("OT", "load"), scaler, np.array(naive), **blend)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +98,9 @@ def test_the_best_of_many_floors_is_not_compared_where_it_was_chosen():
 def test_what_the_network_adds_is_said(model, rest, weight, words):
     weights = {"network": weight, "zero": 1 - weight}
     without = {} if rest is None else {"network": rest, "ridge": half}
-    record = judged(model, weights=weights, network=half, without=without).record.to_dict()
+    others = (half, *without.values())
+    record = judged(model, *others, weights=weights, network=True, without=[*without])
+    record = record.record.to_dict()
     found = record["network"]
     assert re.fullmatch(words, found["verdict"])
     assert found["weight"] == weight
@@ -119,8 +126,9 @@ def test_a_panel_is_measured_item_by_item(monkeypatch):
     test = Windows(values, torch.zeros(30, 1), 6, HORIZON, 12, 30, (1, 0), items)
     std = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, 40.0]])
     naive = np.array([[0.5, 0.25], [1.0, np.nan], [2.0, 1.0], [1.0, 1.0]])
-    floors = {"zero": (zero, ""), "half": (half, "by its own look-back")}
-    got = evaluate(better, floors, test, ("OT", "load"), Scaler(np.zeros_like(std), std), naive)
+    forecasts, floors = together(better, zero, half), {"zero": "", "half": "by its own look-back"}
+    scaler = Scaler(np.zeros_like(std), std)
+    got = evaluate(forecasts, test, ("OT", "load"), scaler, naive, floors=floors)
     report = got.record.to_dict()
     item, row, _ = np.array([test.origin(number) for number in range(len(test))]).T
     errors = 0.5 * values[:, [1, 0]].double().numpy()[row[:, None] + np.arange(HORIZON)]
@@ -160,8 +168,9 @@ def test_a_column_without_values_is_left_out():
     values = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
     values[40:, 1] = torch.nan
     test = Windows(values, torch.zeros(60, 1), 8, HORIZON, 42, 60, (0, 1))
-    scaler, floors = Scaler((0.0, 1.0), (10.0, 3.0)), {"zero": (zero, "")}
-    report = evaluate(better, floors, test, ("a", "b"), scaler, np.ones(2)).record.to_dict()
+    scaler, forecasts = Scaler((0.0, 1.0), (10.0, 3.0)), together(better, zero)
+    got = evaluate(forecasts, test, ("a", "b"), scaler, np.ones(2), floors={"zero": ""})
+    report = got.record.to_dict()
     assert set(report["columns"]["b"].values()) == {None}
     for metric in ("mse", "mase"):
         assert report[metric] == pytest.approx(report["columns"]["a"][metric])

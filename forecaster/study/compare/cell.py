@@ -196,7 +196,7 @@ def _floors(problem: Problem, train: Windows, test: Windows) -> dict[str, dict[s
         fold = problem.fold(str(test.values.device))
         parts = fit_parts(fold)
         test = test.looking_back(fold.task.past)
-        found = scores([forecast_with(part) for part in parts], test)
+        found = scores(lambda batch: [part(*batch.inputs) for part in parts], test)
         _known_floors[key] = {
             part.name: measure(errors_of(problem, train, scored), "all", "terminal")
             for part, scored in zip(parts, found, strict=True)
