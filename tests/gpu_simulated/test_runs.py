@@ -16,6 +16,7 @@ from forecaster.evaluate.problem import Problem
 from forecaster.forecast.predictor import Predictor
 from forecaster.run import train
 from forecaster.study.compare.cell import FACTS
+from forecaster.study.compare.cell import train as train_cell
 from forecaster.train import resume
 from tests import small
 from tests.gpu_simulated.device import Simulated
@@ -125,7 +126,7 @@ class TestFaces:
     def test_a_cell_of_a_grid(self) -> None:
         def errors(device: str) -> Any:
             grid = small_grid(**{"protocol.set": [f"device={device}"]})
-            files = train((grid.data, "abc", "forecaster compare"), grid.cells[0])
+            files = train_cell((grid.data, "abc", "forecaster compare"), grid.cells[0])
             return json.loads(files[FACTS])["mse"]
 
         with Simulated():

@@ -9,7 +9,7 @@ from torch import Tensor
 from forecaster.base.errors import DivergedError
 from forecaster.evaluate import score
 from forecaster.model import ForecastModel
-from forecaster.train import run
+from forecaster.train import fit
 from tests.train.small import TRAIN, VALIDATION, Constant, cycle, informer, level, same, train
 
 
@@ -93,8 +93,8 @@ def test_the_earliest_check_near_the_best_is_remembered(tolerance: float, kept: 
     class Trainer:
         global_step, callback_metrics = 0, {}
 
-    keep, trainer = run.KeepEarliest(tolerance), Trainer()
-    module = run.ForecastModule(Constant(0.0), run.TrainConfig())
+    keep, trainer = fit.KeepEarliest(tolerance), Trainer()
+    module = fit.ForecastModule(Constant(0.0), fit.TrainConfig())
     errors = [5, 4, 6, 3, 6, 3.2, 3]
     for trainer.global_step, mse in enumerate(errors):
         trainer.callback_metrics = {"validation_mse": torch.tensor(float(mse))}
@@ -108,12 +108,12 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The steps after which validation is checked, in order."""
     seen: list[int] = []
 
-    class Recorder(run.KeepEarliest):
+    class Recorder(fit.KeepEarliest):
         def on_validation_end(self, trainer: Any, module: Any) -> None:
             seen.append(trainer.global_step)
             super().on_validation_end(trainer, module)
 
-    monkeypatch.setattr(run, "KeepEarliest", Recorder)
+    monkeypatch.setattr(fit, "KeepEarliest", Recorder)
     return seen
 
 
@@ -263,5 +263,5 @@ def test_the_precision_is_what_is_asked_for_or_pays(monkeypatch: pytest.MonkeyPa
         device, width, supported = case
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda emulated, own=supported: own)
         for precision, wanted in (("32", False), ("auto", case == pays), ("bf16", True)):
-            config = run.TrainConfig.model_validate({"precision": precision})
-            assert run.takes_bf16(config, cycle(width=width), device) == wanted
+            config = fit.TrainConfig.model_validate({"precision": precision})
+            assert fit.takes_bf16(config, cycle(width=width), device) == wanted
