@@ -20,7 +20,7 @@ import os
 import torch
 
 from forecaster.base.errors import DeviceLostError
-from tests.forecast.test_on_device import Runner, batch, make_model
+from tests.forecast.test_runner import Runner, batch, make_model
 
 model = make_model().to("cuda")
 run, forward = Runner(model, "cuda"), model.forward
