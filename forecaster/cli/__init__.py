@@ -36,9 +36,9 @@ class _Grouped(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title in GROUPS:
             rows = [
-                (name, (each.short_help or each.help or "").partition("\n")[0])
-                for name, each in self.commands.items()
-                if getattr(each, "rich_help_panel", "") == title
+                (name, (command.short_help or command.help or "").partition("\n")[0])
+                for name, command in self.commands.items()
+                if getattr(command, "rich_help_panel", "") == title
             ]
             with formatter.section(title):
                 formatter.write_dl(rows)
@@ -150,9 +150,9 @@ def _unexpected(error: Exception, debug: bool) -> int:
         return 130
     if debug:
         raise error
-    if (told := extras.told(error)) is not None:
-        say(f"error: {told}")
-        return told.exit_code
+    if (advice := extras.told(error)) is not None:
+        say(f"error: {advice}")
+        return advice.exit_code
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):  # in torch's message
         say(f"error: not enough memory: {str(error) or type(error).__name__}")
         return UnavailableError.exit_code

@@ -56,32 +56,34 @@ def score(
         writer.flush()
         if writer.lost:
             raise UsageError(f"{ledger} cannot be written: the values are not kept")
-    found = look(ledger, kept.promise(bundle), say)
-    if not (len(found.rows) or found.waiting):
+    review = look(ledger, kept.promise(bundle), say)
+    if not (len(review.rows) or review.waiting):
         raise UsageError(f"{ledger} has no forecast of this model, {bundle.digest}")
-    if found.rows.empty:
+    if review.rows.empty:
         raise UsageError(
-            f"no value came yet for the {found.waiting:,} steps that were forecast: give a file "
+            f"no value came yet for the {review.waiting:,} steps that were forecast: give a file "
             "with later rows as --actuals"
         )
-    expected = found.promise.error
+    expected = review.promise.error
     if as_json:
-        print_json(found.to_dict(by))
+        print_json(review.to_dict(by))
     else:
-        table = found.frame(by)
+        table = review.frame(by)
         print(table.to_string(index=False, float_format=partial(rounded, digits=4), na_rep="-"))
-        say(f"{len(found.rows):,} steps scored, {found.waiting:,} wait for their values")
-        if found.strange:
-            say(f"{found.strange:,} steps do not count: they were made from other values than came")
+        say(f"{len(review.rows):,} steps scored, {review.waiting:,} wait for their values")
+        if review.strange:
+            say(
+                f"{review.strange:,} steps do not count: they were made from other values than came"
+            )
         if expected is not None:
             say(f"on the test split the scaled error was {expected:.4g}")
-        for each in found.alarms:
-            say(str(each))
+        for alarm in review.alarms:
+            say(str(alarm))
     if picture:
         renewed = bundle.about.get("renewed")
-        older = replace(found.promise, model=renewed["before"]) if renewed else None
+        older = replace(review.promise, model=renewed["before"]) if renewed else None
         before = look(ledger, older).rows if older else None
-        draw(live.figure(found.rows, expected, before=before), picture)
+        draw(live.figure(review.rows, expected, before=before), picture)
         say(f"drew error and coverage by day to {picture}")
 
 
@@ -120,13 +122,13 @@ def renew(
         raise UsageError("--if-alarmed needs the --ledger with the forecasts")
     bundle = load_bundle(model)
     if ledger is not None:
-        found = look(ledger, kept.promise(bundle), say)
-        for each in found.alarms:
-            say(str(each))
-        if if_alarmed and not found.alarmed:
+        review = look(ledger, kept.promise(bundle), say)
+        for alarm in review.alarms:
+            say(str(alarm))
+        if if_alarmed and not review.alarmed:
             say("nothing is to be renewed")
             if as_json:
-                print_json({"outcome": "calm", **found.to_dict()})
+                print_json({"outcome": "calm", **review.to_dict()})
             raise typer.Exit(CALM)
     from forecaster.cli.train import show
     from forecaster.run import renew as renewing

@@ -62,9 +62,9 @@ def attentions(
         print("\n".join(chosen))
         return
     facts = []
-    for each in chosen:
+    for attention in chosen:
         try:
-            facts.append(_facts(each))
+            facts.append(_facts(attention))
         except UsageError as error:  # an attention of another package that cannot be loaded
             if name is not None:
                 raise
@@ -161,8 +161,10 @@ def advise(asked: Asked, as_json: AsJson = False) -> None:
         return replace(asked, config=named, sets=[*asked.sets, *sets]).command("train", attn=attn)
 
     def compare(grid: str, attn: str | None, fits: Sequence[str]) -> str:
-        read = {name: each for name, each in asked.flags.items() if name not in ("data", "horizon")}
-        sets = [f"{FLAGS[name]}={_value(each)}" for name, each in read.items()]
+        read = {
+            name: value for name, value in asked.flags.items() if name not in ("data", "horizon")
+        }
+        sets = [f"{FLAGS[name]}={_value(value)}" for name, value in read.items()]
         options = {
             "--grid": grid,
             "--data": asked.flags["data"],
@@ -170,7 +172,7 @@ def advise(asked: Asked, as_json: AsJson = False) -> None:
             "--horizon": asked.flags.get("horizon"),
             "--name": f"{config.data.label}-{grid}",
         }
-        given = [("--set", each) for each in (*fits, *asked.sets, *sets)]
+        given = [("--set", value) for value in (*fits, *asked.sets, *sets)]
         return shell("compare", [*options.items(), *given])
 
     facts = measure(dataset, config.data.holidays)
@@ -200,10 +202,10 @@ def _facts(name: str) -> dict[str, Any]:
     about = asdict(kind.about)
     fields = option_model(kind, name).model_fields
     package = CATALOGUE.plug_ins().get(name)
-    own = "control" if name in CONTROLS else ""
+    control = "control" if name in CONTROLS else ""
     return {
         "name": name,
-        "kind": f"plug-in of {package}" if package else own,
+        "kind": f"plug-in of {package}" if package else control,
         "about": text.split("\n")[0].rstrip("."),
         **about,
         "gpu": next((speed for speed, types in GPU.items() if name in types), None),

@@ -104,14 +104,14 @@ def data_check(
     problem = make_problem(*find_data(loaded, tell), tell, effects=None)
     dataset, borders, oddities = problem.dataset, problem.borders, problem.oddities
     past, _, steps = problem.config.window.lengths()
-    found = check.report(dataset, steps, past, borders, oddities)
-    advice = check.advice(found)
+    report = check.report(dataset, steps, past, borders, oddities)
+    advice = check.advice(report)
     time = dataset.reading.time_columns or dataset.time
     read = {"time": time, "id": dataset.id, "freq": dataset.freq, "season": dataset.seasons}
     cut = {"horizon": steps, "lookback": past, "split": problem.config.data.split}
     command = asked.command("train", data=file, **read, **cut)
     if not as_json:
-        print(check.text(found))
+        print(check.text(report))
     drawn = None if no_picture else picture or Path(f"{dataset.name}-check.png")
     refused = None
     if drawn:
@@ -121,7 +121,7 @@ def data_check(
             drawn, refused = None, error
     if as_json:
         shown = drawn and str(drawn)
-        print_json({**found, "picture": shown, "command": "" if advice else command})
+        print_json({**report, "picture": shown, "command": "" if advice else command})
     elif drawn:
         print(f"picture     {drawn}")
     if advice:

@@ -47,22 +47,22 @@ def sync(
     """
     from forecaster.tracking.publish import sync as publish
 
-    found = []
-    for each in publish(runs or []):
-        found.append(each)
-        if each.under_way:
-            say(f"{each.name}: in progress, its own process uploads it")
-        elif each.left:
-            say(f"{each.name}: not all uploaded: {each.left}")
+    synced = []
+    for run in publish(runs or []):
+        synced.append(run)
+        if run.under_way:
+            say(f"{run.name}: in progress, its own process uploads it")
+        elif run.left:
+            say(f"{run.name}: not all uploaded: {run.left}")
         elif not as_json:
-            print(f"{each.name}: uploaded{each.told and f'; {each.told}'}")
+            print(f"{run.name}: uploaded{run.told and f'; {run.told}'}")
     if as_json:
-        print_json({"runs": [asdict(each) for each in found]})
-    elif not found:
+        print_json({"runs": [asdict(run) for run in synced]})
+    elif not synced:
         print(f"MLflow has all of {', '.join(runs or ['the runs in runs/'])}")
-    if left := [each.name for each in found if each.left]:
+    if left := [run.name for run in synced if run.left]:
         raise UnavailableError(
-            f"{len(left)} of {len(found)} runs could not be uploaded: {', '.join(left)}. The rest "
+            f"{len(left)} of {len(synced)} runs could not be uploaded: {', '.join(left)}. The rest "
             "is kept: run the same command again when MLflow answers."
         )
 

@@ -130,7 +130,7 @@ class Asked:
         """The shell command `name` with these options, and values of `found` for missing ones."""
         values = {**found, **self.flags}
         given = [(option(flag), values.get(flag)) for flag in FLAGS]
-        sets = [("--set", each) for each in self.sets]
+        sets = [("--set", pair) for pair in self.sets]
         return shell(name, [*given, ("--config", self.config), *sets])
 
 
@@ -153,13 +153,15 @@ def configured(*names: str) -> Callable[[Callable[..., None]], Callable[..., Non
             for name, value in values.items():  # each of several is one name, commas and all
                 given_once = [*dict.fromkeys(value)] if isinstance(value, list) else []
                 values[name] = given_once[0] if len(given_once) == 1 else given_once or value
-            told = {name: value for name, value in values.items() if value not in (None, [])}
-            command(Asked(told, config, set_ or []), **given)
+            passed = {name: value for name, value in values.items() if value not in (None, [])}
+            command(Asked(passed, config, set_ or []), **given)
 
         signature = inspect.signature(command)
         _, *others = signature.parameters.values()
-        own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in others]
-        run.__dict__["__signature__"] = signature.replace(parameters=[*shared, *own])
+        parameters = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in others
+        ]
+        run.__dict__["__signature__"] = signature.replace(parameters=[*shared, *parameters])
         return run
 
     return give

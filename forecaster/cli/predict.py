@@ -97,10 +97,10 @@ def predict(
     if ledger and (folder or url):
         raise UsageError("--ledger needs --model, and no --output FOLDER")
     check_gpus(gpus, ray)
-    wanted = parse("--levels", _levels, levels) if levels else []
+    chosen_levels = parse("--levels", _levels, levels) if levels else []
     source, card = _source(model, url, runtime, "cpu" if ray else device or "auto")
     if url is None:
-        source.check_levels(wanted)
+        source.check_levels(chosen_levels)
     if input is None:
         input = own_history(source.bundle)
         say(f"history: {input}")
@@ -115,22 +115,22 @@ def predict(
         from forecaster.forecast import batch, questions
 
         questions.steps_of(horizon, card["horizon"])  # else each file would be refused for it
-        request = {"model": card["digest"], "levels": sorted(set(wanted)), **options}
-        work = batch.Work(write, output, time, {"levels": wanted, **options})
-        each = _each(source, work, ray, gpus, device)
-        done = batch.forecast_all(each, batch.parts(input, output), output, time, request, say)
+        request = {"model": card["digest"], "levels": sorted(set(chosen_levels)), **options}
+        work = batch.Work(write, output, time, {"levels": chosen_levels, **options})
+        per_file = _each(source, work, ray, gpus, device)
+        done = batch.forecast_all(per_file, batch.parts(input, output), output, time, request, say)
         say(f"wrote {done.rows} rows to {done.written} files in {output}, kept {done.kept} others")
         if as_json:
             print_json(asdict(done))
         return
-    asked: dict[str, Any] = {**options, "levels": wanted, "future": future}
+    arguments: dict[str, Any] = {**options, "levels": chosen_levels, "future": future}
     if ledger is not None:
         from forecaster.record.ledger import Ledger
 
-        asked["ledger"] = kept = Ledger(ledger)
-    frame = source.predict(input, **asked, where=input, say=say)
+        arguments["ledger"] = book = Ledger(ledger)
+    frame = source.predict(input, **arguments, where=input, say=say)
     if ledger is not None:
-        if kept.flush():
+        if book.flush():
             say(f"kept the forecast in {ledger}")
         else:
             raise StorageError(f"{ledger} could not be written: the forecast is not kept")
@@ -187,20 +187,20 @@ def effects(model: Model, picture: Path | None = None, as_json: AsJson = False) 
     bundle = load_bundle(model)
     if not bundle.schema.known.columns:
         raise UsageError("this model takes no inputs known ahead: it has no effects to tell")
-    if not (found := bundle.record.effects):
+    if not (measured := bundle.record.effects):
         raise UsageError(
             "this model was not asked for effects: it was trained by an earlier version, or on "
             "fewer rows than its forecast needs; train it again"
         )
     if as_json:
-        print_json([row.to_dict() for row in found])
+        print_json([row.to_dict() for row in measured])
     else:
         for sentence in of.sentences(bundle):
             print(sentence)
-    if picture and any(row.curve for row in found):
+    if picture and any(row.curve for row in measured):
         from forecaster.evaluate.display import effect_figure
 
-        draw(effect_figure(found), picture)
+        draw(effect_figure(measured), picture)
         say(f"drew the effects to {picture}")
 
 

@@ -63,7 +63,7 @@ def compare(
     from forecaster.study import compare as comparison
 
     stem, values = comparison.read_grid(grid)
-    said = {
+    sentences = {
         "attn": attn if attn in (None, "all") else names(attn),
         "horizons": horizon and parse("--horizon", numbers, horizon),
         "data": data and names(data),
@@ -72,10 +72,10 @@ def compare(
         "protocol.config": config,
         "protocol.set": set_,
     }
-    changes = {key: value for key, value in said.items() if value is not None}
+    changes = {key: value for key, value in sentences.items() if value is not None}
     definition = comparison.define(values, changes, grid)
     if name is None:
-        labels = [DataConfig(name=each).label for each in definition.data]
+        labels = [DataConfig(name=data_set).label for data_set in definition.data]
         name = "-".join([*labels, *map(str, definition.horizons)]) if changes else stem
     cores = quota.cores()
     if jobs is not None and jobs > cores:

@@ -98,16 +98,16 @@ def _check_models(names: Sequence[str], registry: Any) -> None:
     for name in names:
         if Path(name).is_dir() and not is_bundle(Path(name)):
             raise UnavailableError(no_bundle(Path(name)))
-    asked = [name for name in names if not Path(name).is_dir()]
+    registered = [name for name in names if not Path(name).is_dir()]
     try:
-        for name in asked:
+        for name in registered:
             registry.state(name)
     except UsageError as error:
         raise UnavailableError(str(error)) from None
     except ForecasterError as error:
         if tracking_uri().startswith("sqlite:"):
             raise
-        _tell(f"warning: {error}. The service keeps looking for {', '.join(asked)}.")
+        _tell(f"warning: {error}. The service keeps looking for {', '.join(registered)}.")
 
 
 def _check_free(host: str, port: int) -> None:

@@ -100,16 +100,16 @@ def evaluate(
     from forecaster.run import train
 
     bundle, where = load_bundle(model), machine.device(device or "auto")
-    found: Backtest | Cutoffs
+    judged: Backtest | Cutoffs
     if cutoffs:
         make = partial(train.train_anew, device=where, say=say)
-        found = rolling.rejudge(bundle, cutoffs, make, where, say).record
+        judged = rolling.rejudge(bundle, cutoffs, make, where, say).record
     else:
-        found = judge.rejudge(bundle, where).record
+        judged = judge.rejudge(bundle, where).record
     if as_json:
-        print_json(found.to_dict())
+        print_json(judged.to_dict())
     else:
-        show(found)
+        show(judged)
 
 
 SEARCHED = tuple(name for name in FLAGS if name not in ("time_limit", "refit", "register", "blend"))
@@ -152,14 +152,14 @@ def tune(
     name = name or f"{label}-{Path(space).stem}"
     limits: dict[str, Any] = {"trials": trials, "limit": limit}
     where: dict[str, Any] = {"storage": storage, "tracked": tracked}
-    found = searching.run(load, searching.read_space(space), name, say, **limits, **where)
+    result = searching.run(load, searching.read_space(space), name, say, **limits, **where)
     if as_json:
-        print_json(found.to_dict())
+        print_json(result.to_dict())
         return
-    print(f"\n{found.text()}\n")
-    print(f"best     {found.file}")
-    print(f"train    forecaster train --config {found.file}")
-    print_pages("runs", found.ui_command)
+    print(f"\n{result.text()}\n")
+    print(f"best     {result.file}")
+    print(f"train    forecaster train --config {result.file}")
+    print_pages("runs", result.ui_command)
 
 
 @configured()

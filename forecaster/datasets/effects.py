@@ -54,10 +54,10 @@ class Term:
 
     def of(self, values: Array) -> Array:
         """(..., n): the term for n consecutive steps of covariates (..., n, K)."""
-        own: Array = values[..., self.covariate].astype(np.float64)
+        column: Array = values[..., self.covariate].astype(np.float64)
         if self.half_life:
-            own = recent_mean(own, self.half_life, self.memory)
-        return own if self.knot is None else np.maximum(own - self.knot, 0.0)
+            column = recent_mean(column, self.half_life, self.memory)
+        return column if self.knot is None else np.maximum(column - self.knot, 0.0)
 
 
 Terms = tuple[Term, ...]
@@ -136,9 +136,9 @@ class Effects:
             return nothing
         lines: list[Terms] = [(Term(k),) for k in range(len(low))]
         lively = [line for line in lines if of(line[0]).std() > 1e-6]
-        found = _Regression(target, block, lively, of)
+        regression = _Regression(target, block, lively, of)
         while lively:
-            errors = found.solve(lively)[1].min(axis=1)
+            errors = regression.solve(lively)[1].min(axis=1)
             if errors.max() <= UNSURE:
                 break
             del lively[int(errors.argmax())]
@@ -147,13 +147,13 @@ class Effects:
         chosen = lively
         if len(lively) <= SHAPED:
             shapes = [_shapes(line[0].covariate, inside, seasons[0], past) for line in lively]
-            found = _Regression(target, block, [*lively, *chain(*shapes)], of)
-            chosen = found.choose(lively)
-        told = tuple(any(line[0].covariate == k for line in lively) for k in range(len(low)))
-        if found.missed(chosen) > BETTER * found.missed([]):
-            return replace(nothing, determined=told)
-        weights = _tuples(found.solve(chosen)[0].tolist())
-        return cls(tuple(chain(*chosen)), weights, tuple(low), tuple(high), told)
+            regression = _Regression(target, block, [*lively, *chain(*shapes)], of)
+            chosen = regression.choose(lively)
+        determined = tuple(any(line[0].covariate == k for line in lively) for k in range(len(low)))
+        if regression.missed(chosen) > BETTER * regression.missed([]):
+            return replace(nothing, determined=determined)
+        weights = _tuples(regression.solve(chosen)[0].tolist())
+        return cls(tuple(chain(*chosen)), weights, tuple(low), tuple(high), determined)
 
     @property
     def unused(self) -> Self:
@@ -182,7 +182,7 @@ def recent_mean(values: Array, half_life: float, memory: int) -> Array:
     if values.ndim > 1:
         return np.asarray(values @ _means(steps, half_life, memory))
     falling = 0.5 ** (np.arange(min(memory, steps)) / half_life)
-    sums, whole = (np.convolve(each, falling)[:steps] for each in (values, np.ones(steps)))
+    sums, whole = (np.convolve(summand, falling)[:steps] for summand in (values, np.ones(steps)))
     return np.asarray(sums / whole)
 
 
@@ -195,7 +195,7 @@ def _means(steps: int, half_life: float, memory: int) -> Array:
 def _season(lengths: NDArray[np.int64], seasons: Sequence[int]) -> int:
     """The longest season of which the usual stretch of rows holds SEASONS; 1 without any."""
     usual = float(np.median(lengths))
-    return max((each for each in seasons if SEASONS * each <= usual), default=1)
+    return max((season for season in seasons if SEASONS * season <= usual), default=1)
 
 
 def _shapes(covariate: int, inside: Array, season: int, past: int) -> list[Terms]:
@@ -203,12 +203,12 @@ def _shapes(covariate: int, inside: Array, season: int, past: int) -> list[Terms
     halves = [season / 16, season / 4, float(season)] if season >= 12 else [1.0, 3.0]
     memories = [(half, min(int(np.ceil(LASTING * half)), past)) for half in halves]
     times = [(0.0, 1), *((half, memory) for half, memory in memories if memory >= half)]
-    found: list[Terms] = [(Term(covariate, *time),) for time in times[1:]]
+    shapes: list[Terms] = [(Term(covariate, *time),) for time in times[1:]]
     values = inside[:, covariate]
     if len(np.unique(values)) > KNOTS + 2:
         knots = np.linspace(values.min(), values.max(), KNOTS + 2)[1:-1].tolist()
-        found += [tuple(Term(covariate, *time, knot) for knot in knots) for time in times]
-    return found
+        shapes += [tuple(Term(covariate, *time, knot) for knot in knots) for time in times]
+    return shapes
 
 
 class _Regression:
@@ -230,7 +230,7 @@ class _Regression:
         design = np.stack([of(term) for term in terms], axis=1) if terms else target[:, :0]
         self.design = design - design.mean(axis=0)
         ends = np.arange(FOLDS + 1) * len(target) // FOLDS
-        folds = [slice(*each) for each in pairwise(ends)]
+        folds = [slice(*bounds) for bounds in pairwise(ends)]
         self.squares = np.stack([self.design[f].T @ self.design[f] for f in folds])
         self.products = np.stack([self.design[f].T @ self.target[f] for f in folds])
         self.own = float(np.square(self.target).sum())
@@ -251,15 +251,15 @@ class _Regression:
         """Groups, from the `first` ones on: others are added as long as that helps, then those are
         left out that do not."""
         chosen, least = [*first], self.missed(first)
-        while rest := [each for each in self.groups if each not in chosen]:
-            found = [self.missed([*chosen, each]) for each in rest]
-            if min(found) >= least:
+        while rest := [group for group in self.groups if group not in chosen]:
+            errors = [self.missed([*chosen, group]) for group in rest]
+            if min(errors) >= least:
                 break
-            least = min(found)
-            chosen.append(rest[int(np.argmin(found))])
-        for each in [*chosen]:
-            left = [other for other in chosen if other is not each]
-            alone = all(other[0].covariate != each[0].covariate for other in left)
+            least = min(errors)
+            chosen.append(rest[int(np.argmin(errors))])
+        for group in [*chosen]:
+            left = [other for other in chosen if other is not group]
+            alone = all(other[0].covariate != group[0].covariate for other in left)
             if not alone and (found_without := self.missed(left)) <= least:
                 chosen, least = left, found_without
         return chosen
@@ -276,8 +276,8 @@ class _Regression:
         starts = np.flatnonzero(np.diff(self.block, prepend=-1))
         errors = []
         for place in range(wrong.shape[1]):
-            each = np.add.reduceat(design * wrong[:, [place]], starts)
-            errors.append(np.sqrt(np.diag(inverse @ (each.T @ each) @ inverse)))
+            sums = np.add.reduceat(design * wrong[:, [place]], starts)
+            errors.append(np.sqrt(np.diag(inverse @ (sums.T @ sums) @ inverse)))
         return weights, np.stack(errors, axis=1)
 
 

@@ -60,7 +60,7 @@ def measure(dataset: Dataset, holidays: str | None = None) -> Facts:
     rows = int(items.rows_before(int(TRAIN * len(series.times))).max())
     targets = 1 if series.items else len(dataset.targets)
     among = sorted({*candidates(series.freq), *dataset.seasons} - {1})
-    seasons = tuple(each for each in infer_seasons(series, targets, among) if each > 1)
+    seasons = tuple(season for season in infer_seasons(series, targets, among) if season > 1)
     alone = series.items is None and targets > 1
     parts = training_parts(series, targets) if alone else []
     return Facts(

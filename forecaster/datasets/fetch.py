@@ -79,15 +79,15 @@ def _candidates(folder: Path, card: Card) -> Iterator[tuple[Source, Path]]:
 def _mismatch(file: Path, source: Source) -> str:
     """How the checksums of `file` differ from those of its source; "" if they agree."""
     head = b"blob %d\0" % file.stat().st_size
-    for name, wanted, digest in (
+    for name, expected, digest in (
         ("SHA-256", source.sha256, hashlib.sha256()),
         ("git blob id", source.git_blob, hashlib.sha1(head, usedforsecurity=False)),
     ):
-        if wanted is not None:
+        if expected is not None:
             with file.open("rb") as stream:
                 got = hashlib.file_digest(stream, digest.copy).hexdigest()
-            if got != wanted:
-                return f"expected {name} {wanted}, got {got}"
+            if got != expected:
+                return f"expected {name} {expected}, got {got}"
     return ""
 
 

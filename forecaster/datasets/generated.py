@@ -61,13 +61,13 @@ def _write_pairs(
 ) -> None:
     """Write pairs, questions and answers into the noise of a sample (steps, columns)."""
     length = len(sample) - pairs
-    asked = length - pairs
+    queries = length - pairs
     codes = random.choice(2**MOTIF, (hops, pairs), replace=False)
     motifs = 2.0 * (codes[..., None] >> np.arange(MOTIF) & 1) - 1
     first, second = slice(3, 3 + MOTIF), slice(3 + MOTIF, None)
-    places = random.choice(asked, (hops, pairs), replace=False)
+    places = random.choice(queries, (hops, pairs), replace=False)
     order = random.permutation(pairs)
-    questions = slice(asked, length)
+    questions = slice(queries, length)
     sample[places, 1:3] = 1, 0
     sample[places, first] = motifs
     sample[places[-1], 0] = random.uniform(-(3**0.5), 3**0.5, pairs)
@@ -97,7 +97,7 @@ def phase(
     those bounds, with steps of standard deviation 0.05.
     """
     random = np.random.default_rng(0)
-    count, asked = sum(samples), length - HORIZON
+    count, last = sum(samples), length - HORIZON
     drawn = np.zeros((count, length + HORIZON, 4), dtype=np.float32)
     cycles = _cycles(random, drift, count, length)
     numbers = np.arange(1, HARMONICS + 1)[:, None, None]
@@ -107,8 +107,8 @@ def phase(
     weights /= np.sqrt(np.square(weights).sum((0, 1)) / 2)
     values = (weights * np.stack([np.cos(angles), np.sin(angles)])).sum((0, 1))
     values += random.normal(0, noise, values.shape)
-    drawn[:, :asked, 0], drawn[:, length:, 0] = values[:, :asked], values[:, asked:]
-    drawn[:, asked:length, 1] = 1
+    drawn[:, :last, 0], drawn[:, length:, 0] = values[:, :last], values[:, last:]
+    drawn[:, last:length, 1] = 1
     drawn[:, :length, 2] = np.cos(angles[0])
     drawn[:, :length, 3] = np.sin(angles[0])
     return _panel(name, drawn, ("value", "question", "cos", "sin"), length, samples)
@@ -189,4 +189,4 @@ def generate(name: str) -> Dataset:
         )
     if kind == "recall":
         return recall(name, int(length), hops=2 if rest else 1)
-    return phase(name, int(length), next(each for each in get_args(Drift) if each in rest))
+    return phase(name, int(length), next(drift for drift in get_args(Drift) if drift in rest))

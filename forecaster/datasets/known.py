@@ -50,14 +50,14 @@ class Attribute:
         """
         if self.words:
             # as a file writes them: 7 for the number 7.0
-            said = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-            unknown = [word for word in said if word not in self.words]
+            words = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+            unknown = [word for word in words if word not in self.words]
             if unknown:
                 raise DataError(
                     f"static attribute '{self.name}': '{unknown[0]:.64}' is none of those that the "
                     f"model knows: {', '.join(self.words)}"
                 )
-            places = [self.words.index(word) for word in said]
+            places = [self.words.index(word) for word in words]
             return np.eye(self.width, dtype=np.float32)[places]
         try:
             numbers = np.asarray(values, dtype=np.float64)
@@ -96,7 +96,7 @@ class KnownInputs:
         return cls(
             columns,
             Scaler.fit(values, columns) if columns else None,
-            tuple(Attribute.fit(name, found) for name, found in series.static.items()),
+            tuple(Attribute.fit(name, attribute) for name, attribute in series.static.items()),
             tuple(values.min(axis=0).tolist()),
             tuple(values.max(axis=0).tolist()),
         )
@@ -109,8 +109,8 @@ class KnownInputs:
     @property
     def unclear(self) -> tuple[str, ...]:
         """The covariates whose effect the training rows do not determine."""
-        told = zip(self.columns, self.effects.determined, strict=True) if self.effects else ()
-        return tuple(name for name, determined in told if not determined)
+        columns = zip(self.columns, self.effects.determined, strict=True) if self.effects else ()
+        return tuple(name for name, determined in columns if not determined)
 
     @property
     def width(self) -> int:

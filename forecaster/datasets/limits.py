@@ -26,7 +26,7 @@ def find_limits(
     Where `counts` may be found, `low` is 0 by default for whole numbers of which none is negative
     before step `last`. Raises DataError for any value beyond a limit that was given.
     """
-    found: list[Limit] = []
+    limits: list[Limit] = []
     for name in targets:
         column = series.columns.index(name)
         least, most, _ = _seen(series, column, len(series.times))
@@ -39,12 +39,12 @@ def find_limits(
                     f"{series.source}: expected no value of '{name}' {beyond} {limit:g}, got "
                     f"{value:g}; choose another {spelled(option)}, or correct the value"
                 )
-        own = low
+        lower = low
         if low is None and counts:
             least, _, whole = _seen(series, column, last)
-            own = 0.0 if whole and least >= 0 else None
-        found.append((own, high))
-    return tuple(found) if any(each != (None, None) for each in found) else ()
+            lower = 0.0 if whole and least >= 0 else None
+        limits.append((lower, high))
+    return tuple(limits) if any(pair != (None, None) for pair in limits) else ()
 
 
 def ends(limits: tuple[Limit, ...]) -> NDArray[np.float64]:

@@ -161,11 +161,11 @@ class _Column:
 
     def _find_marks(self) -> dict[int, Rows]:
         """The rows of each mark that is far from all other values, very far if it occurs once."""
-        found: dict[int, Rows] = {mark: [] for mark in MARKS}
+        marks: dict[int, Rows] = {mark: [] for mark in MARKS}
         low, high = np.inf, -np.inf
         for begin, values in self._stretches():
             rest = ~np.isnan(values)
-            for mark, rows in found.items():
+            for mark, rows in marks.items():
                 here = values == mark
                 rows += (begin + np.flatnonzero(here)).tolist()
                 rest &= ~here
@@ -174,7 +174,7 @@ class _Column:
         width = high - low
         return {
             mark: rows
-            for mark, rows in found.items()
+            for mark, rows in marks.items()
             if rows
             and width > 0
             and max(low - mark, mark - high) > width * (1 if len(rows) > 1 else 10)
@@ -229,12 +229,12 @@ def outlying(values: Numbers) -> list[int]:
     usual = float(np.partition(changes, -rare)[-rare])
     if not np.quantile(changes, 0.75) > 0:  # it rests, except for events such as rain
         return []
-    found = set()
+    outliers = set()
     for row in map(int, np.flatnonzero(changes > FAR * usual)):
         first = max(0, row + 1 - AROUND)
         before, after = values[first : row + 1], values[row + 1 : row + 1 + AROUND]
         if abs(np.nanmedian(after) - np.nanmedian(before)) <= changes[row] / 2:
             around = np.r_[before, after]
             off = np.abs(around - np.nanmedian(around)) > changes[row] / 2
-            found |= {first + int(place) for place in np.flatnonzero(off)}
-    return sorted(found)
+            outliers |= {first + int(place) for place in np.flatnonzero(off)}
+    return sorted(outliers)

@@ -90,7 +90,7 @@ class Reading:
     def read_as(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The columns of the series that these columns of the file become."""
         parts = ([name] if name not in self.categories else self._parts(name) for name in columns)
-        return tuple(part for own in parts for part in own)
+        return tuple(part for names in parts for part in names)
 
     def read_from(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The columns of the file from which these columns of the series come."""

@@ -63,8 +63,8 @@ def infer_seasons(
         if 2 * season > longest:
             break
         fitting = [part for part in parts if len(part) >= 2 * season]
-        found = [_autocorrelation(part, season) for part in fitting]
-        values = np.concatenate(found)
+        correlations = [_autocorrelation(part, season) for part in fitting]
+        values = np.concatenate(correlations)
         values = values[np.isfinite(values)]
         pairs = np.median([len(part) - season for part in fitting])
         if len(values) and values.mean() > max(SHOWS, 2 / np.sqrt(pairs)):
@@ -147,7 +147,7 @@ def mean_correlation(values: NDArray[np.floating[Any]], seasons: Sequence[int]) 
     apart = frame - frame.groupby(place).transform("mean")
     moves = apart.std() > 1e-9 * frame.abs().max()
     apart = apart.loc[:, moves]
-    found = apart.corr(min_periods=10).to_numpy()
-    pairs = np.abs(found[np.triu_indices(len(found), 1)])
+    matrix = apart.corr(min_periods=10).to_numpy()
+    pairs = np.abs(matrix[np.triu_indices(len(matrix), 1)])
     pairs = pairs[np.isfinite(pairs)]
     return float(pairs.mean()) if len(pairs) else None

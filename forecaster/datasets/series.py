@@ -94,16 +94,18 @@ class Series:
             known = None if self.known is None else self.known[:step]
             return replace(self, values=self.values[:step], times=self.times[:step], known=known)
         counts, items = self.items.rows_before(step), self.items
-        own = items.before(step)
-        kept = np.flatnonzero(counts)
-        bounds = np.concatenate([[0], np.cumsum(counts[kept])])
+        earlier = items.before(step)
+        places = np.flatnonzero(counts)
+        bounds = np.concatenate([[0], np.cumsum(counts[places])])
         return replace(
             self,
-            values=self.values[own],
+            values=self.values[earlier],
             times=self.times[:step],
-            known=None if self.known is None else self.known[own],
-            items=Items([items.names[int(place)] for place in kept], bounds, items.places[kept]),
-            static={name: each[kept] for name, each in self.static.items()},
+            known=None if self.known is None else self.known[earlier],
+            items=Items(
+                [items.names[int(place)] for place in places], bounds, items.places[places]
+            ),
+            static={name: attribute[places] for name, attribute in self.static.items()},
         )
 
 

@@ -101,15 +101,15 @@ def _own_sizes(
         past = _look_back(int(np.median(ends[room > 0, 0])), horizon, seasons)
         if np.maximum(ends[:, 0] - past - horizon + 1, 0).sum() < FEW:
             past = least
-    each = [(row[0], row[1], row[2]) for row in (ends + items.places[:, None]).tolist()]
-    train, validation, test = map(max, zip(*each, strict=True))
-    return Borders(train, validation, test, tuple(each)), past
+    borders = [(row[0], row[1], row[2]) for row in (ends + items.places[:, None]).tolist()]
+    train, validation, test = map(max, zip(*borders, strict=True))
+    return Borders(train, validation, test, tuple(borders)), past
 
 
 def _look_back(train: int, horizon: int, seasons: Sequence[int]) -> int:
-    wanted = max(2 * horizon, 2 * max(seasons))
+    enough = max(2 * horizon, 2 * max(seasons))
     room = max(seasons[0], (train - horizon) * 2 // 3)
-    return min(wanted, room) // seasons[0] * seasons[0]
+    return min(enough, room) // seasons[0] * seasons[0]
 
 
 def _too_few(steps: int, horizon: int, least: int, past: int | None, where: str) -> str:

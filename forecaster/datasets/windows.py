@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         """The same batch with `change` applied to each tensor."""
-        return Batch._make(None if each is None else change(each) for each in self)
+        return Batch._make(None if tensor is None else change(tensor) for tensor in self)
 
 
 @dataclass(frozen=True, eq=False)

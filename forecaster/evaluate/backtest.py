@@ -94,17 +94,21 @@ class Evaluation:
         two horizons long: with one, errors that overlapping windows share seem smaller than they
         are. (-inf, inf) where the windows span fewer than FEWEST horizons.
         """
-        own, horizon, steps = self.model.by_window, len(self.model.squared), self.model.steps
+        by_window, horizon, steps = (
+            self.model.by_window,
+            len(self.model.squared),
+            self.model.steps,
+        )
         if self._horizons < FEWEST:
             return -np.inf, np.inf
-        steps = np.arange(len(own)) if steps is None else steps
+        steps = np.arange(len(by_window)) if steps is None else steps
         middle = (steps.min() + steps.max() + 1) / 2
         halves = steps < middle - horizon / 2, steps >= middle + horizon / 2
-        difference = np.full(len(own), np.nan)
+        difference = np.full(len(by_window), np.nan)
         floors = [floor.by_window for floor in self.floors.values()]
         for here, there in (halves, halves[::-1]):
             best = floors[int(np.argmin([_mean(errors[there]) for errors in floors]))]
-            difference[here] = (own - best)[here]
+            difference[here] = (by_window - best)[here]
         return paired_interval(difference, 2 * horizon, steps)
 
     @property
@@ -169,10 +173,10 @@ class Evaluation:
         )
 
     def _stretches(self) -> tuple[float, ...]:
-        own = self.model
+        score = self.model
         if self._horizons < LEAST:
             return ()
-        return tuple(stretches(own.by_window, len(own.squared), own.steps))
+        return tuple(stretches(score.by_window, len(score.squared), score.steps))
 
     def _floor(self, name: str) -> FloorScores:
         low, high = self.paired[name]
@@ -219,14 +223,14 @@ class Evaluation:
         low, high = self.model.against(self.rest)
         if np.isinf(low):
             return f"{share}; the windows are too few to measure what it adds."
-        found = {
+        comparison = {
             Verdict.BETTER: "the rest alone is worse",
             Verdict.SAME: "the rest alone is not measurably different",
             Verdict.WORSE: "the rest alone would be BETTER",
         }[Verdict.of(low, high)]
         difference = self.model.mse - self.rest.mse
         return (
-            f"{share}; {found}: with the network the MSE is {abs(difference):.4f} "
+            f"{share}; {comparison}: with the network the MSE is {abs(difference):.4f} "
             f"{'lower' if difference < 0 else 'higher'}, paired 95 % interval of the difference "
             f"{interval_text(low, high)}."
         )

@@ -78,8 +78,8 @@ def cut(whole: Problem, count: int) -> list[Cutoff]:
         )
     cuts = []
     for first, last in pairwise(_edges(borders, count)):
-        own = Borders(borders.train + first - borders.validation, first, last)
-        rows = whole.config, whole.dataset, whole.series, own
+        earlier = Borders(borders.train + first - borders.validation, first, last)
+        rows = whole.config, whole.dataset, whole.series, earlier
         cuts.append(Cutoff(*rows, whole.effects, whole=whole))
     return cuts
 
@@ -116,9 +116,13 @@ class Rolling:
     def whole(self) -> Evaluation:
         """All windows of all cut-offs as one, with the floors that each of them has."""
         first, *others = self.found
-        names = [name for name in first.floors if all(name in each.floors for each in others)]
-        model = self._pooled([each.model for each in self.found])
-        floors = {n: self._pooled([each.floors[n] for each in self.found]) for n in names}
+        names = [
+            name for name in first.floors if all(name in evaluation.floors for evaluation in others)
+        ]
+        model = self._pooled([evaluation.model for evaluation in self.found])
+        floors = {
+            n: self._pooled([evaluation.floors[n] for evaluation in self.found]) for n in names
+        }
         paired = {name: model.against(floor) for name, floor in floors.items()}
         return replace(first, model=model, floors=floors, paired=paired, intervals=None)
 
@@ -142,7 +146,7 @@ class Rolling:
 
     def better(self, floor: str) -> int:
         """At how many cut-offs the model has the smaller MSE."""
-        return sum(each.model.mse < each.floors[floor].mse for each in self.found)
+        return sum(evaluation.model.mse < evaluation.floors[floor].mse for evaluation in self.found)
 
     def verdict(self) -> str:
         """The verdict in words, with the number of cut-offs that support it."""
@@ -182,23 +186,23 @@ class Rolling:
         )
 
     def _at(self, number: int) -> AtCutoff:
-        at, found = self.cuts[number], self.found[number]
+        at, evaluation = self.cuts[number], self.found[number]
         times, borders = at.series.times, at.borders
-        covered = found.intervals and found.intervals.band(COVERED)
+        covered = evaluation.intervals and evaluation.intervals.band(COVERED)
         return AtCutoff(
             first=times[borders.validation].isoformat(),
             last=times[borders.test - 1].isoformat(),
             steps=(borders.validation, borders.test),
             trained=borders.train,
-            windows=found.model.windows,
-            mse=plain(found.model.mse),
-            mae=plain(found.model.mae),
+            windows=evaluation.model.windows,
+            mse=plain(evaluation.model.mse),
+            mae=plain(evaluation.model.mae),
             coverage=covered["coverage"] if covered else None,
             intervals=self.calibrated[number],
-            network=_errors(found.network) if found.network else None,
-            floors={name: _errors(floor) for name, floor in found.floors.items()},
-            best_floor=found.best_floor,
-            weights=dict(found.weights),
+            network=_errors(evaluation.network) if evaluation.network else None,
+            floors={name: _errors(floor) for name, floor in evaluation.floors.items()},
+            best_floor=evaluation.best_floor,
+            weights=dict(evaluation.weights),
         )
 
 
@@ -227,19 +231,19 @@ def roll(
     `took` are the seconds of one training, if they are known, to say how long all will last.
     """
     cuts = cut(whole, count)
-    found, calibrated = [], []
-    begun = time.monotonic()
+    evaluations, calibrated = [], []
+    start = time.monotonic()
     for number, at in enumerate(cuts, start=1):
         first, last = at.borders.validation, at.borders.test
-        each = (time.monotonic() - begun) / (number - 1) if number > 1 else took
-        left = "" if each is None else f"; about {lasting(each * (count - number + 1))} left"
+        seconds = (time.monotonic() - start) / (number - 1) if number > 1 else took
+        left = "" if seconds is None else f"; about {lasting(seconds * (count - number + 1))} left"
         span = f"steps {first} to {last}"
         say(f"cut-off {number} of {count}: forecasts {span} from those before{left}")
-        tried, model = make(at)
+        parts, model = make(at)
         intervals, words, _ = find_intervals(at, model, device)
-        found.append(judge(at, model, device, intervals, tried))
+        evaluations.append(judge(at, model, device, intervals, parts))
         calibrated.append(words)
-    return Rolling(cuts, found, calibrated)
+    return Rolling(cuts, evaluations, calibrated)
 
 
 def rejudge(bundle: Bundle, count: int, make: Make, device: str, say: Say) -> Rolling:

@@ -44,18 +44,18 @@ def forecast_figure(
     (T, K), band (T, K, 2) of the first of them with a label for each column. `differences` of the
     others from the first are drawn below.
     """
-    some, each, h = min(4, len(names)), 1 + differences, len(history)
-    figure = _figure(10, 2.6 * some * each + 0.6)
-    axes = np.atleast_1d(figure.subplots(some * each, 1, sharex=True))
+    some, rows, h = min(4, len(names)), 1 + differences, len(history)
+    figure = _figure(10, 2.6 * some * rows + 0.6)
+    axes = np.atleast_1d(figure.subplots(some * rows, 1, sharex=True))
     main = next(iter(paths))
     for i in range(some):
-        axis = axes[i * each]
+        axis = axes[i * rows]
         axis.plot(times[:h], history[:, i], color=MUTED, lw=1, label="history")
         for name, color in zip(paths, cycle((FORECAST, TRUTH, *HUES))):
             axis.plot(times[h:], paths[name][:, i], color=color, lw=1.4, label=name)
             if differences and name != main:
                 change = paths[name][:, i] - paths[main][:, i]
-                axes[i * each + 1].plot(
+                axes[i * rows + 1].plot(
                     times[h:], change, color=color, lw=1.4, label=f"{name} − {main}"
                 )
         if band is not None:
@@ -65,8 +65,8 @@ def forecast_figure(
         axis.axvline(times[max(h - 1, 0)], color=MUTED, lw=0.8, ls=":")
         axis.set_ylabel(names[i])
         if differences:
-            axes[i * each + 1].axhline(0, color=MUTED, lw=0.8)
-            axes[i * each + 1].set_ylabel("difference")
+            axes[i * rows + 1].axhline(0, color=MUTED, lw=0.8)
+            axes[i * rows + 1].set_ylabel("difference")
     for axis in axes:  # where a legend hides no curve
         axis.legend(
             loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0.1
@@ -83,7 +83,7 @@ def example_figure(example: Example, freq: str, test: Backtest) -> "Figure":
 
     names, share = [*example.targets], example.share
     history, forecast, truth, *ends = (
-        np.array([getattr(own, kind) for own in example.targets.values()], float).T
+        np.array([getattr(drawn, kind) for drawn in example.targets.values()], float).T
         for kind in ("history", "forecast", "truth", *(("low", "high") if share else ()))
     )
     return forecast_figure(
@@ -99,11 +99,11 @@ def example_figure(example: Example, freq: str, test: Backtest) -> "Figure":
 
 def by_step(test: Backtest) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """MSE and MAE (T,) by step of the model, its network alone and the best floor."""
-    found = {}
-    for name, own in test.rows.items():
-        if own.by_step:
-            found[name] = np.array(own.by_step["mse"], float), np.array(own.by_step["mae"], float)
-    return found
+    curves = {}
+    for name, row in test.rows.items():
+        if row.by_step:
+            curves[name] = np.array(row.by_step["mse"], float), np.array(row.by_step["mae"], float)
+    return curves
 
 
 def step_figure(
@@ -138,8 +138,8 @@ def step_figure(
                 stands = {"color": TRUTH, "lw": 1.8, "zorder": 2.5}
             elif name == NETWORK:
                 stands = {"color": FORECAST, "lw": 1.4, "ls": "--"}
-            found = curves[name][place].astype(float)
-            axis.plot(np.arange(1, len(found) + 1), found, label=name, **stands)
+            curve = curves[name][place].astype(float)
+            axis.plot(np.arange(1, len(curve) + 1), curve, label=name, **stands)
         if log:
             axis.set_yscale("log", nonpositive="mask")
             _plain_decades(axis)
@@ -158,20 +158,20 @@ def step_figure(
 
 def effect_figure(effects: Sequence[InputEffect]) -> "Figure":
     """The curves of inputs known ahead, with 80 % of the forecasts asked, in units."""
-    drawn = [each for each in effects if each.curve]
+    drawn = [effect for effect in effects if effect.curve]
     figure = _figure(10, 2.6 * -(-len(drawn) // 2))
     axes = figure.subplots(-(-len(drawn) // 2), 2, squeeze=False).ravel()
-    for axis, each in zip(axes, drawn, strict=False):
+    for axis, effect in zip(axes, drawn, strict=False):
         axis.axhline(0, color=MUTED, lw=0.6)
-        values, change, low, high = np.array(each.curve).T
+        values, change, low, high = np.array(effect.curve).T
         if len(values) < 4:
             axis.vlines(values, low, high, color=FORECAST, alpha=0.3, lw=4)
             axis.plot(values, change, "o", color=FORECAST)
         else:
             axis.fill_between(values, low, high, color=FORECAST, alpha=0.15, lw=0)
             axis.plot(values, change, color=FORECAST, lw=1.4)
-        axis.set_xlabel(each.input, fontsize=9)
-        axis.set_ylabel(f"change of {each.target}", fontsize=9)
+        axis.set_xlabel(effect.input, fontsize=9)
+        axis.set_ylabel(f"change of {effect.target}", fontsize=9)
     for axis in axes[len(drawn) :]:
         axis.remove()
     return figure

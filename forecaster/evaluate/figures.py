@@ -38,8 +38,8 @@ class Errors:
     def mean(self, kind: Literal["squared", "absolute"], by: By) -> np.ndarray:
         """The mean of all scaled errors, or of those of each step, target or series."""
         if by == "item":
-            own, counts = self.by_item(kind)
-            return average(own, counts, axis=1)
+            means, counts = self.by_item(kind)
+            return average(means, counts, axis=1)
         axis = {"all": None, "step": 1, "column": 0}[by]
         return average(getattr(self.score, kind), self.score.observed, axis)
 
@@ -52,8 +52,8 @@ class Errors:
 
     def in_units(self, kind: Literal["squared", "absolute"], power: int) -> np.ndarray:
         """The mean error of each target (K,), in the target's unit raised to `power`."""
-        own, counts = self.by_item(kind)
-        return average(own * self.std**power, counts, axis=0)
+        means, counts = self.by_item(kind)
+        return average(means * self.std**power, counts, axis=0)
 
 
 class Ends(NamedTuple):
@@ -128,8 +128,8 @@ class Cost(Metric):
 
 def _mase(errors: Errors, by: By) -> np.ndarray:
     """The error over that of the seasonal naive (Hyndman and Koehler 2006), a mean of ratios."""
-    own, _ = errors.by_item("absolute")
-    ratios = own / errors.naive
+    means, _ = errors.by_item("absolute")
+    ratios = means / errors.naive
     if by == "item":
         return known_mean(ratios, axis=1)
     columns = known_mean(ratios, axis=0)
@@ -201,8 +201,8 @@ Kind = TypeVar("Kind", bound=Metric)
 
 def shown(kind: type[Kind], where: Where | None = None) -> list[Kind]:
     """The metrics of a kind that are shown in a place, or all of them, in their order."""
-    found = [metric for metric in METRICS if isinstance(metric, kind)]
-    return [metric for metric in found if where is None or where in metric.shown_in]
+    metrics = [metric for metric in METRICS if isinstance(metric, kind)]
+    return [metric for metric in metrics if where is None or where in metric.shown_in]
 
 
 def whole(where: Where | None = None) -> list[ErrorMetric]:

@@ -30,8 +30,8 @@ def headline(
     Of several targets, the share is the median, and their scaled errors are compared. `parts` are
     those of the floors, `windows` all of the test split.
     """
-    own, sizes = found.errors(found.model), _size(problem)
-    units = own.in_units("absolute", 1)
+    of_model, sizes = found.errors(found.model), _size(problem)
+    units = of_model.in_units("absolute", 1)
     shares = units[sizes > 0] / sizes[sizes > 0]
     if many := len(found.targets) > 1:
         text = f"Typical error of {len(found.targets):,} columns, in the median"
@@ -44,7 +44,7 @@ def headline(
     def size(errors: Errors) -> float:
         return float(errors.mean("absolute", "all") if many else errors.in_units("absolute", 1)[0])
 
-    whole = size(own)
+    whole = size(of_model)
     naive = {"last value": "the last value"} | {
         f"seasonal naive, {season}": f"the last {cycle(problem.schema.freq, season)}"
         for season in problem.dataset.seasons

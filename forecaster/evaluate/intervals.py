@@ -93,9 +93,9 @@ class Calibration:
         if first == last:
             return
         if last - first < len(ahead):
-            own = self.chosen[first:last] - begin
-            batch = Batch._make(None if x is None else x[own.to(x.device)] for x in batch)
-            ahead = ahead[own.to(ahead.device)]
+            places = self.chosen[first:last] - begin
+            batch = Batch._make(None if x is None else x[places.to(x.device)] for x in batch)
+            ahead = ahead[places.to(ahead.device)]
         self.add(np.arange(first, last), batch, ahead)
 
     def score(self, windows: Windows) -> Score:
@@ -121,12 +121,12 @@ def together(
     They are `fitted`, where `pooled` is explained.
     """
     errors, recent, parts, item = (
-        np.concatenate([getattr(each, name) for each in done])
+        np.concatenate([getattr(calibration, name) for calibration in done])
         for name in ("errors", "recent", "parts", "item")
     )
     first = done[0]
     if horizons is None:
-        horizons = sum(each.windows.horizons for each in done)
+        horizons = sum(calibration.windows.horizons for calibration in done)
     panel = first.windows.items
     items = None if panel is None else (item, len(panel))
     about = first.told, horizons, first.levels
@@ -175,10 +175,10 @@ def fitted(
         here = _over(_mean(sizes[parts == part]), whole)
         phases[part] = (cycles * np.where(whole * here > 0, here, 1) + 4) / (cycles + 4)
     errors = errors / phases.astype(errors.dtype)[parts]
-    own = None
+    of_series = None
     if items is not None:
-        own = _of_series(_over(errors, _rms(errors)), *items, horizons)
-        errors = errors / own.astype(errors.dtype)[items[0]][:, None]
+        of_series = _of_series(_over(errors, _rms(errors)), *items, horizons)
+        errors = errors / of_series.astype(errors.dtype)[items[0]][:, None]
     scale = _rms(errors)
     if pooled:
         usual = _rms(errors.reshape(n * horizon, -1))
@@ -195,7 +195,7 @@ def fitted(
         side = np.sign(level - 0.5)
         backed = min(level, 1 - level) * (observed + 1) >= 1 - 1e-9
         offsets[..., q] = np.where(backed, side * wider * scale * np.nan_to_num(size), np.inf)
-    return Intervals(levels, offsets, scale, n, replace(told, phases=phases), own)
+    return Intervals(levels, offsets, scale, n, replace(told, phases=phases), of_series)
 
 
 def _of_series(errors: np.ndarray, item: np.ndarray, count: int, horizons: float) -> np.ndarray:
@@ -281,11 +281,11 @@ class Coverage:
         seen = batch.target_observed
         observed = None if seen is None else seen.cpu().numpy()
         std = self.scaler.at(batch.item, 3).std
-        found = self._within(batch, point), truth, observed, std
-        own, widths = self.narrow, self.intervals.widths(*seen_by(batch, self.model.task))
-        quantiles = own.quantiles(point, own.levels, widths.astype(np.float32))
+        truths = self._within(batch, point), truth, observed, std
+        narrow, widths = self.narrow, self.intervals.widths(*seen_by(batch, self.model.task))
+        quantiles = narrow.quantiles(point, narrow.levels, widths.astype(np.float32))
         quantiles = self._within(batch, quantiles)
-        self.add(quantiles, *found)
+        self.add(quantiles, *truths)
 
     @staticmethod
     def _within(batch: Batch, values: np.ndarray) -> np.ndarray:
@@ -322,9 +322,9 @@ class Coverage:
         std = std.astype(quantiles.dtype)
         for share, sums in self.sums.items():
             ends = between(quantiles, self.intervals.levels, sides(share), point)
-            found = Ends(ends[..., 0], ends[..., 1], truth, std, share)
+            bounds = Ends(ends[..., 0], ends[..., 1], truth, std, share)
             for metric in self.metrics:
-                sums[metric.name] += total(metric.of(found))
+                sums[metric.name] += total(metric.of(bounds))
 
     def record(self, names: tuple[str, ...], *, again: bool = False) -> record.IntervalScores:
         """What was found; `names` are those of the columns, and the pinball losses are scaled.
@@ -349,7 +349,7 @@ class Coverage:
             bands[percent(share)] = record.BandScores(
                 by_step=means(sums, "step"),
                 columns={
-                    column: record.Scores(**{name: own[i] for name, own in by_column.items()})
+                    column: record.Scores(**{name: row[i] for name, row in by_column.items()})
                     for i, column in enumerate(names)
                 },
                 **means(sums, "all"),
@@ -373,16 +373,16 @@ def verdict(found: record.BandScores | None) -> str:
     name = f"{percent(SHARES[0])} % intervals"
     if found is None:
         return f"Too few calibrating windows for {name}."
-    covered, wanted = found["coverage"] or 0.0, SHARES[0]
+    covered, share = found["coverage"] or 0.0, SHARES[0]
     text = f"The {name} cover {covered:.1%} of the test values"
-    if covered < wanted - TOLERANCE:
+    if covered < share - TOLERANCE:
         text += ": they are TOO NARROW here"
-    elif covered > wanted + TOLERANCE and found["width"] != 0:
+    elif covered > share + TOLERANCE and found["width"] != 0:
         text += ": they are WIDER than they should be"
     columns = sorted(
-        (own, column)
+        (coverage, column)
         for column, scores in found.columns.items()
-        if (own := scores["coverage"]) is not None
+        if (coverage := scores["coverage"]) is not None
     )
     if len(columns) > 1:
         (low, least), (high, most) = columns[0], columns[-1]

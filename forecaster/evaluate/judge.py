@@ -55,8 +55,8 @@ def validate(problem: Problem, model: Blend, device: str) -> tuple[Score, Calibr
     whole = problem.validation(device)
     if not problem.uncalibrated and whole.items is None:
         levels = tuple(problem.config.intervals.levels)
-        own = Calibration(model, problem.calibrating(device), levels)
-        return own.score(whole), find_intervals(problem, model, device, own)
+        calibration = Calibration(model, problem.calibrating(device), levels)
+        return calibration.score(whole), find_intervals(problem, model, device, calibration)
     return score(forecast_with(model), whole), find_intervals(problem, model, device)
 
 
@@ -69,8 +69,8 @@ def contested(problem: Problem, found: Score, model: Blend, device: str) -> Cont
     windows = problem.validation(device) if problem.uncalibrated else problem.calibrating(device)
     if windows.items is not None and not problem.uncalibrated:
         found = score(forecast_with(model), windows)
-    each, steps = found.by_window[-len(windows) :], found.steps
-    errors = tuple(stretches(each, windows.horizon, steps))
+    by_window, steps = found.by_window[-len(windows) :], found.steps
+    errors = tuple(stretches(by_window, windows.horizon, steps))
     return Contest(errors=errors, windows=f"{len(windows)} of steps {windows.span}")
 
 
@@ -84,21 +84,27 @@ def find_intervals(
     if not why_not:
         if done is None:
             done = Calibration(model, problem.calibrating(device), levels).complete()
-        windows, found = done.windows, done.intervals()
+        windows, intervals = done.windows, done.intervals()
         few = f"{len(windows)} of validation {'are' if len(windows) > 1 else 'is'} too few"
-        if not found.reach(sides(SHARES[0])) and (made := rehearse(problem, model, device)):
-            return made[0], made[1] + few, []
-        if not found.levels:
+        if not intervals.reach(sides(SHARES[0])) and (
+            rehearsed := rehearse(problem, model, device)
+        ):
+            return rehearsed[0], rehearsed[1] + few, []
+        if not intervals.levels:
             return None, f"none: of windows that calibrate, {few}", None
-        lost = ", ".join(f"{level:g}" for level in levels if level not in found.levels)
-        some = f"{found.windows} of the" if found.windows < len(windows) else "the"
+        lost = ", ".join(f"{level:g}" for level in levels if level not in intervals.levels)
+        some = f"{intervals.windows} of the" if intervals.windows < len(windows) else "the"
         some += f" {len(windows)}"
         text = f"calibrated on {some} validation windows of rows {windows.span}" + (
             f", too few for the levels {lost}" if lost else ""
         )
-        return found, text, [done]
-    made = rehearse(problem, model, device) if problem.config.intervals.calibrate else None
-    return (made[0], made[1] + why_not, []) if made else (None, f"none: {why_not}", None)
+        return intervals, text, [done]
+    rehearsed = rehearse(problem, model, device) if problem.config.intervals.calibrate else None
+    return (
+        (rehearsed[0], rehearsed[1] + why_not, [])
+        if rehearsed
+        else (None, f"none: {why_not}", None)
+    )
 
 
 def judge(
@@ -160,15 +166,15 @@ def judge(
         served = together([*(done or ()), again], pooled=not done)
         served = served if {*intervals.levels} <= {*served.levels} else None
     scores = None if coverage is None else coverage.record(names, again=served is not None)
-    found = replace(evaluation, intervals=scores, served=served)
-    return replace(found, headline=headline(problem, found, named, test))
+    judged = replace(evaluation, intervals=scores, served=served)
+    return replace(judged, headline=headline(problem, judged, named, test))
 
 
 def parts_of(problem: Problem, model: Blend, device: str) -> list[Part]:
     """The closed forms, fitted anew unless the model has them, and the other parts of the model."""
-    own = dict(zip(model.names, model.members, strict=True))
-    parts = [own.get(part.name, part) for part in fit_parts(problem.fold(device))]
-    return parts + [part for part in own.values() if part not in parts]
+    members = dict(zip(model.names, model.members, strict=True))
+    parts = [members.get(part.name, part) for part in fit_parts(problem.fold(device))]
+    return parts + [part for part in members.values() if part not in parts]
 
 
 def errors_of(problem: Problem, train: Windows, found: Score) -> Errors:
@@ -222,13 +228,13 @@ def example(
     for place in order:
         column = values[row - before : row + test.horizon, problem.schema.target_positions[place]]
         ends = {} if band is None else dict(zip(("low", "high"), band[:, place].T, strict=True))
-        own = {
+        columns = {
             "history": column[:before],
             "forecast": forecast[:, place],
             "truth": column[before:],
             **ends,
         }
-        drawn[targets[place]] = Drawn(**{name: rounded(each) for name, each in own.items()})
+        drawn[targets[place]] = Drawn(**{name: rounded(steps) for name, steps in columns.items()})
     begin = problem.series.times[step - before].isoformat()
     mse = float(found.by_window[number])
     return Example(title=title, mse=mse, begin=begin, share=share, targets=drawn)
@@ -245,10 +251,10 @@ def in_band(
     """The forecast (T, K) of the first window of a batch, the ends of its band (T, K, 2), in units,
     and the share of the band in percent."""
     with torch.inference_mode(), machine.exact():
-        found = forecast_with(model)(batch)
+        ahead = forecast_with(model)(batch)
         if batch.shift is not None:
-            found = found + batch.shift
-        scaled = found.double().cpu().numpy()
+            ahead = ahead + batch.shift
+        scaled = ahead.double().cpu().numpy()
     scaler, within = problem.schema.target_scaler, problem.schema.within
     forecast = within(in_units(scaled[..., None], scaler, batch.item)[0])[..., 0]
     share = intervals.widest(SHARES[0]) if intervals else None

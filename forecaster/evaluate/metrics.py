@@ -142,9 +142,9 @@ class _Sums:
                 sums.index_add_(0, data.item, part.sum(dim=1))
 
     def score(self, windows: Windows, steps: np.ndarray | None) -> Score:
-        count, each = len(windows), self.each.cpu()
-        if not torch.isfinite(each).all():
-            first = int((~torch.isfinite(each)).nonzero()[0])
+        count, by_window = len(windows), self.each.cpu()
+        if not torch.isfinite(by_window).all():
+            first = int((~torch.isfinite(by_window)).nonzero()[0])
             raise DivergedError(f"the forecast of window {first + 1} of {count} is not finite")
         if self.empty.all():
             raise DataError(
@@ -161,7 +161,7 @@ class _Sums:
             windows=count,
             squared=(self.squared / counts).cpu().numpy(),
             absolute=(self.absolute / counts).cpu().numpy(),
-            by_window=each.masked_fill(self.empty.cpu(), torch.nan).numpy(),
+            by_window=by_window.masked_fill(self.empty.cpu(), torch.nan).numpy(),
             observed=None if complete else self.observed.cpu().numpy(),
             steps=steps,
             by_item=by_item,
@@ -287,13 +287,13 @@ def _time_line(
     A step is weighted by its windows: its difference from the mean is the sum over its windows,
     divided by the average number of windows of a step.
     """
-    kept = ~np.isnan(difference)
-    if steps is None and kept.all():
+    known = ~np.isnan(difference)
+    if steps is None and known.all():
         return difference, block
-    steps = (np.arange(len(difference)) if steps is None else steps)[kept]
+    steps = (np.arange(len(difference)) if steps is None else steps)[known]
     if not len(steps):
         return steps, block
     times, place, counts = np.unique(steps, return_inverse=True, return_counts=True)
-    mean = difference[kept].mean()
-    line = mean + np.bincount(place, difference[kept] - mean) / counts.mean()
+    mean = difference[known].mean()
+    line = mean + np.bincount(place, difference[known] - mean) / counts.mean()
     return line, int(-(-block * len(times) // (times[-1] - times[0] + 1)))

@@ -123,15 +123,15 @@ class Problem:
         """
         if (effects := self._estimate()) is None:
             return self
-        both = [replace(self, effects=each) for each in (effects, effects.unused)]
+        both = [replace(self, effects=variant) for variant in (effects, effects.unused)]
         if not effects.terms:
             return both[1]
-        found = []
+        errors = []
         for fold in (problem.fold("cpu") for problem in both):
             blend, earlier = fit_blend(fold), fold.train.looking_back(fold.task.past)
             stop = by_window([blend], fold.choose)
-            found.append(torch.cat([stop, by_window([blend], earlier, EARLIER * len(stop))]))
-        return both[1] if ratio(*found) > WORSE else both[0]
+            errors.append(torch.cat([stop, by_window([blend], earlier, EARLIER * len(stop))]))
+        return both[1] if ratio(*errors) > WORSE else both[0]
 
     def _estimate(self) -> Effects | None:
         """The effects of the covariates in the training rows."""
@@ -226,8 +226,8 @@ class Problem:
                 values = values.copy()
                 values[:, list(self.schema.target_positions)] -= shift
             self._tables[device] = tuple(
-                None if each is None else torch.from_numpy(each).to(device)
-                for each in (values, calendar, covariates, shift)
+                None if array is None else torch.from_numpy(array).to(device)
+                for array in (values, calendar, covariates, shift)
             )
         return self._tables[device]
 
@@ -400,8 +400,8 @@ def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Dataset]:
     name, path = dataset.name, data.path and data.path.resolve()
     if data.is_file:
         name = str(Path(data.name).expanduser().absolute())
-    found = data.model_copy(update={"name": name, "path": path})  # valid from any folder
-    return config.model_copy(update={"data": found}), dataset
+    settled = data.model_copy(update={"name": name, "path": path})  # valid from any folder
+    return config.model_copy(update={"data": settled}), dataset
 
 
 def take_frame(loaded: Loaded, frame: pd.DataFrame, say: Say) -> tuple[RunConfig, Dataset]:
@@ -419,15 +419,15 @@ def open_data(data: DataConfig, reading: Reading | None = None) -> Dataset:
     from forecaster.datasets.generated import generate
     from forecaster.datasets.reader import read, read_card
 
-    said = said_of(data)
+    settings = said_of(data)
     if data.name == FRAME:
         raise UsageError("the model was fitted in Python to a frame, which is in no file")
     if data.is_file:
-        return read(data.name, reading or said)
+        return read(data.name, reading or settings)
     if is_generated(data.name):
         return generate(data.name)
     card = load_card(data.name)
-    return read_card(card, data.path, said, data.features)
+    return read_card(card, data.path, settings, data.features)
 
 
 def said_of(data: DataConfig) -> Reading:
@@ -478,12 +478,12 @@ def make_problem(
     elif past == "auto" and dataset.past is not None:
         past = dataset.past
     if dataset.split is None or past == "auto":
-        wanted = None if past == "auto" else int(past)
+        given = None if past == "auto" else int(past)
         if series.items is None:
-            borders, past = sizes(steps, window.horizon, dataset.seasons, wanted, where)
+            borders, past = sizes(steps, window.horizon, dataset.seasons, given, where)
         else:
             (borders, past), why = panel_sizes(
-                series.items, steps, window.horizon, dataset.seasons, wanted, data.split, where
+                series.items, steps, window.horizon, dataset.seasons, given, data.split, where
             )
             if why:
                 say(why)
@@ -494,8 +494,8 @@ def make_problem(
         say(few)
     reach = window.reach
     if reach == "auto":  # a look-back that is given holds for all parts
-        own = window.past == "auto"
-        reach = max(past, min(smoothing.reach(cycle(dataset)), steps)) if own else past
+        is_auto = window.past == "auto"
+        reach = max(past, min(smoothing.reach(cycle(dataset)), steps)) if is_auto else past
     start = window.start or max(1, past // 2)
     if start > past:
         raise UsageError(

@@ -41,28 +41,28 @@ def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, st
     blocks = _blocks(problem, forms, device) if forms else []
     if len(blocks) < 2:
         return None
-    found = [products(*block) for block in blocks]
+    errors = [products(*block) for block in blocks]
     done = []
-    for (fitted, windows), own in zip(blocks, found, strict=True):
-        others = [each for each in found if each is not own]
-        sums = torch.stack([each.relative * each.pairs for each in others]).sum(dim=0)
-        apart = sum(each.horizons for _, each in blocks if each is not windows)
-        weights = shares(fitted, sums / max(sum(each.pairs for each in others), 1), apart)
+    for (fitted, windows), held_out in zip(blocks, errors, strict=True):
+        others = [other for other in errors if other is not held_out]
+        sums = torch.stack([other.relative * other.pairs for other in others]).sum(dim=0)
+        apart = sum(other.horizons for _, other in blocks if other is not windows)
+        weights = shares(fitted, sums / max(sum(other.pairs for other in others), 1), apart)
         parts = {part.name: part for part in fitted}
         blend = Blend(model.task, parts, weights).to(device).eval()
         levels = tuple(problem.config.intervals.levels)
         done.append(Calibration(blend, windows, levels, blocks=len(blocks)).complete())
     horizon = problem.config.window.horizon
-    series = len(np.unique(np.concatenate([each.item for each in done])))
-    count = sum(len(each.windows) * each.windows.every for each in done)
+    series = len(np.unique(np.concatenate([other.item for other in done])))
+    count = sum(len(other.windows) * other.windows.every for other in done)
     horizons = (count + series * (horizon - 1)) / horizon
-    made = together(done, horizons, pooled=True)
-    if not made.levels:
+    intervals = together(done, horizons, pooled=True)
+    if not intervals.levels:
         return None
     few = f", as much as {horizons:.0f} apart" if series == 1 else ""
-    return made, (
-        f"from a rehearsal on {made.windows:,} windows{few}, forecast by the closed forms alone, "
-        f"fitted anew before each of {len(done)} blocks of training and validation rows: "
+    return intervals, (
+        f"from a rehearsal on {intervals.windows:,} windows{few}, forecast by the closed forms "
+        f"alone, fitted anew before each of {len(done)} blocks of training and validation rows: "
     )
 
 

@@ -175,7 +175,9 @@ def parts(wanted: str, output: Path) -> list[InputFile]:
 def _name(file: Path) -> str:
     """The name of the output: that of the input, with Parquet for Parquet, else CSV."""
     ending = next(
-        each for each in sorted(TABLES, key=len, reverse=True) if file.name.lower().endswith(each)
+        suffix
+        for suffix in sorted(TABLES, key=len, reverse=True)
+        if file.name.lower().endswith(suffix)
     )
     plain = ending.startswith((".csv", ".tsv"))
     return str(file)[: -len(ending)] + (".csv" if plain else ".parquet")
@@ -199,10 +201,10 @@ def forecast_all(
     """
     done = _open(output, request)
     owners: dict[str, str] = {}
-    told: set[str] = set()
+    printed: set[str] = set()
     failed: list[str] = []
     missing: list[InputFile] = []
-    kept = written = rows = 0
+    unchanged = written = rows = 0
     facts = {part.name: part.facts() for part in files}
 
     def refuse(part: InputFile, why: str) -> None:
@@ -220,7 +222,7 @@ def forecast_all(
             if shared := _claim(line["series"], part.name, owners):
                 refuse(part, f"{part.source}: {shared}")
                 continue
-            kept += 1
+            unchanged += 1
             bar.advance(part.name, 1)
         for part, draft in each(missing):
             if isinstance(draft, ForecasterError):
@@ -229,8 +231,8 @@ def forecast_all(
                 refuse(part, f"{part.source}: its process {draft}")
                 continue
             for text in draft.said:
-                if text not in told:  # sentences about the model appear once
-                    told.add(text)
+                if text not in printed:  # sentences about the model appear once
+                    printed.add(text)
                     say(f"{part.source}: {text}")
             if draft.refused:
                 refuse(part, draft.refused)
@@ -245,8 +247,8 @@ def forecast_all(
                 "If other machines forecast, the folder must be the same one on all of them.",
             ):
                 _beside(target).replace(target)
-            own = {"file": part.name, **facts[part.name], "series": draft.series}
-            _append(output / LOG, own)
+            document = {"file": part.name, **facts[part.name], "series": draft.series}
+            _append(output / LOG, document)
             written, rows = written + 1, rows + draft.rows
             bar.advance(part.name, 1)
     if failed:
@@ -255,7 +257,7 @@ def forecast_all(
             f"{failed[0]}; the others are in {output}. Correct the files and run the same command "
             "again: finished forecasts are kept."
         )
-    return BatchResult(written, kept, rows)
+    return BatchResult(written, unchanged, rows)
 
 
 def _named(file: Path, error: ForecasterError) -> str:
@@ -316,9 +318,9 @@ def _open(output: Path, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     if not found:
         _append(log, dict(request))
         return {}
-    if told := differences(found[0], request):
+    if different := differences(found[0], request):
         raise UsageError(
-            f"{output} holds forecasts of another request: {'; '.join(told)}. Choose another "
+            f"{output} holds forecasts of another request: {'; '.join(different)}. Choose another "
             "--output, or remove the folder."
         )
     return {line["file"]: line for line in found[1:] if "series" in line}

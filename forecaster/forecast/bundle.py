@@ -73,14 +73,16 @@ class Share:
     @classmethod
     def of(cls, blend: Blend) -> "tuple[Share, ...]":
         """Those of a model."""
-        found = []
+        shares = []
         for place, (part, weights) in enumerate(zip(blend.members, blend.weights, strict=True)):
             of_series = None if blend.of_series is None else blend.of_series[:, place].cpu()
-            own = isinstance(part, Network)
-            settings = {} if own else part.settings
-            tensors = {} if own else {k: v.detach().cpu() for k, v in part.state_dict().items()}
-            found.append(cls(part.name, part.kind, settings, weights.cpu(), tensors, of_series))
-        return tuple(found)
+            is_network = isinstance(part, Network)
+            settings = {} if is_network else part.settings
+            tensors = (
+                {} if is_network else {k: v.detach().cpu() for k, v in part.state_dict().items()}
+            )
+            shares.append(cls(part.name, part.kind, settings, weights.cpu(), tensors, of_series))
+        return tuple(shares)
 
 
 @dataclass(frozen=True)
@@ -119,16 +121,16 @@ class Bundle:
 
         Raises BundleError when weights, schema and configuration do not fit together.
         """
-        own = self.schema.task(*self.config.window.lengths())
-        task = replace(own, past=self.past)
+        form = self.schema.task(*self.config.window.lengths())
+        task = replace(form, past=self.past)
         if not self.parts:
             return Blend(
-                task, {NETWORK: Network(self.build_network(own))}, torch.ones(1, task.horizon)
+                task, {NETWORK: Network(self.build_network(form))}, torch.ones(1, task.horizon)
             ).eval()
         parts: dict[str, Part] = {}
         for share in self.parts:
             if share.kind == NETWORK:
-                parts[share.name] = Network(self.build_network(own))
+                parts[share.name] = Network(self.build_network(form))
                 continue
             kind = kind_of(share.kind)
             try:
@@ -270,16 +272,16 @@ def _check_format(folder: Path, about_json: bytes, manifest: bytes) -> None:
     if _line("about.json", about_json) not in manifest:
         return  # it is damaged, which the caller reports
     try:
-        found = json.loads(about_json)["format"]
+        format_number = json.loads(about_json)["format"]
     except (KeyError, TypeError, ValueError, RecursionError):
         return  # it is no bundle, which the caller reports
-    if found == FORMAT:
+    if format_number == FORMAT:
         return
     remedy = "use it with the version that made it"
-    if isinstance(found, int) and found < FORMAT:
+    if isinstance(format_number, int) and format_number < FORMAT:
         remedy += ", or train the model again with the command that made it"
     raise BundleError(
-        f"{folder} has bundle format {found}, but this version of forecaster reads format "
+        f"{folder} has bundle format {format_number}, but this version of forecaster reads format "
         f"{FORMAT}: {remedy}"
     )
 
@@ -308,39 +310,41 @@ def _read(folder: Path, name: str) -> bytes:
 
 def _shared(parts: tuple[Share, ...]) -> dict[str, Tensor]:
     """The tensors of all parts in one table: "weights", and "2/name" of the third one."""
-    found = {
+    shared = {
         f"{place}/{name}": tensor.contiguous()
         for place, part in enumerate(parts)
         for name, tensor in part.tensors.items()
     }
     if parts:
-        found["weights"], of_series = _weights(parts)
+        shared["weights"], of_series = _weights(parts)
         if of_series is not None:
-            found["weights_of_series"] = of_series
-    return found
+            shared["weights_of_series"] = of_series
+    return shared
 
 
 def _weights(parts: tuple[Share, ...]) -> tuple[Tensor, Tensor | None]:
     """The weights (n, T) of parts, and those in each series (S, n)."""
-    own = [part.of_series for part in parts if part.of_series is not None]
-    return torch.stack([part.weights for part in parts]), torch.stack(own, dim=1) if own else None
+    of_series = [part.of_series for part in parts if part.of_series is not None]
+    return torch.stack([part.weights for part in parts]), torch.stack(
+        of_series, dim=1
+    ) if of_series else None
 
 
 def _shares(parts: list[dict[str, Any]], tensors: dict[str, Tensor]) -> tuple[Share, ...]:
-    own: list[dict[str, Tensor]] = [{} for _ in parts]
+    groups: list[dict[str, Tensor]] = [{} for _ in parts]
     for name, tensor in tensors.items():
         place, slash, inner = name.partition("/")
         if slash:
-            own[int(place)][inner] = tensor
+            groups[int(place)][inner] = tensor
     for part in parts:
         if part["kind"] != NETWORK:
             kind_of(part["kind"])
     of_series = tensors.get("weights_of_series")
-    each = [None] * len(parts) if of_series is None else of_series.unbind(dim=1)
+    columns = [None] * len(parts) if of_series is None else of_series.unbind(dim=1)
     return tuple(
         Share(weights=weights, tensors=mine, of_series=series, **part)
         for part, weights, mine, series in zip(
-            parts, tensors.get("weights", ()), own, each, strict=True
+            parts, tensors.get("weights", ()), groups, columns, strict=True
         )
     )
 
@@ -349,7 +353,7 @@ def _tensors(intervals: Intervals | None) -> dict[str, Tensor]:
     """The tensors of intervals, each by the name of its field; `nominal` is called levels."""
     if intervals is None:
         return {}
-    own = {
+    tensors = {
         "levels": intervals.nominal,
         "offsets": intervals.offsets,
         "scale": intervals.scale,
@@ -357,46 +361,46 @@ def _tensors(intervals: Intervals | None) -> dict[str, Tensor]:
         **({} if intervals.of_series is None else {"of_series": intervals.of_series}),
         **(vars(intervals.conditions) if intervals.conditions else {}),
     }
-    return {name: torch.from_numpy(np.asarray(value)) for name, value in own.items()}
+    return {name: torch.from_numpy(np.asarray(value)) for name, value in tensors.items()}
 
 
 def _intervals(tensors: dict[str, Tensor]) -> Intervals | None:
     if not tensors:
         return None
-    own = {name: tensor.numpy() for name, tensor in tensors.items()}
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     conditions = None
-    if "season" in own:
-        weights = tuple(own["weights"].tolist())
-        conditions = Conditions(int(own["season"]), weights, own["usual"], own["phases"])
-    levels = tuple(own["levels"].tolist())
-    known = own["offsets"], own["scale"], int(own["windows"])
-    return Intervals(levels, *known, conditions, own.get("of_series"))
+    if "season" in arrays:
+        weights = tuple(arrays["weights"].tolist())
+        conditions = Conditions(int(arrays["season"]), weights, arrays["usual"], arrays["phases"])
+    levels = tuple(arrays["levels"].tolist())
+    known = arrays["offsets"], arrays["scale"], int(arrays["windows"])
+    return Intervals(levels, *known, conditions, arrays.get("of_series"))
 
 
 def _check_intervals(own: Intervals, bundle: Bundle) -> None:
     """Raise BundleError naming the first thing of the intervals that the model cannot have."""
     horizon, targets = bundle.horizon, len(bundle.schema.targets)
     levels = tuple(bundle.config.intervals.levels)
-    wanted: list[tuple[str, object, object]] = [
+    checks: list[tuple[str, object, object]] = [
         ("levels", own.nominal, levels),
         ("offsets of shape", own.offsets.shape, (horizon, targets, len(levels))),
         ("a scale of shape", own.scale.shape, (horizon, targets)),
     ]
     if own.of_series is not None:
         count = len(bundle.schema.items)
-        wanted.append(("widths of series of shape", own.of_series.shape, (count, targets)))
-    if (told := own.conditions) is not None:
-        weights, known = len(told.weights), len(calendar_names(bundle.schema.freq))
-        wanted += [
-            ("the usual deviations of shape", told.usual.shape, (targets,)),
-            ("widths of shape", told.phases.shape, (max(1, len(told.phases)), targets)),
-            ("a season of at least 1 step, here", told.season, max(1, told.season)),
+        checks.append(("widths of series of shape", own.of_series.shape, (count, targets)))
+    if (conditions := own.conditions) is not None:
+        weights, known = len(conditions.weights), len(calendar_names(bundle.schema.freq))
+        checks += [
+            ("the usual deviations of shape", conditions.usual.shape, (targets,)),
+            ("widths of shape", conditions.phases.shape, (max(1, len(conditions.phases)), targets)),
+            ("a season of at least 1 step, here", conditions.season, max(1, conditions.season)),
             ("weights of the calendar's features at most, here", weights, min(weights, known)),
         ]
-    for name, found, expected in wanted:
-        if found != expected:
+    for name, actual, expected in checks:
+        if actual != expected:
             raise BundleError(
-                f"{INTERVALS} does not fit config.json: expected {name} {expected}, got {found}"
+                f"{INTERVALS} does not fit config.json: expected {name} {expected}, got {actual}"
             )
 
 

@@ -23,9 +23,9 @@ def made_of(bundle: "Bundle") -> list[dict[str, Any]]:
     for name, kind, weight in shares or [(NETWORK, NETWORK, 1.0)]:
         weighed = bundle.record.parts.get(name)
         floor = test.floors.get(name) if test else None
-        own: Scores | None = floor
+        alone: Scores | None = floor
         if name == NETWORK and test:  # which may be the whole model
-            own = test.network if shares else test
+            alone = test.network if shares else test
         chosen = next((each.chosen for each in (weighed, floor) if each and each.chosen), "")
         served.append(
             {
@@ -33,7 +33,7 @@ def made_of(bundle: "Bundle") -> list[dict[str, Any]]:
                 "kind": kind,
                 "weight": weight,
                 "validation_mse": weighed.validation_mse if weighed else None,
-                "test_mse": own["mse"] if own else None,
+                "test_mse": alone["mse"] if alone else None,
                 "chosen": f"attention {bundle.config.attn.name}" if name == NETWORK else chosen,
             }
         )

@@ -43,27 +43,31 @@ def measure(model: "Predictor", series: Series) -> tuple[InputEffect, ...]:
 
     def ask(place: int, to: np.ndarray | float) -> np.ndarray:
         """The mean forecasts (B, targets) with an input at `to`, and no other word beside one."""
-        told = covariates.copy()
-        told[:, past:, words.get(known.columns[place], [])] = 0
-        told[:, past:, place] = to
+        changed = covariates.copy()
+        changed[:, past:, words.get(known.columns[place], [])] = 0
+        changed[:, past:, place] = to
         return np.asarray(
-            model.forecast_quantiles(replace(question, covariates=told))[0].mean(axis=1)
+            model.forecast_quantiles(replace(question, covariates=changed))[0].mean(axis=1)
         )
 
     deviation = known.scaler.std if known.scaler else ()
-    was, found = ask(0, covariates[:, past:, 0]), []
+    was, effects = ask(0, covariates[:, past:, 0]), []
     for place, name in enumerate(known.columns):
-        own, held = np.unique(series.known[:, place]), []
-        grid = own if len(own) <= GRID else np.linspace(known.low[place], known.high[place], GRID)
-        if name in known.unclear or len(own) < 2:
-            found += [InputEffect(input=name, target=target) for target in targets]
+        levels, held = np.unique(series.known[:, place]), []
+        grid = (
+            levels
+            if len(levels) <= GRID
+            else np.linspace(known.low[place], known.high[place], GRID)
+        )
+        if name in known.unclear or len(levels) < 2:
+            effects += [InputEffect(input=name, target=target) for target in targets]
             continue
-        if name not in words and (len(own) == 2 or len(known.columns) * len(targets) <= CURVES):
+        if name not in words and (len(levels) == 2 or len(known.columns) * len(targets) <= CURVES):
             held = [ask(place, value) - was for value in grid.tolist()]
         if name in words:
             moved = ask(place, 1.0) - was
-        elif len(own) == 2:
-            moved = (held[1] - held[0]) / (own[1] - own[0])
+        elif len(levels) == 2:
+            moved = (held[1] - held[0]) / (levels[1] - levels[0])
         else:  # a usual change: trees do not see one that is too small
             step, now = float(deviation[place]), covariates[:, past:, place]
             moved = (ask(place, now + step / 2) - ask(place, now - step / 2)) / step
@@ -71,9 +75,9 @@ def measure(model: "Predictor", series: Series) -> tuple[InputEffect, ...]:
             stays = zip(grid.tolist(), held, strict=False)
             curve = [(value, *_told(each[:, k])) for value, each in stays]
             effect, low, high = _told(moved[:, k])
-            found.append(InputEffect(input=name, target=target, effect=effect, low=low, high=high,
+            effects.append(InputEffect(input=name, target=target, effect=effect, low=low, high=high,
                                      forecasts=len(moved), curve=tuple(curve)))  # fmt: skip
-    return tuple(found)
+    return tuple(effects)
 
 
 def sentences(bundle: "Bundle") -> Iterator[str]:
@@ -133,11 +137,11 @@ def _words(schema: Schema) -> dict[str, list[int]]:
     """The places of all words of the same input, by the column of each word."""
     place = {name: at for at, name in enumerate(schema.known.columns)}
     reading = schema.reading
-    found: dict[str, list[int]] = {}
+    words: dict[str, list[int]] = {}
     for name in reading.categories:
         parts = reading.read_as([name])
-        found |= {part: [place[each] for each in parts] for part in parts if part in place}
-    return found
+        words |= {part: [place[each] for each in parts] for part in parts if part in place}
+    return words
 
 
 def _told(values: np.ndarray) -> tuple[float, float, float]:

@@ -66,12 +66,12 @@ def future_rows(
         raise DataError(f"{where}: expected at most {most_series:,} series, got {len(items):,}")
     parts = reading.read_as(names)
     values, known = np.split(series.values, [series.values.shape[1] - len(parts)], axis=1)
-    made = [
+    frames = [
         _block(series, items, item, ~np.isnan(values).all(axis=1), known, form.horizon)
         for item in chosen
     ]
-    times = pd.DatetimeIndex(np.concatenate([stamps for stamps, _ in made]))
-    cells = np.concatenate([block for _, block in made])
+    times = pd.DatetimeIndex(np.concatenate([stamps for stamps, _ in frames]))
+    cells = np.concatenate([block for _, block in frames])
     stamps = np.concatenate(
         [series.times[place : place + length] for place, length in
          zip(items.places, items.lengths, strict=True)]
@@ -88,8 +88,10 @@ def future_rows(
         table[column] = np.repeat([label[place] for label in labels], form.horizon)
     table[str(reading.time)] = times.tz_localize("UTC") if reading.timezone == "UTC" else times
     for name in names:
-        own = cells[:, [parts.index(part) for part in reading.read_as([name])]]
-        table[name] = _words(own, reading.categories[name]) if name in reading.categories else own
+        numbers = cells[:, [parts.index(part) for part in reading.read_as([name])]]
+        table[name] = (
+            _words(numbers, reading.categories[name]) if name in reading.categories else numbers
+        )
     _tell(table, names, say)
     return table
 
@@ -107,8 +109,8 @@ def _block(
     observed = np.flatnonzero(there[rows])
     last = int(observed[-1]) if len(observed) else -1
     cells = np.full((horizon, known.shape[1]), np.nan)
-    found = known[rows][last + 1 : last + 1 + horizon]
-    cells[: len(found)] = found
+    block = known[rows][last + 1 : last + 1 + horizon]
+    cells[: len(block)] = block
     begin = series.times[int(items.places[item]) + max(last, 0)]
     return future_times(begin, horizon, series.freq), cells
 
@@ -129,15 +131,15 @@ def _keyed(owner: np.ndarray, times: pd.DatetimeIndex, cells: np.ndarray) -> pd.
 
 def _determined(past: pd.DataFrame, ahead: pd.DataFrame) -> np.ndarray:
     """The covariate `ahead` with values where the simplest cycle that fits the `past` has them."""
-    seen, found = past.dropna(subset=["value"]), ahead["value"]
+    seen, filled = past.dropna(subset=["value"]), ahead["value"]
     for cycle in CYCLES:
         by = ["series", *cycle]
-        each = seen.groupby(by)["value"].agg(["min", "max", "size"])
-        fits = (each["min"] == each["max"]) & (each["size"] > 1)
+        groups = seen.groupby(by)["value"].agg(["min", "max", "size"])
+        fits = (groups["min"] == groups["max"]) & (groups["size"] > 1)
         fits = fits[fits.groupby("series").transform("all")]
-        value = each["min"].reindex(fits.index).rename("found")
-        found = found.fillna(ahead.join(value, on=by)["found"])
-    return found.to_numpy(dtype=float)
+        value = groups["min"].reindex(fits.index).rename("found")
+        filled = filled.fillna(ahead.join(value, on=by)["found"])
+    return filled.to_numpy(dtype=float)
 
 
 def _words(own: np.ndarray, words: Sequence[str]) -> list[Any]:

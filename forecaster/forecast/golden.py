@@ -50,8 +50,8 @@ class Golden:
 def apart(made: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """The distance of forecasts (N, T, K, Q) from the kept ones: the largest over columns and
     quantiles, for each history (N,). nan where a forecast is not a number."""
-    found: np.ndarray = np.sqrt(np.square(made - kept).mean(axis=1)).max(axis=(1, 2))
-    return found
+    distance: np.ndarray = np.sqrt(np.square(made - kept).mean(axis=1)).max(axis=(1, 2))
+    return distance
 
 
 def count(horizon: int, targets: int, levels: int) -> int:
@@ -82,14 +82,14 @@ def question(schema: Schema, past: int, horizon: int, which: Sequence[int]) -> "
 
     from forecaster.forecast.questions import Question
 
-    made = [_Made(schema, past, past + horizon, number) for number in which]
+    examples = [_Made(schema, past, past + horizon, number) for number in which]
     names = [attribute.name for attribute in schema.known.attributes]
     return Question(
-        np.stack([each.values for each in made]),
-        pd.DatetimeIndex([each.start for each in made]),
-        np.stack([each.covariates for each in made]) if schema.known.columns else None,
-        {name: [each.static[name] for each in made] for name in names},
-        [each.item for each in made] if schema.items else (),
+        np.stack([series.values for series in examples]),
+        pd.DatetimeIndex([series.start for series in examples]),
+        np.stack([series.covariates for series in examples]) if schema.known.columns else None,
+        {name: [series.static[name] for series in examples] for name in names},
+        [series.item for series in examples] if schema.items else (),
     )
 
 
@@ -112,8 +112,8 @@ class _Made:
             self.values[self._gaps(past)] = np.nan
         known = schema.known
         if known.scaler is not None:
-            told = known.scaler.inverse(self._waves(steps, len(known.columns)))
-            self.covariates = self._with_words(known.columns, told)
+            levels = known.scaler.inverse(self._waves(steps, len(known.columns)))
+            self.covariates = self._with_words(known.columns, levels)
         self.static = {
             each.name: self.random.choice(each.words).item()
             if each.words
@@ -134,17 +134,17 @@ class _Made:
     def _waves(self, steps: int, columns: int) -> np.ndarray:
         """Values (steps, columns) about 0, with a different level and scale in each column."""
         random, time = self.random, np.arange(steps)[:, None]
-        found = random.uniform(0.1, 0.8, columns) * random.normal(size=(steps, columns))
+        waves = random.uniform(0.1, 0.8, columns) * random.normal(size=(steps, columns))
         for season in self.schema.reading.seasons[:2]:
             for harmonic in (1, 2):
                 phase = random.uniform(0, 2 * np.pi, columns)
                 turns = 2 * np.pi * harmonic / season * time
-                found += random.uniform(0.2, 1.2, columns) / harmonic * np.sin(turns + phase)
+                waves += random.uniform(0.2, 1.2, columns) / harmonic * np.sin(turns + phase)
         walk = random.normal(size=(steps, columns)).cumsum(axis=0) / steps**0.5
         shifted = time >= random.integers(steps // 4, steps, columns)
-        found += walk + random.normal(0, 1.5, columns) * shifted
+        waves += walk + random.normal(0, 1.5, columns) * shifted
         scale = np.exp(random.uniform(-1.2, 0.8, columns))
-        return np.asarray(random.normal(0, 0.8, columns) + scale * found)
+        return np.asarray(random.normal(0, 0.8, columns) + scale * waves)
 
     def _told(self) -> dict[str, tuple[str, ...]]:
         reading = self.schema.reading
@@ -153,8 +153,8 @@ class _Made:
     def _words(self, parts: Sequence[str], steps: int) -> dict[str, np.ndarray]:
         """The columns of 0 and 1 of a covariate of words; each word stays for some steps."""
         stretch = int(self.random.integers(2, 7))
-        said = self.random.integers(len(parts), size=steps // stretch + 1).repeat(stretch)[:steps]
-        return {part: (said == place).astype(float) for place, part in enumerate(parts)}
+        places = self.random.integers(len(parts), size=steps // stretch + 1).repeat(stretch)[:steps]
+        return {part: (places == place).astype(float) for place, part in enumerate(parts)}
 
     def _with_words(self, columns: Sequence[str], values: np.ndarray) -> np.ndarray:
         for parts in self.words.values():

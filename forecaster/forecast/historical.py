@@ -38,8 +38,8 @@ class Replay:
     def origins(self) -> np.ndarray:
         """The step of the grid of the last row that each forecast was made from, (N,)."""
         items = self.history.items
-        found: np.ndarray = (items.places + items.lengths)[self.which] - self.drop - 1
-        return found
+        origins: np.ndarray = (items.places + items.lengths)[self.which] - self.drop - 1
+        return origins
 
     def table(self) -> pd.DataFrame:
         """The table of `Predictor.predict` for all origins, the earliest first.
@@ -54,8 +54,8 @@ class Replay:
         pieces = zip(*(np.split(each, starts[1:]) for each in (self.which, self.drop, values)),
                      strict=True)  # fmt: skip
         tables = [
-            _table(replace(whole, chosen=which, drop=int(drop[0])), own)
-            for which, drop, own in pieces
+            _table(replace(whole, chosen=which, drop=int(drop[0])), forecast)
+            for which, drop, forecast in pieces
         ]
         return pd.concat(tables, ignore_index=True)
 
@@ -77,25 +77,25 @@ def replay(
     Raises DataError for a history too short for one origin, and for one that cannot be read.
     """
     form, where = model.form, "the history"
-    found = reader.history(table, form.reading, where=where)
-    for sentence in found.said:
+    dataset = reader.history(table, form.reading, where=where)
+    for sentence in dataset.said:
         say(sentence)
-    series = found.series.select(form.columns)
+    series = dataset.series.select(form.columns)
     items, known = series.layout, series.known
-    wanted = max(start, form.needs)
+    least = max(start, form.needs)
     after = steps if known is None else form.horizon
-    if (longest := int(items.lengths.max())) < wanted + after:
+    if (longest := int(items.lengths.max())) < least + after:
         raise DataError(
-            f"{where} has {longest} rows, but an origin needs {wanted} rows before it and {after} "
+            f"{where} has {longest} rows, but an origin needs {least} rows before it and {after} "
             "after it"
         )
     whole = History(
         form, steps, [*levels], series, items, np.arange(len(items)),
         following(series, form.horizon), after, where, "refuse", say,
     )  # fmt: skip
-    most = longest - wanted if newest is None else min(longest - wanted, newest)
+    most = longest - least if newest is None else min(longest - least, newest)
     drops = range(after, most + 1, stride)[::-1]
-    chosen = [np.flatnonzero(items.lengths - drop >= wanted) for drop in drops]
+    chosen = [np.flatnonzero(items.lengths - drop >= least) for drop in drops]
     which, drop = np.concatenate(chosen), np.repeat(drops, [len(each) for each in chosen])
     parts = []
     for first in range(0, len(which), TOGETHER):

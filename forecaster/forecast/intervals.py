@@ -90,8 +90,8 @@ def deviation(past: np.ndarray, season: int, observed: np.ndarray | None = None)
         part.reshape(batch, whole, columns)[:, newest].sum(axis=1) for part in (squares, seen)
     )
     with np.errstate(invalid="ignore"):
-        found: np.ndarray = np.sqrt(sums / counts)
-    return found
+        deviations: np.ndarray = np.sqrt(sums / counts)
+    return deviations
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,13 +135,13 @@ class Intervals:
 
         `item` (B,) are the series of a panel, S for one that was not in training.
         """
-        found = np.ones((1, 1, 1))
+        factor = np.ones((1, 1, 1))
         if self.conditions is not None:
-            found = self.conditions.widths(past, future_known, observed)
+            factor = self.conditions.widths(past, future_known, observed)
         if self.of_series is None or item is None:
-            return found
-        each = np.concatenate([self.of_series, np.ones_like(self.of_series[:1])])
-        widths: np.ndarray = found * each[item][:, None]
+            return factor
+        factors = np.concatenate([self.of_series, np.ones_like(self.of_series[:1])])
+        widths: np.ndarray = factor * factors[item][:, None]
         return widths
 
     def quantiles(
@@ -153,45 +153,45 @@ class Intervals:
         """
         offsets = self.offsets[..., self.backed]
         shape = np.broadcast_shapes(point.shape, widths.shape, offsets.shape[:-1])
-        found = _levels_last(shape, offsets.shape[-1], np.result_type(point, widths, offsets))
+        ends = _levels_last(shape, offsets.shape[-1], np.result_type(point, widths, offsets))
         for q in range(offsets.shape[-1]):
-            np.add(point, widths * offsets[..., q], out=found[..., q])
-        return between(rising(found), self.levels, levels, point)
+            np.add(point, widths * offsets[..., q], out=ends[..., q])
+        return between(rising(ends), self.levels, levels, point)
 
     def rescaled(self, ratio: np.ndarray) -> "Intervals":
         """The same intervals in units, for targets with a new scaler.
 
         ratio: old by new standard deviation, (K,), or (S, K) of a panel, whose median counts.
         """
-        each, own = np.atleast_2d(ratio), self.conditions
-        ratio = np.median(each, axis=0)
+        factors, conditions = np.atleast_2d(ratio), self.conditions
+        ratio = np.median(factors, axis=0)
         return replace(
             self,
-            of_series=None if self.of_series is None else self.of_series * each / ratio,
+            of_series=None if self.of_series is None else self.of_series * factors / ratio,
             offsets=self.offsets * ratio[:, None],
             scale=self.scale * ratio,
-            conditions=own and replace(own, usual=own.usual * ratio),
+            conditions=conditions and replace(conditions, usual=conditions.usual * ratio),
         )
 
     def reach(self, levels: Sequence[float]) -> bool:
         """Whether all of `levels` lie within the range of ours."""
-        own = self.levels
-        return bool(own) and all(own[0] <= level <= own[-1] for level in levels)
+        known = self.levels
+        return bool(known) and all(known[0] <= level <= known[-1] for level in levels)
 
     def widest(self, share: float) -> float | None:
         """`share`, or that of our widest interval if that is less; None without an interval."""
-        own = self.levels
-        found = min(share, round(1 - 2 * max(own[0], 1 - own[-1]), 9)) if own else 0.0
-        return found if found > 0 else None
+        levels = self.levels
+        widest = min(share, round(1 - 2 * max(levels[0], 1 - levels[-1]), 9)) if levels else 0.0
+        return widest if widest > 0 else None
 
     def check(self, levels: Sequence[float]) -> None:
         """Raise UsageError naming the first level outside the range of ours, and that range."""
-        own = self.levels
+        known = self.levels
         for level in levels:
             if not self.reach([level]):
                 raise UsageError(
-                    f"this model gives quantiles from {own[0]:g} to {own[-1]:g}, got {level:g}"
-                    if own
+                    f"this model gives quantiles from {known[0]:g} to {known[-1]:g}, got {level:g}"
+                    if known
                     else f"{self.windows} calibrating windows support no quantile, got {level:g}"
                 )
 
@@ -204,14 +204,14 @@ def between(
     Quantiles below 1/2 lie at or below the `point` forecast (...), those above 1/2 at or above it,
     and that of 1/2 equals it.
     """
-    found = _levels_last(point.shape, len(levels), np.result_type(quantiles, point))
+    values = _levels_last(point.shape, len(levels), np.result_type(quantiles, point))
     for q, (level, near) in enumerate(zip(levels, _near(tuple(own), tuple(levels)), strict=True)):
         if level == 0.5:
-            found[..., q] = point
+            values[..., q] = point
             continue
         at = reduce(add, (quantiles[..., place] * weight for place, weight in near))
-        (np.minimum if level < 0.5 else np.maximum)(at, point, out=found[..., q])
-    return found
+        (np.minimum if level < 0.5 else np.maximum)(at, point, out=values[..., q])
+    return values
 
 
 @lru_cache(maxsize=64)
@@ -224,7 +224,7 @@ def _near(own: tuple[float, ...], levels: tuple[float, ...]) -> list[list[tuple[
 def rising(quantiles: np.ndarray) -> np.ndarray:
     """Quantiles (..., Q) sorted where they cross."""
     crossing = (quantiles[..., q] > quantiles[..., q + 1] for q in range(quantiles.shape[-1] - 1))
-    return np.sort(quantiles, axis=-1) if any(each.any() for each in crossing) else quantiles
+    return np.sort(quantiles, axis=-1) if any(places.any() for places in crossing) else quantiles
 
 
 def _levels_last(shape: tuple[int, ...], levels: int, kind: np.dtype[Any]) -> np.ndarray:

@@ -29,10 +29,10 @@ def forecasts(
     by default."""
     count, steps, targets = values.shape
     past, season = question.values.shape[1], model.schema.reading.seasons[0]
-    own = question.values[..., list(model.schema.target_positions)]
+    history = question.values[..., list(model.schema.target_positions)]
     season = season if season <= past else 1
-    naive = own[:, past - season + np.arange(steps) % season]
-    newest = past - 1 - np.isfinite(own[:, ::-1]).argmax(axis=1)
+    naive = history[:, past - season + np.arange(steps) % season]
+    newest = past - 1 - np.isfinite(history[:, ::-1]).argmax(axis=1)
     std = np.broadcast_to(model.scales(question), (count, targets))
     times = _times(model, question, past + steps)
 
@@ -50,7 +50,7 @@ def forecasts(
         "time": np.repeat(times[:, past:], targets, axis=1).reshape(-1),
         "forecast": values.reshape(-1),
         "known": each(times[np.arange(count)[:, None], newest]),
-        "last": each(np.take_along_axis(own, newest[:, None], axis=1)[:, 0]),
+        "last": each(np.take_along_axis(history, newest[:, None], axis=1)[:, 0]),
         "naive": naive.reshape(-1),
         "scale": each(std),
     }
@@ -64,14 +64,14 @@ def actuals(model: "Predictor", question: Question, seen: datetime | None = None
     default."""
     past = question.values.shape[1]
     newest = slice(-min(past, model.form.horizon), None)
-    own = question.values[:, newest][..., list(model.schema.target_positions)]
-    count, steps, width = own.shape
+    observed = question.values[:, newest][..., list(model.schema.target_positions)]
+    count, steps, width = observed.shape
     times = _times(model, question, past)[:, newest]
     table = pd.DataFrame({
         "series": np.repeat(_names(question), steps * width),
         "target": np.tile(np.array(model.schema.targets, dtype=object), count * steps),
         "time": np.repeat(times, width, axis=1).reshape(-1),
-        "value": own.reshape(-1),
+        "value": observed.reshape(-1),
     })  # fmt: skip
     return _seen(table, seen)
 

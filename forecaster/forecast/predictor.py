@@ -97,8 +97,8 @@ class Predictor:
     @cached_property
     def least(self) -> int:
         """The fewest rows from which some parts of the model can forecast every step."""
-        wanted = sorted({part.needs for part in self.model.members})
-        return next(rows for rows in wanted if self.model.within(rows) is not None)
+        needs = sorted({part.needs for part in self.model.members})
+        return next(rows for rows in needs if self.model.within(rows) is not None)
 
     def forecast_quantiles(
         self, question: Question, levels: Sequence[float] = ()
@@ -160,8 +160,8 @@ class Predictor:
         point = self._point(past, known, observed, question).astype(np.float64)
         if moved is not None:
             point += moved[:, self.facts.past :]
-        own = scaler.select(self.schema.target_positions)
-        forecast = own.inverse(point)
+        target_scaler = scaler.select(self.schema.target_positions)
+        forecast = target_scaler.inverse(point)
         if not levels or self.facts.intervals is None:
             return forecast, np.empty((*forecast.shape, 0))
         widths = self.facts.intervals.widths(
@@ -171,7 +171,9 @@ class Predictor:
             self.numbers(question) if self.schema.items else None,
         )
         quantiles = self.facts.intervals.quantiles(point, levels, widths)
-        return forecast, np.stack([own.inverse(q) for q in np.moveaxis(quantiles, -1, 0)], axis=-1)
+        return forecast, np.stack(
+            [target_scaler.inverse(q) for q in np.moveaxis(quantiles, -1, 0)], axis=-1
+        )
 
     def _point(
         self, past: np.ndarray, known: np.ndarray, observed: np.ndarray, question: Question
@@ -181,18 +183,18 @@ class Predictor:
         item = None if self.model.of_series is None else self.numbers(question)
         for place, count in enumerate(question.rows or [self.needs] * len(past)):
             groups.setdefault(self._runner(count), []).append(place)
-        found = []
+        points = []
         for runner, places in groups.items():
-            own, series = (past, known, observed), item
+            inputs, series = (past, known, observed), item
             if len(groups) > 1:
-                own = past[places], known[places], observed[places]
+                inputs = past[places], known[places], observed[places]
                 series = None if item is None else item[places]
-            mask = None if own[2].all() else own[2]
-            found.append(runner(own[0], own[1], mask, series))
-        if len(found) == 1:
-            return found[0]
+            mask = None if inputs[2].all() else inputs[2]
+            points.append(runner(inputs[0], inputs[1], mask, series))
+        if len(points) == 1:
+            return points[0]
         order = np.argsort(np.concatenate([*groups.values()]))
-        return np.asarray(np.concatenate(found)[order])
+        return np.asarray(np.concatenate(points)[order])
 
     def _runner(self, rows: int) -> "Runner":
         """The model, or its parts that can forecast from that many rows of history.
@@ -217,7 +219,7 @@ class Predictor:
         history (from 0). `banded`: whether the forecast has quantiles."""
         history = question.values
         counts = np.array(question.rows or [self.facts.past] * len(history))
-        found = [
+        remarks = [
             (int(place), self._shortened(int(counts[place]), banded))
             for place in np.flatnonzero(counts < self.needs)
         ]
@@ -226,21 +228,21 @@ class Predictor:
             targets = list(schema.target_positions)
             std = scaler.select(tuple(targets)).std.reshape(-1, len(targets))
             last, first = history[:, -1, targets], forecast[:, 0]
-            found += self.ranges.jumps(last, first, std, schema.targets)
+            remarks += self.ranges.jumps(last, first, std, schema.targets)
             scaled = scaler.transform(history)
             mean, std = (
                 np.broadcast_to(each, (len(history), 1, len(schema.columns)))
                 for each in (scaler.mean, scaler.std)
             )
             for count in np.unique(counts):  # steps before the rows do not count as missing
-                own = np.flatnonzero(counts == count)
+                rows = np.flatnonzero(counts == count)
                 unlike = self.ranges.unlike(
-                    scaled[own, -count:], mean[own], std[own], schema.columns
+                    scaled[rows, -count:], mean[rows], std[rows], schema.columns
                 )
-                found += [(int(own[place]), notice) for place, notice in unlike]
+                remarks += [(int(rows[place]), notice) for place, notice in unlike]
         if question.covariates is not None and self.schema.known.low:
-            found += unusual.covariates(self.schema.known, question.covariates)
-        return found
+            remarks += unusual.covariates(self.schema.known, question.covariates)
+        return remarks
 
     def _shortened(self, rows: int, banded: bool) -> Notice:
         """A notice about a history that has fewer rows than the model needs."""
@@ -255,9 +257,9 @@ class Predictor:
         schema, (count, past, columns) = self.schema, question.values.shape
         if not schema.items:
             return schema.scaler
-        own = Items([""] * count, np.arange(count + 1) * past, np.zeros(count, dtype=np.int64))
-        found = Scaler.fit_items(question.values.reshape(-1, columns), own, past, past)
-        mean, std = found.mean[:, None], found.std[:, None]
+        items = Items([""] * count, np.arange(count + 1) * past, np.zeros(count, dtype=np.int64))
+        fitted = Scaler.fit_items(question.values.reshape(-1, columns), items, past, past)
+        mean, std = fitted.mean[:, None], fitted.std[:, None]
         places = self.numbers(question)
         trained = places < len(schema.items)
         mean[trained, 0] = schema.scaler.mean[places[trained]]
@@ -273,8 +275,8 @@ class Predictor:
         """The number of each history's series in training, for another one that of all series."""
         other = len(self.schema.items)
         names = question.items or [None] * len(question.values)
-        found = [other if name is None else self.places.get(name, other) for name in names]
-        return np.array(found, dtype=np.int64)
+        numbers = [other if name is None else self.places.get(name, other) for name in names]
+        return np.array(numbers, dtype=np.int64)
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -290,12 +292,12 @@ class Predictor:
         unique, inverse = np.unique(question.starts, return_inverse=True)
         parts = [self._calendars(pd.DatetimeIndex(unique), steps)[inverse]]
         if known.columns:
-            wanted = (count, steps, len(known.columns))
-            if covariates is None or covariates.shape != wanted:
+            shape = (count, steps, len(known.columns))
+            if covariates is None or covariates.shape != shape:
                 got = "none" if covariates is None else f"{covariates.shape}"
                 raise DataError(
                     f"this model needs {', '.join(known.columns)} for each step of the look-back "
-                    f"and of the horizon, an array {wanted}, got {got}"
+                    f"and of the horizon, an array {shape}, got {got}"
                 )
             scaled = known.scaled(covariates)
             self._check_finite(scaled, known.columns, "table of covariates, once scaled,")
@@ -361,24 +363,24 @@ class Predictor:
         forecasts, with all quantiles of the model.
         """
         levels = sorted({*questions.numbers("levels", levels)})
-        asked = levels if ledger is None else sorted({*levels, *self.levels})
+        all_levels = levels if ledger is None else sorted({*levels, *self.levels})
 
         def run(question: Question, steps: int) -> tuple[np.ndarray, questions.Placed]:
-            forecast, quantiles = self.forecast_quantiles(question, asked)
+            forecast, quantiles = self.forecast_quantiles(question, all_levels)
             if ledger is not None:
                 from forecaster.forecast import kept
 
-                told = forecast[:, :steps], quantiles[:, :steps]
-                ledger.add("forecasts", kept.forecasts(self, question, *told, asked))
-                quantiles = quantiles[..., [asked.index(level) for level in levels]]
-            found: questions.Placed = [(None, each) for each in self.figures(tuple(levels))]
-            found += [
+                shown = forecast[:, :steps], quantiles[:, :steps]
+                ledger.add("forecasts", kept.forecasts(self, question, *shown, all_levels))
+                quantiles = quantiles[..., [all_levels.index(level) for level in levels]]
+            notices: questions.Placed = [(None, notice) for notice in self.figures(tuple(levels))]
+            notices += [
                 (place, OWN_SCALE)
                 for place, name in enumerate(question.items)
                 if self.schema.items and name not in self.places
             ]
-            found += self.remarks(question, forecast, bool(levels))
-            return np.concatenate([forecast[..., None], quantiles], axis=-1), found
+            notices += self.remarks(question, forecast, bool(levels))
+            return np.concatenate([forecast[..., None], quantiles], axis=-1), notices
 
         read = questions.ask(
             self.form, history, horizon, levels, future, policy, where, say, short_history
@@ -412,7 +414,7 @@ class Predictor:
         wave = np.sin(np.arange(past + ahead) * (2 * np.pi / schema.reading.seasons[0]))[:, None]
         mean, std = np.atleast_2d(schema.scaler.mean), np.atleast_2d(schema.scaler.std)
         if schema.wide:
-            mean, std = (np.append(found[:, 0], found[0, 1:]) for found in (mean, std))
+            mean, std = (np.append(moments[:, 0], moments[0, 1:]) for moments in (mean, std))
             names = schema.items + schema.columns[1:]
         else:
             mean, std, names = mean[0], std[0], schema.columns
@@ -440,22 +442,22 @@ class Predictor:
         `noise`: how far each value is moved first, in the same unit.
         """
         schema, facts = self.schema, self.facts
-        found = np.empty(
+        answers = np.empty(
             (len(which), facts.horizon, len(schema.targets), 1 + len(self.levels)), np.float32
         )
         random = np.random.default_rng(0)
         for places in golden.batches(which):
             numbers = [which[place] for place in places]
-            made = golden.question(schema, facts.past, facts.horizon, numbers)
-            scaler = self._scaler(made)
+            question = golden.question(schema, facts.past, facts.horizon, numbers)
+            scaler = self._scaler(question)
             if noise:
-                moved = noise * scaler.std * random.normal(size=made.values.shape)
-                made = replace(made, values=made.values + moved)
-            forecast, quantiles = self.forecast_quantiles(made, self.levels)
-            own = scaler.select(schema.target_positions)
+                moved = noise * scaler.std * random.normal(size=question.values.shape)
+                question = replace(question, values=question.values + moved)
+            forecast, quantiles = self.forecast_quantiles(question, self.levels)
+            target_scaler = scaler.select(schema.target_positions)
             ahead = np.concatenate([forecast[..., None], quantiles], axis=-1)
-            found[places] = (ahead - own.mean[..., None]) / own.std[..., None]
-        return found
+            answers[places] = (ahead - target_scaler.mean[..., None]) / target_scaler.std[..., None]
+        return answers
 
     def check(self) -> None:
         """Raise BundleError unless the forecasts of the made-up histories equal those saved in the
@@ -465,12 +467,12 @@ class Predictor:
             return
         try:
             away = float(golden.apart(self.golden(kept.which.tolist()), kept.forecast).max())
-            found = f"they differ by up to {away:.2g} standard deviations"
+            reason = f"they differ by up to {away:.2g} standard deviations"
         except DataError as error:
-            away, found = np.inf, str(error)
+            away, reason = np.inf, str(error)
         if not away <= allowed:
             raise BundleError(
-                f"the model does not reproduce the forecasts it was saved with: {found}, expected "
+                f"the model does not reproduce the forecasts it was saved with: {reason}, expected "
                 f"at most {allowed:g}. Fetch the bundle again or train anew"
             )
 
@@ -495,12 +497,12 @@ class Predictor:
 def keep(bundle: "Bundle", folder: Path) -> "Bundle":
     """Save a finished model with its forecasts of made-up histories, computed on the CPU."""
     forecaster = Predictor(bundle, "cpu")
-    wanted = golden.count(bundle.horizon, len(bundle.schema.targets), len(forecaster.levels))
-    tried = range(wanted + wanted // 2)
-    made = forecaster.golden(tried)
-    moved = golden.apart(forecaster.golden(tried, golden.NOISE), made)
-    which = golden.steadiest(moved, wanted)
-    return replace(bundle, golden=golden.Golden(which, made[which])).save(folder)
+    count = golden.count(bundle.horizon, len(bundle.schema.targets), len(forecaster.levels))
+    candidates = range(count + count // 2)
+    examples = forecaster.golden(candidates)
+    moved = golden.apart(forecaster.golden(candidates, golden.NOISE), examples)
+    which = golden.steadiest(moved, count)
+    return replace(bundle, golden=golden.Golden(which, examples[which])).save(folder)
 
 
 def load_bundle(
@@ -525,8 +527,8 @@ def load_bundle(
 
 
 def _download(name: str, folder: Path) -> dict[str, str]:
-    found: dict[str, str] = json.loads(ask_tracker("download", name, str(folder)))
-    return found
+    answer: dict[str, str] = json.loads(ask_tracker("download", name, str(folder)))
+    return answer
 
 
 def ask_tracker(*arguments: str) -> str:

@@ -135,15 +135,15 @@ class History:
     def _rows(self, which: np.ndarray, drop: int | np.ndarray) -> np.ndarray:
         """How many of the newest P rows some items have. Raises DataError for too few."""
         form, lengths = self.form, self.items.lengths[which] - drop
-        wanted = form.least if self.short == "drop" else form.needs
-        if (lengths < wanted).any():
-            short = int((lengths < wanted).argmax())
-            name, found = self.items.names[int(which[short])], max(0, lengths[short])
+        least = form.least if self.short == "drop" else form.needs
+        if (lengths < least).any():
+            short = int((lengths < least).argmax())
+            name, length = self.items.names[int(which[short])], max(0, lengths[short])
             what = f"{self.where}, series '{name}'" if name else self.where
-            remedy = f"give at least {wanted} rows" + (", or leave the series out" if name else "")
-            if found >= form.least:
+            remedy = f"give at least {least} rows" + (", or leave the series out" if name else "")
+            if length >= form.least:
                 remedy += "; short_history=drop forecasts from them with fewer parts of the model"
-            raise DataError(f"{what} has {found} rows, the model needs {wanted}: {remedy}")
+            raise DataError(f"{what} has {length} rows, the model needs {least}: {remedy}")
         rows: np.ndarray = np.minimum(lengths, form.past)
         return rows
 
@@ -172,15 +172,15 @@ class History:
     def answer(self, run: Run) -> pd.DataFrame:
         """`table` with the numbers that `run` returns; its quantiles are at the sorted levels."""
         parts: list[np.ndarray] = []
-        told: list[tuple[str | None, Notice]] = []
+        remarks: list[tuple[str | None, Notice]] = []
         for question in self.questions():
             values, notices = run(question, self.steps)
             parts.append(values[:, : self.steps])
-            told += [
+            remarks += [
                 (None if place is None else question.items[place], notice)
                 for place, notice in notices
             ]
-        for sentence in by_code(told):
+        for sentence in by_code(remarks):
             self.say(sentence)
         table = self.table(np.concatenate(parts))
         left = self.opened(table)
@@ -210,7 +210,7 @@ class History:
         names: Sequence[str]
         if reading.panel:
             names, grid = labels, times[0]
-            if any(not each.equals(grid) for each in times[1:]):
+            if any(not stamps.equals(grid) for stamps in times[1:]):
                 raise DataError(
                     f"{self.where}: the columns end at different times, so their forecasts do not "
                     "fit into one table; leave out the rows after the end of the shortest column, "
@@ -256,10 +256,10 @@ def ask(
     steps = steps_of(horizon, form.horizon)
     reading = replace(form.reading, policy=policy or form.reading.policy)
     ahead = form.horizon if reading.future_covariates and future is None else 0
-    found = reader.history(history, reading, where=where, most=most, ahead=ahead)
-    for sentence in found.said:
+    dataset = reader.history(history, reading, where=where, most=most, ahead=ahead)
+    for sentence in dataset.said:
         say(sentence)
-    series = found.series.select(form.columns)
+    series = dataset.series.select(form.columns)
     beyond, drop = (None, 0) if apart else _ahead(future, series, form, policy or "error")
     items, chosen = series.layout, np.arange(1)
     short = short_history or ("refuse" if series.items is None else "drop")

@@ -359,8 +359,8 @@ class _Fitting:
                 maps = normal.solve(penalty, list(groups.values()), judged)
                 for inputs, (weights, error) in zip(groups, maps, strict=True):
                     trials[inputs].append((error, penalty, weights))
-            for inputs, own in trials.items():
-                found[inputs].append(min(own, key=lambda trial: trial[0]))
+            for inputs, scored in trials.items():
+                found[inputs].append(min(scored, key=lambda trial: trial[0]))
         values = sum(judge.values for _, judge in columns)
         return {
             inputs: (

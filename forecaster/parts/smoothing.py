@@ -113,10 +113,10 @@ class Smoothing(Part):
             self.ahead.split(TOGETHER),
             strict=True,
         ):
-            found = torch.matmul(series, states.flatten(0, 1).T)
-            found = found.unflatten(-1, (len(states), -1)) * share[..., None]
+            products = torch.matmul(series, states.flatten(0, 1).T)
+            products = products.unflatten(-1, (len(states), -1)) * share[..., None]
             forecast = forecast + torch.matmul(
-                found.flatten(-2), ahead.transpose(1, 2).flatten(0, 1)
+                products.flatten(-2), ahead.transpose(1, 2).flatten(0, 1)
             )
         return forecast.transpose(1, 2)
 
@@ -169,12 +169,12 @@ def _maps(
 
     The first state minimises the squared errors, weighted by `recent` (P,), and its penalties.
     """
-    level, trend, seasonal, damping = (each[:, None] for each in rates.T)
+    level, trend, seasonal, damping = (column[:, None] for column in rates.T)
     count, states = len(rates), 2 + (season if season > 1 else 0)
     width = past + states  # a value is a linear function of the window and the first state
     unit = torch.eye(width, dtype=torch.float64)[:, None].expand(-1, count, -1)
     now, slope, shape = unit[past], unit[past + 1], list(unit[past + 2 :])
-    found = []
+    maps = []
     for step in range(past):
         level_ahead = now + damping * slope
         off = unit[step] - level_ahead
@@ -182,8 +182,8 @@ def _maps(
             off = off - shape[step % season]
             shape[step % season] = shape[step % season] + seasonal * off
         now, slope = level_ahead + level * off, damping * slope + trend * off
-        found.append(off)
-    errors, last = torch.stack(found, dim=1), torch.stack([now, slope, *shape], dim=1)
+        maps.append(off)
+    errors, last = torch.stack(maps, dim=1), torch.stack([now, slope, *shape], dim=1)
     steps = torch.arange(horizon)
     ahead = torch.zeros(count, horizon, states, dtype=torch.float64)
     ahead[:, :, 0] = 1
@@ -191,7 +191,7 @@ def _maps(
     if shape:
         ahead[:, steps, 2 + (past + steps) % season] = 1
     penalties = torch.tensor([LEVEL, SLOPE, *[SHAPE] * (states - 2)], dtype=torch.float64)
-    own, by_state = errors.split([past, states], dim=2)
+    by_value, by_state = errors.split([past, states], dim=2)
     weighted = (by_state * recent[:, None]).transpose(1, 2)
-    first = -torch.linalg.solve(weighted @ by_state + penalties.diag(), weighted @ own)
-    return own + by_state @ first, last[..., :past] + last[..., past:] @ first, ahead
+    first = -torch.linalg.solve(weighted @ by_state + penalties.diag(), weighted @ by_value)
+    return by_value + by_state @ first, last[..., :past] + last[..., past:] @ first, ahead

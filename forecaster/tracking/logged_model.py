@@ -63,7 +63,7 @@ def build(folder: Path, path: Path) -> None:
             code_paths=[str(PACKAGE)],
             signature=signature,
             input_example=example,
-            pip_requirements=[f"{each}=={_version(each)}" for each in REQUIREMENTS],
+            pip_requirements=[f"{package}=={_version(package)}" for package in REQUIREMENTS],
         )
 
 

@@ -131,14 +131,14 @@ class Notes:
         """Log a run below this one that has ended; returns our id of it, which follows from its
         name: MLflow has it once, however often it is told."""
         key = hashlib.sha256(f"{self.own.about.key}/{name}".encode()).hexdigest()[:32]
-        own = memory(name, key, tags=fit(tags, 8000), experiment=self.own.about.experiment)
-        made = Notes(own)
-        made.params(params)
-        made.metrics(figures)
+        store = memory(name, key, tags=fit(tags, 8000), experiment=self.own.about.experiment)
+        notes = Notes(store)
+        notes.params(params)
+        notes.metrics(figures)
         for file, text in texts.items():
-            made.text(file, text)
-        own.note(status="FINISHED", ended=now())
-        self.children.append(made)
+            notes.text(file, text)
+        store.note(status="FINISHED", ended=now())
+        self.children.append(notes)
         self.wake()
         return key
 

@@ -89,7 +89,7 @@ class Publisher:
                 notes, about = self.notes, self.notes.own.about  # the end is told last of all
                 self._describe(client, about)
                 points = notes.own.points[self._read :]
-                self._log_points(client, [each for some in points for each in _metrics(some)])
+                self._log_points(client, [point for some in points for point in _metrics(some)])
                 self._read += len(points)
                 for name, text in notes.texts.items():
                     if self._files.get(name) != text:
@@ -124,8 +124,8 @@ class Publisher:
             tags = {**about.tags, KEY: about.key}
             if self._above:
                 tags[MLFLOW_PARENT_RUN_ID] = self._above
-            made = client.create_run(self.experiment, about.begun, tags, clean(about.name))
-            run = made.info.run_id
+            created = client.create_run(self.experiment, about.begun, tags, clean(about.name))
+            run = created.info.run_id
         else:
             self.found = True
             self.experiment = client.get_run(run).info.experiment_id
@@ -183,14 +183,16 @@ class Publisher:
         if self.model:
             return
         about, tags = self.notes.own.about, self.notes.tags
-        made = client.search_logged_models([self.experiment], f"source_run_id = '{self.run}'")
-        model = made[0] if made else client.create_logged_model(
+        logged = client.search_logged_models([self.experiment], f"source_run_id = '{self.run}'")
+        model = logged[0] if logged else client.create_logged_model(
             self.experiment, re.sub(r"[^\w-]+", "-", about.name), self.run,
             tags={key: value for key, value in tags.items() if not key.startswith("mlflow.")},
             params=about.params,
         )  # fmt: skip
         outputs = client.get_run(self.run).outputs
-        if not outputs or model.model_id not in {each.model_id for each in outputs.model_outputs}:
+        if not outputs or model.model_id not in {
+            output.model_id for output in outputs.model_outputs
+        }:
             client.log_outputs(self.run, [LoggedModelOutput(model.model_id, step=0)])
         with tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
             folder = Path(temporary, "model")
@@ -260,10 +262,10 @@ def sync(names: list[str]) -> Iterator[Synced]:
     """
     for folder in find(names):
         try:
-            with runs.take(folder) or nullcontext() as own:
-                if own is not None and not own.about.uploaded:
-                    yield Synced(folder.name, publish(own), "")
-                elif own is None and is_left(folder):
+            with runs.take(folder) or nullcontext() as lock:
+                if lock is not None and not lock.about.uploaded:
+                    yield Synced(folder.name, publish(lock), "")
+                elif lock is None and is_left(folder):
                     yield Synced(folder.name, "", "", under_way=True)
         except ForecasterError as error:
             yield Synced(folder.name, "", str(error))
@@ -273,12 +275,12 @@ def find(names: list[str]) -> list[Path]:
     """The folders of the runs with these names, or of all, of which MLflow may not have all; the
     oldest first. Raises UsageError for a name that is no folder in `runs`."""
     left = {folder.name: folder for folder in runs.known() if is_left(folder)}
-    wanted = [Path(name).name for name in names] or [*left]
-    for name in wanted:
+    chosen = [Path(name).name for name in names] or [*left]
+    for name in chosen:
         if name not in left and not (RUNS / name).is_dir():
             words = ", ".join(sorted(left)) or "nothing"
             raise UsageError(f"no run '{name}' in {RUNS}/; left to upload: {words}")
-    return [folder for name, folder in left.items() if name in wanted]
+    return [folder for name, folder in left.items() if name in chosen]
 
 
 def is_left(folder: Path) -> bool:

@@ -50,17 +50,17 @@ def register(
     with store.locked(uri):
         with store.accepting("RESOURCE_ALREADY_EXISTS"):
             client.create_registered_model(name, description=own.about)
-        found = client.search_model_versions(f"name='{name}' and run_id='{run}'")
+        versions = client.search_model_versions(f"name='{name}' and run_id='{run}'")
         # not "models:/...", which a local registry would look up in MLflow's global store
-        made = found[0] if found else client.create_model_version(
+        version = versions[0] if versions else client.create_model_version(
             name, client.get_logged_model(model).artifact_location, run, own.tags, model_id=model,
             description=about,
         )  # fmt: skip
-        if DECISION not in made.tags:
-            sentence = _challenge(client, name, str(made.version))
-            client.set_model_version_tag(name, str(made.version), DECISION, sentence)
+        if DECISION not in version.tags:
+            sentence = _challenge(client, name, str(version.version))
+            client.set_model_version_tag(name, str(version.version), DECISION, sentence)
             return sentence
-    return str(made.tags[DECISION])
+    return str(version.tags[DECISION])
 
 
 def _challenge(client: MlflowClient, name: str, own: str) -> str:
@@ -101,12 +101,12 @@ def renew(
     Raises UsageError for a run without a model, UnavailableError when the store cannot be used.
     """
     with store.asked() as client, store.locked(client.tracking_uri):
-        found = find_run(client, run)
-        if found is None:
+        of_run = find_run(client, run)
+        if of_run is None:
             raise UsageError(f"there is no run {run} in {without_password(client.tracking_uri)}")
-        source = _location_in_run(client, found, None)
-        made = client.create_model_version(name, source, found, own.tags, description=own.about)
-        number, now = str(made.version), _aliases(client, name).get(CHAMPION)
+        source = _location_in_run(client, of_run, None)
+        version = client.create_model_version(name, source, of_run, own.tags, description=own.about)
+        number, now = str(version.version), _aliases(client, name).get(CHAMPION)
         if decision.wins and now not in (None, champion):
             reason = f"version {now} became the champion meanwhile; {decision.reason}"
             decision = replace(decision, wins=False, reason=reason)
@@ -117,7 +117,7 @@ def renew(
 
 def _aliases(client: MlflowClient, name: str) -> dict[str, str]:
     """The version of each alias."""
-    return {key: str(each) for key, each in client.get_registered_model(name).aliases.items()}
+    return {key: str(version) for key, version in client.get_registered_model(name).aliases.items()}
 
 
 def _drop_challenger(client: MlflowClient, name: str, champion: str) -> None:
@@ -153,8 +153,8 @@ def _chosen(
 ) -> tuple[str, str]:
     """The name and version number that a reference means."""
     if parts["run"] is not None and (run := find_run(client, parts["run"])):
-        if made := client.search_model_versions(f"run_id='{run}'"):
-            newest = max(made, key=lambda each: int(each.version))
+        if versions := client.search_model_versions(f"run_id='{run}'"):
+            newest = max(versions, key=lambda each: int(each.version))
             return str(newest.name), str(newest.version)
         raise UsageError(f"the run {run} has registered no model")
     origin = _location(client, parts)[1]
@@ -206,9 +206,9 @@ def find_run(client: MlflowClient, id: str, deleted: bool = False) -> str | None
             return id
     experiments = [each.experiment_id for each in client.search_experiments()]
     view = ViewType.ALL if deleted else ViewType.ACTIVE_ONLY
-    found = client.search_runs(experiments, f"tags.`{KEY}` = '{id}'", view)
-    found.sort(key=lambda each: each.info.lifecycle_stage)  # "active" before "deleted"
-    return str(found[0].info.run_id) if found else None
+    matches = client.search_runs(experiments, f"tags.`{KEY}` = '{id}'", view)
+    matches.sort(key=lambda each: each.info.lifecycle_stage)  # "active" before "deleted"
+    return str(matches[0].info.run_id) if matches else None
 
 
 def _registered(client: MlflowClient) -> list[RegisteredModel]:
@@ -223,15 +223,17 @@ def _location(client: MlflowClient, parts: Mapping[str, str | None]) -> tuple[st
     run, model, name = parts["run"], parts["model"], parts["name"]
     alias, version = parts["alias"], parts["version"]
     if run is not None:
-        if found := find_run(client, run):
-            return _location_in_run(client, found, parts["part"]), {}
+        if of_run := find_run(client, run):
+            return _location_in_run(client, of_run, parts["part"]), {}
         raise UsageError(f"there is no run {run} in {without_password(client.tracking_uri)}")
     if model is not None:
         with store.accepting("RESOURCE_DOES_NOT_EXIST"):
             return str(client.get_logged_model(model).artifact_location), {}
         raise UsageError(f"there is no model {model} in {without_password(client.tracking_uri)}")
     assert name is not None
-    versions = [str(made.version) for made in client.search_model_versions(f"name='{name}'")]
+    versions = [
+        str(version_of.version) for version_of in client.search_model_versions(f"name='{name}'")
+    ]
     if not versions:
         names = sorted(registered.name for registered in _registered(client))
         raise UsageError(
@@ -257,12 +259,12 @@ def _location_in_run(client: MlflowClient, run: str, part: str | None) -> str:
     """The newest model of a run, or the one called `part`."""
     info = client.get_run(run).info
     models = client.search_logged_models([info.experiment_id], f"source_run_id = '{run}'")
-    wanted = [model for model in models if part in (None, model.name)]
-    if not wanted:
+    chosen = [model for model in models if part in (None, model.name)]
+    if not chosen:
         what = f"model {part}" if part else "model"
         names = [model.name for model in models]
         raise _missing(f"the run {run} ({info.status.lower()})", what, names)
-    return str(max(wanted, key=lambda model: model.creation_timestamp).artifact_location)
+    return str(max(chosen, key=lambda model: model.creation_timestamp).artifact_location)
 
 
 def _missing(owner: str, what: str, known: Sequence[str]) -> UsageError:

@@ -78,19 +78,19 @@ class Background:
         Gives up after `seconds` without progress, STOPPED seconds after a signal, and when a call
         fails that knew of all.
         """
-        begun = moved = time.monotonic()
-        progress, news, tried = self._progress(), self._news, False
+        first = moved = time.monotonic()
+        progress, news, has_ended = self._progress(), self._news, False
         while self._told < news:
             if not self._thread.is_alive():
-                if tried:
+                if has_ended:
                     return self._told >= news
                 self._start()
-                tried = True
+                has_ended = True
             self._thread.join(LOOKS)
             now = time.monotonic()
             if self._progress() != progress:
                 progress, moved = self._progress(), now
-            if now - moved >= seconds or min(signals.waiting(), now - begun) >= STOPPED:
+            if now - moved >= seconds or min(signals.waiting(), now - first) >= STOPPED:
                 return self._told >= news
         return True
 
@@ -129,11 +129,11 @@ class Run(Notes):
         Raises UnavailableError for a store that cannot be used at all.
         """
         self._background.settle(inf if store.is_local(self.uri) else START)
-        error, found = self._background.error, self._publisher.run
-        if found:
+        error, run = self._background.error, self._publisher.run
+        if run:
             if again and not self._publisher.found:
-                self._say(f"the tracker does not know run {self.id}; this is a new one, {found}")
-            self.own.note(run_id=found)
+                self._say(f"the tracker does not know run {self.id}; this is a new one, {run}")
+            self.own.note(run_id=run)
         elif error is not None and not store.is_away(self.uri, error):
             with store.explained(self.uri):
                 raise error

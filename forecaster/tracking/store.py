@@ -101,8 +101,8 @@ def client_of(uri: str) -> MlflowClient:
     except Exception as error:
         why = reason(error)
         full = "disk is full" in why  # SQLite's words
-        found = re.search(r"found version (\w+)", why)
-        if found and not any(MIGRATIONS.glob(f"{found[1]}_*.py")):  # MLflow calls it out of date
+        match = re.search(r"found version (\w+)", why)
+        if match and not any(MIGRATIONS.glob(f"{match[1]}_*.py")):  # MLflow calls it out of date
             why = "a newer MLflow wrote it than the one installed; upgrade mlflow to read it"
         raise (StorageError if full else UnavailableError)(
             f"MLflow cannot use {without_password(uri)}: {why}. MLFLOW_TRACKING_URI or track.uri "
@@ -236,10 +236,10 @@ def experiment(client: MlflowClient, uri: str, name: str) -> str:
             location = (database.parent / "mlartifacts" / folder).as_uri()
         with accepting("RESOURCE_ALREADY_EXISTS"):
             client.create_experiment(name, location)
-    found = client.get_experiment_by_name(name)
-    if VIEW_TAG not in found.tags:
+    known = client.get_experiment_by_name(name)
+    if VIEW_TAG not in known.tags:
         columns = [*COLUMNS]
         state = {"selectedColumns": columns, "columnOrder": columns, "columnWidths": COLUMNS}
         view = {"name": VIEW, "createdAt": now(), "state": json.dumps(state)}
-        client.set_experiment_tag(found.experiment_id, VIEW_TAG, json.dumps(view))
-    return str(found.experiment_id)
+        client.set_experiment_tag(known.experiment_id, VIEW_TAG, json.dumps(view))
+    return str(known.experiment_id)

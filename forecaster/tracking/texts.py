@@ -72,7 +72,7 @@ def headline(record: Record) -> dict[str, float]:
     assert train
     network, covered = test.network, test.band(COVERED)
     spread = record.cutoffs.mse if record.cutoffs else None
-    found = {
+    numbers = {
         FIRST: network["mse"] if network else None,
         "network_test_mae": network["mae"] if network else None,
         "network_weight": network.weight if network else None,
@@ -87,36 +87,38 @@ def headline(record: Record) -> dict[str, float]:
         "cutoffs/mse_mean": spread.mean if spread else None,
         "cutoffs/mse_sd": spread.sd if spread else None,
     }
-    return {key: float(value) for key, value in found.items() if value is not None}
+    return {key: float(value) for key, value in numbers.items() if value is not None}
 
 
 def tables_of(bundle: "Bundle") -> dict[str, list[Row]]:
     """The other facts in rows: figures by part, column, step, interval, and the configuration."""
     record = bundle.record
     test, cutoffs = record.judged, record.cutoffs
-    found: dict[str, list[Row]] = {
+    tables_of_rows: dict[str, list[Row]] = {
         "parts": tables.parts(record, bundle.config.attn.name),
         "kinds": tables.kinds(test),
         "columns": tables.columns(test),
         "steps": tables.steps(test),
         "intervals": tables.intervals(test),
-        "cutoffs": [each.model_dump(exclude=NESTED) for each in (cutoffs.each if cutoffs else ())],
+        "cutoffs": [
+            cutoff.model_dump(exclude=NESTED) for cutoff in (cutoffs.each if cutoffs else ())
+        ],
         "config": [
             {"key": key, "value": value, "from": record.origins.get(key, "")}
             for key, value in bundle.config.flat().items()
         ],
     }
-    return {name: rows for name, rows in found.items() if rows}
+    return {name: rows for name, rows in tables_of_rows.items() if rows}
 
 
 def figures(bundle: "Bundle") -> "dict[str, Figure]":
     """The pictures of a run: one forecast of the test split, and the error by step."""
     test, freq = bundle.record.judged, bundle.schema.freq
     curves = display.by_step(test)
-    found = {"error_by_step": display.step_figure(curves, test.best_floor, test.windows)}
+    pictures = {"error_by_step": display.step_figure(curves, test.best_floor, test.windows)}
     if median := bundle.record.examples.get("median"):
-        found["forecast"] = display.example_figure(median, freq, test)
-    return found
+        pictures["forecast"] = display.example_figure(median, freq, test)
+    return pictures
 
 
 def draw(folder: Path, bundle: "Bundle") -> None:
@@ -124,7 +126,10 @@ def draw(folder: Path, bundle: "Bundle") -> None:
     plots, drawn = folder / PLOTS, figures(bundle)
     make_folder(plots)
     small = {PICTURE: drawn["forecast"]} if "forecast" in drawn else {}
-    for name, figure in {**{f"{name}.png": each for name, each in drawn.items()}, **small}.items():
+    for name, figure in {
+        **{f"{name}.png": picture for name, picture in drawn.items()},
+        **small,
+    }.items():
         into = io.BytesIO()
         figure.savefig(into, format="png", dpi=PICTURE_DPI if name == PICTURE else "figure")
         atomic.write(plots / name, into.getvalue())
@@ -155,8 +160,10 @@ def task(bundle: "Bundle") -> dict[str, str]:
 def describe(bundle: "Bundle") -> tuple[str, str]:
     """A description in Markdown: the verdicts in words, and a table of all parts tried."""
     test = bundle.record.test
-    made = tables.made_of(bundle)
-    parts = tables.in_markdown(made.head, made.rows, numbers=range(1, len(made.head) - 1))
+    composition = tables.made_of(bundle)
+    parts = tables.in_markdown(
+        composition.head, composition.rows, numbers=range(1, len(composition.head) - 1)
+    )
     return "\n\n".join(test.verdicts) if test else "", parts
 
 

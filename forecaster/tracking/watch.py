@@ -43,10 +43,10 @@ def watch(folder: Path, seconds: float, names: Sequence[str]) -> None:
         os._exit(0)
 
     threading.Thread(target=end, daemon=True).start()
-    found: dict[str, dict[str, Any]] = {}
+    state: dict[str, dict[str, Any]] = {}
     while True:
-        found = look(names, folder, found)
-        write(folder / "found.json", json.dumps(found).encode())
+        state = look(names, folder, state)
+        write(folder / "found.json", json.dumps(state).encode())
         if seconds:
             time.sleep(seconds * uniform(0.8, 1.2))
         else:
@@ -62,17 +62,17 @@ def look(
 
     # a kept connection may lead to a server that has ended
     request_utils._cached_get_request_session.cache_clear()
-    found = {}
+    state = {}
     for name in names:
         entry = _kept(name, folder)
-        found[name] = {**known.get(name, {}), **entry} if "error" in entry else entry
-    used = [each["folder"] for each in found.values() if "folder" in each]
+        state[name] = {**known.get(name, {}), **entry} if "error" in entry else entry
+    used = [facts["folder"] for facts in state.values() if "folder" in facts]
     for bundle in folder.glob("*/"):
         if bundle.name in used:
             os.utime(bundle)
         elif bundle.stat().st_mtime < time.time() - OLD:
             shutil.rmtree(bundle, ignore_errors=True)
-    return found
+    return state
 
 
 def _kept(name: str, folder: Path) -> dict[str, Any]:

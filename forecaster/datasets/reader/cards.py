@@ -33,8 +33,8 @@ def read_card(
     reading = replace(card_reading(card, file), missing=said.missing)
     if said.policy != "error" and reading.policy == "error":
         reading = replace(reading, policy=said.policy)
-    found = Reader(open_table(str(file), reading), reading).read(card.name)
-    series, ahead = found.series, said.future_covariates
+    dataset = Reader(open_table(str(file), reading), reading).read(card.name)
+    series, ahead = dataset.series, said.future_covariates
     roles = said.targets or said.past_covariates or card.future_covariates
     features = features or ("MS" if roles else "M")
     if features == "MS" and not ahead:
@@ -47,7 +47,7 @@ def read_card(
     }[features]  # fmt: skip
     columns = tuple(name for name in others if name in read) if features == "MS" else read
     return replace(
-        found,
+        dataset,
         series=series.with_known(columns, ahead),
         whole=series,
         targets=targets,

@@ -185,23 +185,23 @@ def evidence(text: pa.Array, pointed: bool | None) -> Evidence:
     body = pc.struct_field(pc.extract_regex(text, f"^{LIKE_NUMBER}$"), "body").drop_null()
     point, comma = (pc.match_substring_regex(body, form) for form in _FORMS.values())
     unclear = body.filter(pc.and_(pc.and_(point, comma), pc.match_substring_regex(body, "[.,]")))
-    found = Evidence(
+    traces = Evidence(
         _first(body.filter(pc.and_not(point, comma))),
         _first(body.filter(pc.and_not(comma, point))),
         _first(unclear),
     )
-    if found.point or found.comma or not found.unclear or pointed is None:
-        return found
-    sign = found.unclear.strip("0123456789")
+    if traces.point or traces.comma or not traces.unclear or pointed is None:
+        return traces
+    sign = traces.unclear.strip("0123456789")
     if not pc.all(pc.match_substring(unclear, sign)).as_py():
-        return found
+        return traces
     if pointed and sign == ".":
-        return found._replace(point=found.unclear)
+        return traces._replace(point=traces.unclear)
     whole = body.filter(pc.match_substring_regex(body, r"^\d+$"))
     short = len(whole) > 0 and pc.max(pc.utf8_length(whole)).as_py() <= 3
     if short and pc.any(pc.ends_with(unclear, "0")).as_py():
-        return found._replace(**{"point" if sign == "," else "comma": found.unclear})
-    return found
+        return traces._replace(**{"point" if sign == "," else "comma": traces.unclear})
+    return traces
 
 
 def learn(cells: pa.Array, how: Written) -> Evidence:
@@ -217,21 +217,21 @@ def learn(cells: pa.Array, how: Written) -> Evidence:
 
 def _decimal(text: pa.Array, how: Written, complain: Complain) -> str:
     """The decimal sign found from the numbers themselves. Raises if it stays ambiguous."""
-    found = evidence(text, how.pointed)
+    traces = evidence(text, how.pointed)
 
     def row(cell: str) -> int:
         return int(pc.index(pc.match_substring(text, cell), True).as_py())
 
-    if found.point and found.comma:
-        later, other = sorted([found.point, found.comma], key=row)[::-1]
+    if traces.point and traces.comma:
+        later, other = sorted([traces.point, traces.comma], key=row)[::-1]
         raise complain(row(later), f"'{later}', where '{other}' has the other decimal sign")
-    if found.unclear and not (found.point or found.comma):
-        whole, part = found.unclear.replace(",", ".").split(".")
+    if traces.unclear and not (traces.point or traces.comma):
+        whole, part = traces.unclear.replace(",", ".").split(".")
         raise complain(
-            row(found.unclear),
-            f"'{found.unclear}' may be {whole}{part} or {whole}.{part}; {how.remedy}",
+            row(traces.unclear),
+            f"'{traces.unclear}' may be {whole}{part} or {whole}.{part}; {how.remedy}",
         )
-    return "," if found.comma else "."
+    return "," if traces.comma else "."
 
 
 def _first(words: pa.Array) -> str:
@@ -248,7 +248,7 @@ def to_words(cells: pa.Array) -> tuple[list[str], NDArray[np.int64]]:
     used[places] = True
     used[[place for place, word in enumerate(words) if not word] + [-1]] = False
     moved = np.where(used, np.cumsum(used) - 1, -1)
-    return [word for word, kept in zip(words, used, strict=False) if kept], moved[places]
+    return [word for word, is_used in zip(words, used, strict=False) if is_used], moved[places]
 
 
 def words_of(

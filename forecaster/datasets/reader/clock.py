@@ -121,13 +121,13 @@ class Clock:
         self.sample = self.columns.cells(table.sample)
         self.words = different(self.sample)
         self.example = self.words[0].as_py() if len(self.words) else ""
-        told = reading.stamps
-        if told and told.form not in FORMS:
+        form = reading.stamps
+        if form and form.form not in FORMS:
             raise DataError(
-                f"the model reads stamps of the form '{told.form}', which this version does not "
+                f"the model reads stamps of the form '{form.form}', which this version does not "
                 f"know; use the version that trained it. Known: {', '.join(FORMS)}."
             )
-        self.stamps = Stamps(self._find_form(told.form if told else ""))
+        self.stamps = Stamps(self._find_form(form.form if form else ""))
         name = reading.time if self.columns.year and reading.time_columns else None
         self.name = name or ("time" if self.columns.year else names[0])
         self.zoned: bool | None = None
@@ -161,13 +161,13 @@ class Clock:
             raise wrong(int(pc.index(empty, True).as_py()), "an empty stamp")
         if words.null_count:  # no cell has them
             words = words.fill_null("")
-        found = moments(words, self.stamps.form)
+        read = moments(words, self.stamps.form)
         places: NDArray[np.int64] = coded.indices.cast(pa.int64()).to_numpy()
-        if not found.good.all() and not (good := found.good[places]).all():
+        if not read.good.all() and not (good := read.good[places]).all():
             row = int(good.argmin())
             raise wrong(row, _complaint(words[places[row]].as_py(), self))
-        self._check_zones(found.zoned[places], cells, wrong)
-        return found.times[places]
+        self._check_zones(read.zoned[places], cells, wrong)
+        return read.times[places]
 
     @property
     def _column(self) -> str:
@@ -191,7 +191,7 @@ class Clock:
 
     def _find_form(self, told: str) -> str:
         """The form of the stamps, which is `told` or "" if it is not known."""
-        words, said = self.words, self.said
+        words, messages = self.words, self.said
         if _is_typed(self.sample.type) or not len(words):
             return "iso"
         shares = {
@@ -233,14 +233,16 @@ class Clock:
         if form != "iso" and len(forms) > 1:
             form, reason = self._decide(forms)
         if told:
-            said.append(
+            messages.append(
                 f"Stamps are written differently from those of the training: {FORMS[form].words}, "
                 f"such as '{self.example}'."
             )
         elif form != "iso":
             meant = moments(words[:1], form)
             stamp = f" is {pd.Timestamp(int(meant.times[0]), unit='us')}" if meant.good[0] else ""
-            said.append(f"Stamps are written {FORMS[form].words}: '{self.example}'{stamp}.{reason}")
+            messages.append(
+                f"Stamps are written {FORMS[form].words}: '{self.example}'{stamp}.{reason}"
+            )
         return form
 
     @property
@@ -252,13 +254,13 @@ class Clock:
         in which all are evenly spaced."""
         parts = [as_text(different(self.columns.cells(batch.cells))) for batch in self.rows]
         words = pa.concat_arrays(parts).unique()
-        found = {form: moments(words, form) for form in forms}
+        read = {form: moments(words, form) for form in forms}
         # A cell that is no stamp at all is reported later, with its row.
-        written = np.logical_or.reduce([times.written for times in found.values()])
-        bad = {form: np.flatnonzero(written & ~times.good) for form, times in found.items()}
+        written = np.logical_or.reduce([times.written for times in read.values()])
+        bad = {form: np.flatnonzero(written & ~times.good) for form, times in read.items()}
         wrong = {form: words[rows[0]].as_py() if len(rows) else "" for form, rows in bad.items()}
         good = [form for form in forms if not wrong[form]]
-        even = [form for form in good if stamps.evenly(np.unique(found[form].times[written]))]
+        even = [form for form in good if stamps.evenly(np.unique(read[form].times[written]))]
         return wrong, even
 
     def _decide(self, forms: Sequence[str]) -> tuple[str, str]:
@@ -325,5 +327,7 @@ def counts_time(name: str, cells: pa.Array) -> bool:
     """Whether a column of whole numbers has the name of a time and holds stamps of one form."""
     words = different(cells)
     return name.strip().lower() in COUNTED and any(
-        bool(moments(words, each).good.all()) for each, form in FORMS.items() if form.number
+        bool(moments(words, form_name).good.all())
+        for form_name, form in FORMS.items()
+        if form.number
     )

@@ -97,7 +97,7 @@ def read_head(data: bytes, whole: bool, where: str, reading: Reading = NOTHING_S
     What the reading states holds; the reading of a model decides only between equally likely forms.
     Raises DataError if there is no header.
     """
-    said, told = reading.text or Text(), reading.timezone is not None
+    settings, is_trained = reading.text or Text(), reading.timezone is not None
     encoding = find_encoding(data, where)
     mark = len(BOM_UTF8) if data.startswith(BOM_UTF8) else 0
     try:
@@ -112,8 +112,8 @@ def read_head(data: bytes, whole: bool, where: str, reading: Reading = NOTHING_S
     lines, ends = _lines(text, whole, LINES)
     if not any(line.strip() for line in lines):
         raise DataError(f"{where}: the file is empty; expected a header and rows.")
-    written = None if told else said.separator
-    separator, width = _separator(lines, written, said.separator)
+    written = None if is_trained else settings.separator
+    separator, width = _separator(lines, written, settings.separator)
     rows = [_Line(line, separator, width) for line in lines]
     ended = width > 2 and all(not row.fields[-1].strip() for row in rows if row.wide)
     if ended:  # each row ends with a separator; the header may not
@@ -132,8 +132,8 @@ def read_head(data: bytes, whole: bool, where: str, reading: Reading = NOTHING_S
     begin = ends[first - 1] if first else 0
     left_out = tuple(row.text.strip() for row in out if not row.blank)
     broken = any(line.count('"') % 2 for line in text.splitlines())
-    found = Text(encoding=encoding, separator=separator)
-    return Head(found, names, mark + len(text[:begin].encode()), left_out, bare, broken)
+    dialect = Text(encoding=encoding, separator=separator)
+    return Head(dialect, names, mark + len(text[:begin].encode()), left_out, bare, broken)
 
 
 class _Line:

@@ -102,8 +102,8 @@ class RawTable:
     def _all(self) -> list[tuple[str, ...]]:
         """The columns of each part, with its stamps if the reading gives them."""
         return [
-            (str(self.reading.time), *own) if self._is_bare(part) else tuple(own)
-            for part, own in zip(self.parts, self._own, strict=True)
+            (str(self.reading.time), *names) if self._is_bare(part) else tuple(names)
+            for part, names in zip(self.parts, self._own, strict=True)
         ]
 
     @cached_property
@@ -116,17 +116,19 @@ class RawTable:
             for name, times in Counter(map(str.strip, part.names)).items():
                 if times > 1:
                     raise DataError(f"{part.name}: column '{name}' appears twice.")
-        own = [{name.strip(): name for name in part.names} for part in self.parts]
-        if self.reading.time == NAMELESS and not any(NAMELESS in names for names in own):
-            own = [{name or NAMELESS: raw for name, raw in names.items()} for names in own]
-        return own
+        raw_names = [{name.strip(): name for name in part.names} for part in self.parts]
+        if self.reading.time == NAMELESS and not any(NAMELESS in names for names in raw_names):
+            raw_names = [
+                {name or NAMELESS: raw for name, raw in names.items()} for names in raw_names
+            ]
+        return raw_names
 
     def rows(self, columns: Sequence[str], words: Sequence[str] = ()) -> list[Rows]:
         """All rows of `columns`; those in `words` as dictionaries if that saves work.
 
         Raises UnavailableError for files whose rows take more memory than their share.
         """
-        found, held = list[Rows](), 0
+        batches, held = list[Rows](), 0
         numbers = range(len(self.parts))
         need = sum(self.parts[number].size(self._inside(number, columns)) for number in numbers)
         left = quota.memory_left() if need else None
@@ -141,15 +143,15 @@ class RawTable:
                         "columns or rows, save the file as Parquet, or use a larger machine."
                     )
                 self._check_header(rows)
-                found.append(rows)
-        return found
+                batches.append(rows)
+        return batches
 
     def _check_header(self, rows: Rows) -> None:
         """Raise DataError where the header of a text is repeated among its rows."""
-        name, own = rows.cells.schema.names[0], self._own[rows.file]
+        name, names = rows.cells.schema.names[0], self._own[rows.file]
         cells = rows.cells[name]
-        if name in own and is_text(cells.type):
-            row = pc.index(cells, own[name]).as_py()
+        if name in names and is_text(cells.type):
+            row = pc.index(cells, names[name]).as_py()
             if row >= 0:
                 raise DataError(
                     f"{self.row(rows, row)}: the header is repeated, so a second table begins "
@@ -158,22 +160,22 @@ class RawTable:
 
     def _inside(self, number: int, columns: Sequence[str]) -> list[str]:
         """The names of `columns` as a part writes them: at least one, to count its rows by."""
-        own = self._own[number]
-        return [own[name] for name in columns if name in own] or [*own.values()][:1]
+        names = self._own[number]
+        return [names[name] for name in columns if name in names] or [*names.values()][:1]
 
     def _rows(
         self, number: int, columns: Sequence[str], words: Sequence[str] = ()
     ) -> Iterator[Rows]:
-        part, own = self.parts[number], self._own[number]
-        wanted, before = self._inside(number, columns), 0
-        for cells in part.batches(wanted, [own[name] for name in words if name in own]):
+        part, names = self.parts[number], self._own[number]
+        inside, before = self._inside(number, columns), 0
+        for cells in part.batches(inside, [names[name] for name in words if name in names]):
             count = cells.num_rows
             if [*cells.schema.names] != [*columns]:
-                found = [
-                    cells[own[name]] if name in own else self._stamps(before, count)
+                chunks = [
+                    cells[names[name]] if name in names else self._stamps(before, count)
                     for name in columns
                 ]
-                cells = pa.RecordBatch.from_arrays(found, names=list(columns))
+                cells = pa.RecordBatch.from_arrays(chunks, names=list(columns))
             if count:
                 yield Rows(number, before, cells)
             before += count
@@ -187,27 +189,32 @@ class RawTable:
         raise DataError(f"{self.where}: no rows below the header; expected one per time step.")
 
     def _first_rows(self, number: int) -> pa.Table:
-        found: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         for rows in self._rows(number, self._all[number]):
-            found.append(rows.cells.slice(0, SAMPLE - rows.before))
+            batches.append(rows.cells.slice(0, SAMPLE - rows.before))
             if rows.before + rows.cells.num_rows >= SAMPLE:
                 break
-        if found:
-            return pa.Table.from_batches(found)
+        if batches:
+            return pa.Table.from_batches(batches)
         return pa.table({name: pa.array([], pa.string()) for name in self._all[number]})
 
     def _is_bare(self, part: Format) -> bool:
         """Whether a part is a text without stamps, and the reading gives them."""
-        said = self.reading
-        if not isinstance(part, TextFile) or said.time in part.names:
+        reading = self.reading
+        if not isinstance(part, TextFile) or reading.time in part.names:
             return False
-        return bool((part.head.bare or not said.header) and said.time and said.first and said.freq)
+        return bool(
+            (part.head.bare or not reading.header)
+            and reading.time
+            and reading.first
+            and reading.freq
+        )
 
     def _stamps(self, before: int, count: int) -> pa.Array:
         """The stamps that the reading gives `count` rows after the first `before` rows."""
-        said = self.reading
-        first = pd.Timestamp(str(said.first))
-        times = pd.date_range(first, periods=before + count, freq=said.freq, unit="us")
+        reading = self.reading
+        first = pd.Timestamp(str(reading.first))
+        times = pd.date_range(first, periods=before + count, freq=reading.freq, unit="us")
         return pa.array(times[before:])
 
     def row(self, rows: Rows, row: int) -> str:
@@ -242,29 +249,31 @@ class RawTable:
 
     def said(self) -> list[str]:
         """Sentences about how the files are written, if that is unusual."""
-        said, text = [], None if self.told else self.text
+        messages, text = [], None if self.told else self.text
         if text and text.encoding != "utf-8":
-            said.append(f"The text is not in UTF-8 and is read as {text.encoding.upper()}.")
+            messages.append(f"The text is not in UTF-8 and is read as {text.encoding.upper()}.")
         if text and text.decimal == ",":
-            said.append("Numbers have a decimal comma.")
+            messages.append("Numbers have a decimal comma.")
         files = [part for part in self.parts if isinstance(part, TextFile)]
         if lines := [line for file in files for line in file.head.left_out]:
-            said.append(f"Lines above the rows, left out: {len(lines)}, such as '{lines[0]:.60}'.")
-        said += [
+            messages.append(
+                f"Lines above the rows, left out: {len(lines)}, such as '{lines[0]:.60}'."
+            )
+        messages += [
             f"{file.name} has the sheets {quoted(file.sheets)}: the first is read. "
             f"{spelled('sheet')} names another."
             for file in files
             if isinstance(file, Workbook) and len(file.sheets) > 1 and not self.reading.sheet
         ]
-        return said if self.told else said + self._cells()
+        return messages if self.told else messages + self._cells()
 
     def _cells(self) -> list[str]:
         """A sentence about numbers that could have had decimals instead of marks of thousands."""
-        for found in self._learned.values():
-            decimal = self._decimal or ("," if found.comma else ".")
-            if found.unclear and decimal not in found.unclear:
-                number = re.sub("[.,]", "", found.unclear)
-                return [f"Marks of thousands are left out: '{found.unclear}' is {number}."]
+        for written in self._learned.values():
+            decimal = self._decimal or ("," if written.comma else ".")
+            if written.unclear and decimal not in written.unclear:
+                number = re.sub("[.,]", "", written.unclear)
+                return [f"Marks of thousands are left out: '{written.unclear}' is {number}."]
         return []
 
     @cached_property
@@ -281,17 +290,17 @@ class RawTable:
             for name in sample.column_names:
                 cells = sample[name].combine_chunks()
                 if is_text(cells.type):
-                    found = learn(cells, how)
-                    learned[name] = found if any(found) else learned.get(name, found)
-            if any(found.point or found.comma for found in learned.values()):
+                    written = learn(cells, how)
+                    learned[name] = written if any(written) else learned.get(name, written)
+            if any(written.point or written.comma for written in learned.values()):
                 break
         return learned
 
     @cached_property
     def _decimal(self) -> str:
         """The decimal sign of the texts, "" if their numbers show none or both."""
-        points = any(found.point for found in self._learned.values())
-        commas = any(found.comma for found in self._learned.values())
+        points = any(written.point for written in self._learned.values())
+        commas = any(written.comma for written in self._learned.values())
         if self._told_decimal and not (self.told and (points or commas)):
             return self._told_decimal
         return "" if points == commas else "." if points else ","

@@ -72,9 +72,9 @@ def _filled(column: NDArray[np.floating[Any]], how: Fill, season: int) -> NDArra
     if how == "season":
         column = column.copy()
         for phase in range(min(season, len(column))):
-            own = column[phase::season]
-            if not np.isnan(own).all():
-                column[phase::season] = _filled(own, "previous", 1)
+            phase_values = column[phase::season]
+            if not np.isnan(phase_values).all():
+                column[phase::season] = _filled(phase_values, "previous", 1)
         seen = np.flatnonzero(~np.isnan(column))
     before = np.maximum(np.searchsorted(seen, places, side="right") - 1, 0)
     filled: Column = column[seen[before]]

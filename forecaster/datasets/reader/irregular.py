@@ -83,13 +83,13 @@ def hours_in_words(closed: Ranges, step: int) -> str:
     for first, end in closed:
         used[first:end] = False
     days = np.flatnonzero(used.reshape(7, day).any(axis=1))
-    names = [DAYS[each].capitalize() for each in days]
+    names = [DAYS[day_hours].capitalize() for day_hours in days]
     week = ", ".join(names)
     if len(days) > 1 and np.ptp(days) == len(days) - 1:
         week = f"{names[0]} to {names[-1]}"
-    each = used.reshape(7, day)[days]
-    alike = (each == each[0]).all()
-    hours = np.flatnonzero(each[0])
+    day_hours = used.reshape(7, day)[days]
+    alike = (day_hours == day_hours[0]).all()
+    hours = np.flatnonzero(day_hours[0])
     if not alike or np.ptp(hours) != len(hours) - 1:
         return f"{int(used.sum()):,} of the {slots:,} steps of a week, {week}"
     if day == 1:

@@ -130,11 +130,11 @@ class Roles:
                 f"can be forecast. {spelled('past_covariates')} reads it as categories."
             )
         times = time_columns(said, table.columns) or (self._time(named),)
-        found = said.id or (() if said.panel else self._id(named, times))
-        filled = replace(said, time=said.time or times[0], id=found)
+        ids = said.id or (() if said.panel else self._id(named, times))
+        filled = replace(said, time=said.time or times[0], id=ids)
         if not said.targets:
             return replace(filled, targets=self._targets(filled, times))
-        left_out = [name for name in table.columns if name not in {*named, *times, *found}]
+        left_out = [name for name in table.columns if name not in {*named, *times, *ids}]
         if left_out:
             self.said.append(
                 f"Left out, without a role: {quoted(left_out)}. "
@@ -144,23 +144,23 @@ class Roles:
 
     def _time(self, named: Sequence[str]) -> str:
         table = self.table
-        found = [n for n in table.columns if self.kinds[n] == "stamp" and n not in named]
-        usual = [name for name in USUAL for column in found if column.lower() == name]
-        if not found:
+        candidates = [n for n in table.columns if self.kinds[n] == "stamp" and n not in named]
+        usual = [name for name in USUAL for column in candidates if column.lower() == name]
+        if not candidates:
             numbers = [n for n in table.columns if self.kinds[n] == "number" and n not in named]
-            found = [name for name in numbers if counts_time(name, table.sample[name])]
-            usual = [name for name in COUNTED for column in found if column.lower() == name]
-        if len(found) > 1 and usual:
-            found = [column for column in found if column.lower() == usual[0]]
-        if not found:
+            candidates = [name for name in numbers if counts_time(name, table.sample[name])]
+            usual = [name for name in COUNTED for column in candidates if column.lower() == name]
+        if len(candidates) > 1 and usual:
+            candidates = [column for column in candidates if column.lower() == usual[0]]
+        if not candidates:
             raise DataError(f"{self.where}: no column holds stamps that are read. {self._unread()}")
-        if len(found) > 1:
+        if len(candidates) > 1:
             raise DataError(
-                f"{self.where}: {quoted(found)} all hold stamps; name the time column with "
+                f"{self.where}: {quoted(candidates)} all hold stamps; name the time column with "
                 f"{spelled('time')}."
             )
-        self.said.append(f"The time is column '{found[0]}'.")
-        return found[0]
+        self.said.append(f"The time is column '{candidates[0]}'.")
+        return candidates[0]
 
     def _unread(self) -> str:
         """Why the likely time column is not read; or that the header holds the stamps."""
@@ -217,7 +217,7 @@ class Roles:
         free = [name for name in self.table.columns if name not in taken | {*said.static}]
         kinds = ("text", "stamp", "number")
         likely = [name for kind in kinds for name in free if self.kinds[name] == kind]
-        found = (
+        candidates = (
             name
             for name in likely
             if not self._is_part(name)
@@ -226,7 +226,7 @@ class Roles:
         )
         pairs = combinations([name for name in likely if self.kinds[name] == "text"], 2)
         both = (pair for pair in pairs if not self._repeats([*times, *pair]))
-        return next(((name,) for name in found), next(both, ()))
+        return next(((name,) for name in candidates), next(both, ()))
 
     def other_parts(self, said: Reading) -> str:
         """What to do about columns with further parts of the time, such as hours; "" if none is."""

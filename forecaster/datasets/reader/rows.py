@@ -127,8 +127,8 @@ def history(
         raise UsageError(f"{where}: expected a DataFrame or a file, got {type(source).__name__}")
     else:
         table = open_table(str(source), reading)
-    told = replace(reading, seasons=reading.seasons or (1,))
-    return Reader(table, told, most, ahead).read(where)
+    settled = replace(reading, seasons=reading.seasons or (1,))
+    return Reader(table, settled, most, ahead).read(where)
 
 
 class Reader:
@@ -152,45 +152,47 @@ class Reader:
         self.file_id = FILE if table.in_files and FILE not in table.columns else None
         self.roles = Roles(table, self.file_id, self.said)
         trained = self.timezone is not None
-        found = self.roles.find(reading, told=trained)
-        if found.time == "":
+        settled = self.roles.find(reading, told=trained)
+        if settled.time == "":
             if NAMELESS in table.columns:
                 raise DataError(f"{self.where}: the time column has no name; give it one.")
             self.said.append(f"The time column has no name, and is called '{NAMELESS}'.")
-            found = replace(found, time=NAMELESS)
+            settled = replace(settled, time=NAMELESS)
             named = replace(table.reading, time=NAMELESS)
             self.table = table = RawTable(table.where, table.parts, named)
             self.roles = Roles(table, self.file_id, self.said)
-        self.reading = found if trained else replace(found, fill=by_column(found), holidays="")
-        said = self.reading
-        self.ids = () if said.id == (self.file_id,) else said.id
-        self.numbers = (*said.targets, *said.past_covariates, *said.future_covariates)
-        wanted = (*time_columns(said, table.columns), *self.ids, *self.numbers, *said.static)
-        self.rows = table.rows(wanted, self.ids)
-        self.clock = Clock(table, self.rows, said, trained, self.said)
+        self.reading = (
+            settled if trained else replace(settled, fill=by_column(settled), holidays="")
+        )
+        final = self.reading
+        self.ids = () if final.id == (self.file_id,) else final.id
+        self.numbers = (*final.targets, *final.past_covariates, *final.future_covariates)
+        columns = (*time_columns(final, table.columns), *self.ids, *self.numbers, *final.static)
+        self.rows = table.rows(columns, self.ids)
+        self.clock = Clock(table, self.rows, final, trained, self.said)
         self.reading = self.clock.told(self.reading)
         if self.timezone == "naive":
             self.clock.zoned = False
 
     def read(self, name: str) -> Dataset:
         self.codes, names = find_ids(self.ids, self.rows, self.table)
-        self.stamps = [self.clock.read(each, self.table) for each in self.rows]
+        self.stamps = [self.clock.read(part, self.table) for part in self.rows]
         self._find_words()
         first, last, unsorted = survey(self.codes, self.stamps, len(names))
         self._find_grid(names, first, last)
-        said, items = self.reading, self.items
-        columns = said.read_as([*said.targets, *said.past_covariates])
-        ahead = said.read_as(said.future_covariates)
+        reading, items = self.reading, self.items
+        columns = reading.read_as([*reading.targets, *reading.past_covariates])
+        ahead = reading.read_as(reading.future_covariates)
         cells = blank(int(items.bounds[-1]), len(columns) + len(ahead))
-        seen, found = self._fill(cells)
-        found = {"unsorted": unsorted, **found, "gaps": np.flatnonzero(~seen)}
+        seen, irregular = self._fill(cells)
+        irregular = {"unsorted": unsorted, **irregular, "gaps": np.flatnonzero(~seen)}
         static = {
             column: attribute(column, self.rows, self.codes, self.item_of, self.table)
-            for column in said.static
+            for column in reading.static
         }
         self._check_steps()
-        self._judge(self._excused(found, seen))
-        said = self.reading
+        self._judge(self._excused(irregular, seen))
+        reading = self.reading
         values, known = cells[:, : len(columns)], cells[:, len(columns) :]
         series = Series(
             values=values,
@@ -203,25 +205,25 @@ class Reader:
             known_columns=ahead,
             static=static,
         )
-        if said.drop_last and len(series.times) > 1:
+        if reading.drop_last and len(series.times) > 1:
             series = self._without_last(series)
-        if said.panel:
-            series = _melt(series, len(said.targets))
+        if reading.panel:
+            series = _melt(series, len(reading.targets))
             columns = series.columns
-        targets = columns[: len(columns) - len(said.read_as(said.past_covariates))]
+        targets = columns[: len(columns) - len(reading.read_as(reading.past_covariates))]
         counts = {
-            **{kind: len(rows) for kind, rows in found.items()},
-            **_columns(series, said, self.ahead),
+            **{kind: len(rows) for kind, rows in irregular.items()},
+            **_columns(series, reading, self.ahead),
         }
-        seasons = said.seasons or self._seasons(series, targets)
+        seasons = reading.seasons or self._seasons(series, targets)
         self._say_counts(counts)
-        said = replace(said, seasons=seasons)
-        self._fill_gaps(series, said)
+        reading = replace(reading, seasons=seasons)
+        self._fill_gaps(series, reading)
         complete = replace(
-            said,
-            id=said.id or ((FILE,) if self.several else ()),
+            reading,
+            id=reading.id or ((FILE,) if self.several else ()),
             freq=self.freq,
-            panel=bool(said.panel),
+            panel=bool(reading.panel),
             text=self.table.text,
             timezone=self.timezone or ("UTC" if self.clock.zoned else "naive"),
         )
@@ -255,12 +257,16 @@ class Reader:
 
     def _find_words(self) -> None:
         """Find the words of the covariates that hold words."""
-        said, found, filled = self.reading, dict[str, tuple[str, ...]](), dict(self.reading.fill)
+        reading, categories, filled = (
+            self.reading,
+            dict[str, tuple[str, ...]](),
+            dict(self.reading.fill),
+        )
         rows = sum(part.cells.num_rows for part in self.rows)
-        for column in self.roles.wordy(said):
+        for column in self.roles.wordy(reading):
             parts = [part.cells[column] for part in self.rows]
-            words, empty = words_of(column, parts, said.missing, self.where)
-            found[column] = words
+            words, empty = words_of(column, parts, reading.missing, self.where)
+            categories[column] = words
             self.said.append(
                 f"Column '{column}' holds words, each a column of 0 and 1: {quoted(words)}."
             )
@@ -270,25 +276,25 @@ class Reader:
             elif empty and filled.get(column) == "linear":
                 filled[column] = "previous"
                 self.said.append(f"Column '{column}' holds words: each goes on until the next.")
-        self.reading = replace(said, categories=said.categories | found, fill=filled)
+        self.reading = replace(reading, categories=reading.categories | categories, fill=filled)
 
     def _find_grid(
         self, names: list[str], first: NDArray[np.int64], last: NDArray[np.int64]
     ) -> None:
         """Find the time step, its grid, and the rows of each series: `names` and their ends."""
-        said, count = self.reading, sum(map(len, self.stamps))
+        reading, count = self.reading, sum(map(len, self.stamps))
         chosen = [np.flatnonzero(codes < SAMPLE[0]) for codes in self.codes]
         codes, sample = (
-            np.concatenate([each[rows] for each, rows in zip(parts, chosen, strict=True)])
+            np.concatenate([part[rows] for part, rows in zip(parts, chosen, strict=True)])
             for parts in (self.codes, self.stamps)
         )
         codes, sample = self.sample = codes[: SAMPLE[1]], sample[: SAMPLE[1]]
-        self.freq, usual = find_step(sample, codes, self.where, said.freq)
+        self.freq, usual = find_step(sample, codes, self.where, reading.freq)
         self.step = step_length(self.freq)
-        if said.freq is None:
+        if reading.freq is None:
             self.said.append(f"The time step is {self.freq}.")
         self.grid: TimeGrid | None = None
-        if said.policy == "rows":
+        if reading.policy == "rows":
             if self.ids and len(names) > 1:
                 raise UsageError(
                     f"{spelled('policy', 'rows')} takes the rows of one series as its steps, but "
@@ -303,7 +309,7 @@ class Reader:
         if (year := self.times[0].year) in THAI and not self.timezone:
             self.said.append(f"The years may be Thai: {year} is {year - 543} elsewhere.")
         self._check_days(sample)
-        self.several = bool(said.id) or self._files_overlap(first, last)
+        self.several = bool(reading.id) or self._files_overlap(first, last)
         self.item_of, names = self._order(names)
         self.items = self._items(names, first, last, self.grid, count)
 
@@ -365,7 +371,7 @@ class Reader:
         """
         shift = self.items.bounds[:-1] - self.items.places
         seen = np.zeros(len(values), dtype=bool)
-        found: dict[str, list[NDArray[np.int64]]] = {kind: [] for kind in KINDS}
+        irregular: dict[str, list[NDArray[np.int64]]] = {kind: [] for kind in KINDS}
         spare, begin = [], 0
         for rows, codes, stamps in zip(self.rows, self.codes, self.stamps, strict=True):
             block = np.column_stack([self.values(rows, column) for column in self.numbers])
@@ -381,13 +387,13 @@ class Reader:
             spare.append((places[again], here))
             off = np.abs(missed) > (self.grid.tolerance if self.grid else 0)
             met = again, again[~same], np.flatnonzero((missed != 0) & ~off), np.flatnonzero(off)
-            for kind, own in zip(KINDS, met, strict=True):
-                found[kind].append(begin + own)
+            for kind, numbers in zip(KINDS, met, strict=True):
+                irregular[kind].append(begin + numbers)
             begin += len(stamps)
         self.repeated, more = (np.concatenate(parts) for parts in zip(*spare, strict=True))
         if len(more) and self.reading.policy != "rows":  # as for summer time
             _average(values, self.repeated, more)
-        return seen, {kind: np.concatenate(parts) for kind, parts in found.items()}
+        return seen, {kind: np.concatenate(parts) for kind, parts in irregular.items()}
 
     def values(self, rows: Rows, column: str) -> NDArray[np.float64]:
         """The cells (N,) of a column as numbers, or as indicators (N, words) of its words."""
@@ -415,26 +421,26 @@ class Reader:
 
         Rows that are missing by a rule are `excused`.
         """
-        items, times, said = self.items, self.times, replace(self.reading, freq=self.freq)
+        items, times, reading = self.items, self.times, replace(self.reading, freq=self.freq)
         missing = found["gaps"]
         irregular = len(missing) or len(self.repeated)
-        if said.policy == "rows" or not irregular or (self.step or 0) > DAY:
+        if reading.policy == "rows" or not irregular or (self.step or 0) > DAY:
             return found
         steps = np.arange(len(seen)) + np.repeat(items.places - items.bounds[:-1], items.lengths)
         again = np.unique(steps[self.repeated])
         if self.timezone is None:
             if self.step and (closed := open_hours(times, seen, steps, self.step)):
-                said = replace(said, closed=closed)
+                reading = replace(reading, closed=closed)
                 self.said.append(
                     f"Open hours: rows from {hours_in_words(closed, self.step)}; the other steps "
                     "of a week are closed, and missing."
                 )
-            off = replace(said, holidays=self.holidays)
+            off = replace(reading, holidays=self.holidays)
             if self.holidays and closed_on_holidays(times, seen, steps, off):
-                said = off
-                self.said.append(f"Public holidays of {said.holidays} are closed, and missing.")
-            self.reading = replace(self.reading, closed=said.closed, holidays=said.holidays)
-        inside = is_closed(times[steps[missing]], said)
+                reading = off
+                self.said.append(f"Public holidays of {reading.holidays} are closed, and missing.")
+            self.reading = replace(self.reading, closed=reading.closed, holidays=reading.holidays)
+        inside = is_closed(times[steps[missing]], reading)
         self.excused, missing = missing[inside], missing[~inside]
         if self.step is None:
             return {**found, "gaps": missing}
@@ -443,7 +449,7 @@ class Reader:
         if (
             local
             and (len(missing) or len(again))
-            and all(of_summer_time(each, self.step) for each in changes)
+            and all(of_summer_time(change, self.step) for change in changes)
             and len(found["unsorted"]) <= len(found["duplicates"])
         ):
             self.said.append(
@@ -507,11 +513,11 @@ class Reader:
         far = np.flatnonzero(apart > LONGER * usual)
         runs = far[: len(far) - FEWEST_ALIKE + 1]
         runs = runs[far[FEWEST_ALIKE - 1 :] - runs == FEWEST_ALIKE - 1]
-        own = apart[runs[:, None] + np.arange(FEWEST_ALIKE)]
-        alike = (np.abs(own / own.mean(axis=1, keepdims=True) - 1) < UNEVEN).all(axis=1)
+        gaps = apart[runs[:, None] + np.arange(FEWEST_ALIKE)]
+        alike = (np.abs(gaps / gaps.mean(axis=1, keepdims=True) - 1) < UNEVEN).all(axis=1)
         if not alike.any():
             return ""
-        return f"about {pd.Timedelta(int(np.median(own[alike.argmax()])), 'us')}"
+        return f"about {pd.Timedelta(int(np.median(gaps[alike.argmax()])), 'us')}"
 
     def _first(self, kind: str, row: int) -> str:
         """The first of some irregularities in a message."""
@@ -609,7 +615,7 @@ class Reader:
             return
         begins = np.unique(stamps % DAY)
         if len(begins) == 2 and begins[1] - begins[0] in (DAY // 24, DAY - DAY // 24):
-            one, other = (f"{pd.Timestamp(int(each), unit='us'):%H:%M}" for each in begins)
+            one, other = (f"{pd.Timestamp(int(begin), unit='us'):%H:%M}" for begin in begins)
             raise DataError(
                 f"{self.where}: steps begin at {one} and at {other} in UTC, as in a time zone with "
                 "summer time; give the stamps in local time, without a zone."
@@ -699,13 +705,13 @@ def _average(
     values: NDArray[np.floating[Any]], places: NDArray[np.int64], more: NDArray[np.floating[Any]]
 ) -> None:
     """Average what is at some places, any of which may come again, with `more` rows for them."""
-    own, index = np.unique(places, return_inverse=True)
-    sums, counts = np.zeros((2, len(own), values.shape[1]), values.dtype)
+    unique, index = np.unique(places, return_inverse=True)
+    sums, counts = np.zeros((2, len(unique), values.shape[1]), values.dtype)
     np.add.at(sums, index, np.nan_to_num(more))
     np.add.at(counts, index, ~np.isnan(more))
-    counts += ~np.isnan(values[own])
-    sums += np.nan_to_num(values[own])
-    values[own] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    counts += ~np.isnan(values[unique])
+    sums += np.nan_to_num(values[unique])
+    values[unique] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     values += 0.0  # where rows are averaged, no zero is negative
 
 

@@ -132,8 +132,8 @@ def different(cells: pa.Array) -> pa.Array:
 def matches(words: pa.Array, form: str) -> NDArray[np.bool_]:
     """Which words (N,), none of them null, are written in a form, even if they are no dates."""
     pattern = f"^(?:{FORMS[form].pattern})$"
-    found = pc.match_substring_regex(pc.utf8_lower(words), pattern)
-    return found.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    hits = pc.match_substring_regex(pc.utf8_lower(words), pattern)
+    return hits.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def moments(words: pa.Array, form: str) -> StampTimes:

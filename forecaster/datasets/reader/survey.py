@@ -26,18 +26,18 @@ def find_ids(
     Without `columns` the series are the files that have rows, and their names are the ids.
     """
     if not columns:
-        files = sorted({each.file for each in rows})
-        codes = [np.full(each.cells.num_rows, files.index(each.file)) for each in rows]
+        files = sorted({part.file for part in rows})
+        codes = [np.full(part.cells.num_rows, files.index(part.file)) for part in rows]
         return codes, [table.names[file] for file in files]
     names: dict[str, int] = {}
     codes = []
-    for each in rows:
-        words, places = _words(each, columns[0], table)
+    for part in rows:
+        words, places = _words(part, columns[0], table)
         for number, column in enumerate(columns[1:], 1):
-            others, there = _words(each, column, table)
+            others, there = _words(part, column, table)
             pairs, places = np.unique(places * len(others) + there, return_inverse=True)
             words = [
-                _joined(words[one], others[other], columns, number, table.names[each.file])
+                _joined(words[one], others[other], columns, number, table.names[part.file])
                 for one, other in zip(*np.divmod(pairs, len(others)), strict=True)
             ]
         codes.append(np.array([names.setdefault(word, len(names)) for word in words])[places])
@@ -72,15 +72,15 @@ def survey(
     none, far = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     first, last, latest = np.full(series, far), np.full(series, none), np.full(series, none)
     unsorted, begin = [], 0
-    for own, times in zip(codes, stamps, strict=True):
-        before = pd.Series(times).groupby(own).shift(fill_value=none).to_numpy(copy=True)
+    for numbers, times in zip(codes, stamps, strict=True):
+        before = pd.Series(times).groupby(numbers).shift(fill_value=none).to_numpy(copy=True)
         starts = before == none
-        before[starts] = latest[own[starts]]
-        latest[own] = times
+        before[starts] = latest[numbers[starts]]
+        latest[numbers] = times
         unsorted.append(begin + np.flatnonzero(times < before))
         begin += len(times)
-        np.minimum.at(first, own, times)
-        np.maximum.at(last, own, times)
+        np.minimum.at(first, numbers, times)
+        np.maximum.at(last, numbers, times)
     return first, last, np.concatenate(unsorted)
 
 
@@ -94,11 +94,11 @@ def attribute(
     """
     known: dict[str, int] = {}
     there = np.full(item_of.max() + 1, -1)
-    for each, series in zip(rows, codes, strict=True):
-        words, places = categories(each.cells[column], table.reading.missing)
+    for part, series in zip(rows, codes, strict=True):
+        words, places = categories(part.cells[column], table.reading.missing)
         met = np.array([*(known.setdefault(word, len(known)) for word in words), -1])[places]
         if (met < 0).any():
-            where = table.row(each, int((met < 0).argmax()))
+            where = table.row(part, int((met < 0).argmax()))
             raise DataError(f"{where}, column '{column}': no value of a static attribute")
         item = item_of[series]
         unknown = there[item] < 0
@@ -107,7 +107,7 @@ def attribute(
         if changed.any():
             row = int(changed.argmax())
             raise DataError(
-                f"{table.row(each, row)}, column '{column}': {each.cells[column][row]}, but "
+                f"{table.row(part, row)}, column '{column}': {part.cells[column][row]}, but "
                 "earlier rows have another value for this series; a static attribute is constant "
                 "within a series. A value that changes is a covariate: "
                 f"{spelled('past_covariates')} or {spelled('future_covariates')}."

@@ -63,29 +63,29 @@ class Description:
             for word in attribute.words or ("",)
         ]
         shape = f"(batch, {self.past}, {len(schema.columns)})"
-        found = {
+        shapes = {
             "history": f"float64 {shape}: {', '.join(schema.columns)}, in units, NaN where missing",
             "known": f"float32 (batch, {self.past + self.horizon}, {len(known)}): "
             f"{', '.join(known)} of each step",
         }
         if self.levels:
-            found["levels"] = f"float64 (levels): from {self.levels[0]:g} to {self.levels[-1]:g}"
+            shapes["levels"] = f"float64 (levels): from {self.levels[0]:g} to {self.levels[-1]:g}"
         if schema.items:
-            each = f"float64 (batch, 1, {len(schema.columns)}): the scale of the series"
-            found |= {"mean": each, "std": each}
+            scale = f"float64 (batch, 1, {len(schema.columns)}): the scale of the series"
+            shapes |= {"mean": scale, "std": scale}
         if self.by_series:
             count = len(schema.items)
-            found["item"] = f"int64 (batch): the series by its number, {count} for an unknown one"
-        return found
+            shapes["item"] = f"int64 (batch): the series by its number, {count} for an unknown one"
+        return shapes
 
     @property
     def outputs(self) -> dict[str, str]:
         """The outputs of the model, each with its contents."""
         shape = f"(batch, {self.horizon}, {len(self.schema.targets)}"
-        found = {"forecast": f"float64 {shape}): {', '.join(self.schema.targets)}, in units"}
+        shapes = {"forecast": f"float64 {shape}): {', '.join(self.schema.targets)}, in units"}
         if self.levels:
-            found["quantiles"] = f"float64 {shape}, levels): those at the levels, in units"
-        return found
+            shapes["quantiles"] = f"float64 {shape}, levels): those at the levels, in units"
+        return shapes
 
     def to_dict(self) -> dict[str, Any]:
         """The description as plain JSON types."""
@@ -106,14 +106,14 @@ class Description:
 
     def save(self, folder: Path, model: bytes) -> "Description":
         """Write the model, and this description beside it. Raises StorageError."""
-        own = replace(self, sha256=hashlib.sha256(model).hexdigest())
+        described = replace(self, sha256=hashlib.sha256(model).hexdigest())
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"the export could not be written to {folder}: {error}") from error
         write(folder / FILE, model)
-        write(folder / DESCRIPTION, (json.dumps(own.to_dict(), indent=1) + "\n").encode())
-        return own
+        write(folder / DESCRIPTION, (json.dumps(described.to_dict(), indent=1) + "\n").encode())
+        return described
 
 
 def read(folder: Path) -> tuple[Description, bytes]:

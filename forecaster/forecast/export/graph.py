@@ -85,9 +85,9 @@ class ExportedModule(nn.Module):
         forecast = point * std + mean
         if self.quantiles is None or levels is None:
             return (forecast,)
-        own, seen = past[..., self.targets], observed[..., self.targets]
-        found: Tensor = self.quantiles(point, own, ahead, seen, levels, item)
-        return forecast, found * std[..., None] + mean[..., None]
+        recent, seen = past[..., self.targets], observed[..., self.targets]
+        result: Tensor = self.quantiles(point, recent, ahead, seen, levels, item)
+        return forecast, result * std[..., None] + mean[..., None]
 
 
 class _Shift(nn.Module):
@@ -114,13 +114,13 @@ class _Shift(nn.Module):
         values = known[..., self.own].double()
         inside = torch.minimum(torch.maximum(values, self.low), self.high)
         values = inside + BEYOND * (values - inside)
-        found = []
+        shifts = []
         for term in self.terms:
-            own = values[..., term.covariate]
+            column = values[..., term.covariate]
             if term.half_life:
-                own = own @ getattr(self, self.means[term.half_life, term.memory]).T
-            found.append(own if term.knot is None else torch.relu(own - term.knot))
-        return torch.stack(found, dim=-1) @ self.weights
+                column = column @ getattr(self, self.means[term.half_life, term.memory]).T
+            shifts.append(column if term.knot is None else torch.relu(column - term.knot))
+        return torch.stack(shifts, dim=-1) @ self.weights
 
 
 class Quantiles(nn.Module):
@@ -141,8 +141,8 @@ class Quantiles(nn.Module):
         self.register_buffer("own", torch.tensor(intervals.levels, dtype=torch.float64))
         self.each = intervals.of_series is not None
         if intervals.of_series is not None:
-            each = np.concatenate([intervals.of_series, np.ones_like(intervals.of_series[:1])])
-            self.register_buffer("of_series", torch.from_numpy(each).double())
+            factors = np.concatenate([intervals.of_series, np.ones_like(intervals.of_series[:1])])
+            self.register_buffer("of_series", torch.from_numpy(factors).double())
         self.season = 0 if conditions is None else conditions.season
         if conditions is not None:
             weights = torch.tensor(conditions.weights, dtype=torch.float64)
@@ -166,8 +166,8 @@ class Quantiles(nn.Module):
             offsets = widths[..., None] * offsets
         if self.each and item is not None:
             offsets = self.of_series[item][:, None, :, None] * offsets
-        found = (point + offsets).sort(dim=-1).values
-        level = found @ self._shares(at)
+        quantiles = (point + offsets).sort(dim=-1).values
+        level = quantiles @ self._shares(at)
         side = at - 0.5
         level = torch.where(side < 0, torch.minimum(level, point), level)
         level = torch.where(side > 0, torch.maximum(level, point), level)
@@ -175,13 +175,13 @@ class Quantiles(nn.Module):
 
     def _shares(self, at: Tensor) -> Tensor:
         """The weights (Q, levels) of our own levels in the linear interpolation to `at`."""
-        own = self.own
-        if len(own) == 1:
+        levels = self.own
+        if len(levels) == 1:
             return torch.ones_like(at)[None]
         one = torch.ones_like(at)[None]
-        apart = (own[1:] - own[:-1])[:, None]
-        rising = torch.cat([one, (at - own[:-1, None]) / apart])
-        falling = torch.cat([(own[1:, None] - at) / apart, one])
+        apart = (levels[1:] - levels[:-1])[:, None]
+        rising = torch.cat([one, (at - levels[:-1, None]) / apart])
+        falling = torch.cat([(levels[1:, None] - at) / apart, one])
         return torch.minimum(rising, falling).clamp(0.0, 1.0)
 
     def _parts(self, ahead: Tensor) -> Tensor:
@@ -238,8 +238,8 @@ def export(forecaster: Predictor, folder: Path) -> Description:
         raise UnavailableError(_reason(forecaster, error)) from error
     kept = bundle.golden
     which = range(golden.FEWEST) if kept is None else kept.which.tolist()
-    found = Exported(description, run).golden(which)
-    apart = float(np.abs(found - forecaster.golden(which)).max())
+    exported = Exported(description, run).golden(which)
+    apart = float(np.abs(exported - forecaster.golden(which)).max())
     if not apart <= PARITY:
         raise UnavailableError(
             f"the forecasts of the exported model differ from the bundle's by up to {apart:.2g} "
@@ -284,7 +284,10 @@ def to_onnx(served: ExportedModule, description: Description) -> tuple[bytes, Ru
     )
     assert program is not None
     proto = program.model_proto
-    for node in (*proto.graph.node, *(node for each in proto.functions for node in each.node)):
+    for node in (
+        *proto.graph.node,
+        *(node for function in proto.functions for node in function.node),
+    ):
         del node.metadata_props[:]  # paths of this machine where it was traced
     del proto.graph.value_info[:]
     for value in (*proto.graph.input, *proto.graph.output):
@@ -298,10 +301,10 @@ def to_onnx(served: ExportedModule, description: Description) -> tuple[bytes, Ru
 def _reason(forecaster: Predictor, error: Exception) -> str:
     """Why a model cannot be exported: the reasons of its attentions, or the error's first line."""
     kinds = {type(module) for module in forecaster.model.modules() if isinstance(module, Attention)}
-    said = [f"{kind.__name__}: {kind.about.no_export}" for kind in kinds if kind.about.no_export]
+    reasons = [f"{kind.__name__}: {kind.about.no_export}" for kind in kinds if kind.about.no_export]
     first = next(iter(str(error).strip().splitlines()), type(error).__name__)
     return (
-        f"this model cannot be exported to ONNX: {'; '.join(said) or first}. `forecaster "
+        f"this model cannot be exported to ONNX: {'; '.join(reasons) or first}. `forecaster "
         "attentions` shows which types can"
     )
 

@@ -56,11 +56,11 @@ class Exported(Predictor):
             "std": np.broadcast_to(scaler.std, shape),
             "item": self.numbers(question),
         }
-        wanted = ["forecast", "quantiles"] if levels else ["forecast"]
-        found = self.run({name: inputs[name] for name in self.description.inputs}, wanted)
+        outputs = ["forecast", "quantiles"] if levels else ["forecast"]
+        arrays = self.run({name: inputs[name] for name in self.description.inputs}, outputs)
         if levels:
-            return found[0], found[1]
-        return found[0], np.empty((*found[0].shape, 0))
+            return arrays[0], arrays[1]
+        return arrays[0], np.empty((*arrays[0].shape, 0))
 
 
 def load(folder: str | Path, threads: int | None = None) -> Exported:
@@ -79,10 +79,12 @@ def session(model: bytes, threads: int | None = None) -> Run:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     options.log_severity_level = 3
-    found: Any = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    inference: Any = onnxruntime.InferenceSession(
+        model, options, providers=["CPUExecutionProvider"]
+    )
 
     def run(inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> Sequence[np.ndarray]:
-        outputs: Sequence[np.ndarray] = found.run(list(wanted), dict(inputs))
+        outputs: Sequence[np.ndarray] = inference.run(list(wanted), dict(inputs))
         return outputs
 
     return run

@@ -24,8 +24,8 @@ def advise(facts: Facts, train: Train, compare: Compare) -> dict[str, Any]:
     The first regime that favours a type decides; if none does, the first; generated samples count
     only if nothing else is alike.
     """
-    found = [_find(regime, facts, train, compare) for regime in REGIMES.values()]
-    alike = [REGIMES[each["regime"]] for each in found if each["resembles"]]
+    regimes = [_find(regime, facts, train, compare) for regime in REGIMES.values()]
+    alike = [REGIMES[each["regime"]] for each in regimes if each["resembles"]]
     decisive = min(
         alike, key=lambda each: (each.generated, each.known.reason == "nothing"), default=None
     )
@@ -35,22 +35,22 @@ def advise(facts: Facts, train: Train, compare: Compare) -> dict[str, Any]:
         "answer": _answer(decisive),
         "compare": None if alike else compare("usual", None, REGIMES["usual"].fits),
         "facts": asdict(facts),
-        "regimes": found,
+        "regimes": regimes,
     }
 
 
 def text(advice: dict[str, Any], facts: Facts) -> str:
     """The advice for a terminal."""
     lines = [advice["answer"], "", *told(facts)]
-    for each in advice["regimes"]:
-        if each["resembles"]:
-            lines += ["", *_lines(each)]
+    for regime in advice["regimes"]:
+        if regime["resembles"]:
+            lines += ["", *_lines(regime)]
     if advice["compare"] is not None:
         lines += ["", f"to compare   {advice['compare']}"]
-    others = [each for each in advice["regimes"] if not each["resembles"]]
+    others = [regime for regime in advice["regimes"] if not regime["resembles"]]
     if others:
         lines += ["", "does not resemble"]
-        lines += [f"  {each['regime']:<8} {each['seen']}" for each in others]
+        lines += [f"  {regime['regime']:<8} {regime['seen']}" for regime in others]
     return "\n".join(lines)
 
 
@@ -58,14 +58,14 @@ def _find(regime: Regime, facts: Facts, train: Train, compare: Compare) -> dict[
     """What is known in a regime; on the very data of its grid, the run has the recipe of the
     grid."""
     (alike, seen), known = regime.see(facts), regime.known
-    own = facts.name in {each.partition(",")[0] for each in known.on}
+    is_data_set = facts.name in {name.partition(",")[0] for name in known.on}
     rival = known.attn if known.reason == "content" else known.cheapest
     asks = REGIMES["usual"] if regime.generated else regime
     to_train = to_compare = None
     if alike:
-        to_compare = compare(asks.name, rival, () if own else asks.fits)
+        to_compare = compare(asks.name, rival, () if is_data_set else asks.fits)
         if not regime.generated:
-            to_train = train(known.swapped, known.config if own else None, known.sets)
+            to_train = train(known.swapped, known.config if is_data_set else None, known.sets)
     return {
         "regime": regime.name, "about": regime.about, "generated": regime.generated,
         "resembles": alike, "seen": seen, "take": known.found, "choice": asdict(known),
@@ -83,14 +83,14 @@ def _answer(decisive: Regime | None) -> str:
     on = f"On series like '{decisive.name}'"
     if decisive.name == "usual":
         on = "On ordinary seasonal series"
-    said = {
+    sentence = {
         "content": f"take {decisive.known.attn}.",
         "positions": f"take {decisive.known.attn}; content is not what helps there.",
         "nothing": "the cheapest. No attention is measurably better than none.",
     }[decisive.known.reason]
     if decisive.generated:
-        said += " That is known only of generated samples: compare before you pay for it."
-    return f"{on}: {said}"
+        sentence += " That is known only of generated samples: compare before you pay for it."
+    return f"{on}: {sentence}"
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
@@ -106,13 +106,13 @@ def _lines(found: dict[str, Any]) -> list[str]:
 
 def _better_floors(evidence: Sequence[dict[str, Any]]) -> list[str]:
     """A sentence on the tables where a floor alone forecast better than the network."""
-    lost = [each for each in evidence if each.get("floor_mse", math.inf) < each["mse"]]
+    lost = [cell for cell in evidence if cell.get("floor_mse", math.inf) < cell["mse"]]
     if not lost:
         return []
     where = "; ".join(
-        f"{each['data']}, T = {each['horizon']}: {each['floor']} has MSE {each['floor_mse']:.4g}, "
-        f"the network with {each['attn']} {each['mse']:.4g}"
-        for each in lost
+        f"{cell['data']}, T = {cell['horizon']}: {cell['floor']} has MSE {cell['floor_mse']:.4g}, "
+        f"the network with {cell['attn']} {cell['mse']:.4g}"
+        for cell in lost
     )
     return [
         f"in {len(lost)} of these {len(evidence)} a floor, which needs no network, was the "
@@ -129,7 +129,7 @@ def told(facts: Facts) -> list[str]:
     shown = " and ".join(map(str, facts.seasons))
     seasons = f"{shown} steps; {facts.cycles:,} cycles of {min(facts.seasons)}" if shown else "none"
     events = [
-        f"{each.name}: {each.count} in {each.share:.1%} of the steps" for each in facts.events
+        f"{event.name}: {event.count} in {event.share:.1%} of the steps" for event in facts.events
     ]
     return [
         f"data         {facts.name}: {facts.steps:,} steps of {facts.freq}; measured on the "

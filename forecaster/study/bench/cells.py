@@ -151,14 +151,14 @@ def curves(names: Sequence[str], lengths: Sequence[int], how: Setup) -> Document
     skip: dict[str, str] = {}
     with Bar("measuring", 2 * len(lengths) * (len(names) + 1)) as bar:
         for length in lengths:
-            begun = time.monotonic()
+            start = time.monotonic()
             new = measure(names, replace(how, length=length), bar.advance, skip=skip)
             for row in new:
                 row["dominated_by"] = dominated_by(row, new)
                 if "skipped" in row:
                     skip.setdefault(row["attn"], f"at L={length} it {row['skipped']}")
             rows += new
-            bar.line(f"L={length}: {time.monotonic() - begun:.0f} s")
+            bar.line(f"L={length}: {time.monotonic() - start:.0f} s")
     return document | {"rows": rows}
 
 
@@ -255,12 +255,12 @@ def _forward_backward(
 
 def _seconds(call: Callable[[], None], how: Setup) -> float:
     if how.device == "cuda":
-        begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begun.record()
+        start, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
         call()
         ended.record()
         ended.synchronize()
-        return float(begun.elapsed_time(ended)) / 1e3
+        return float(start.elapsed_time(ended)) / 1e3
     clock = time.process_time if how.threads == 1 else time.perf_counter
     before = clock()
     call()

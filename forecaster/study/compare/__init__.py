@@ -124,18 +124,18 @@ def run(
             if ray is None or not left
             else cluster.each(train, shared, left, ray, processes, gpus)
         )
-        for cell, found in working:
-            if isinstance(found, FailedError):
-                failed[cell.name] = str(found)
-                said = f"FAILED: {found}"
+        for cell, outcome in working:
+            if isinstance(outcome, FailedError):
+                failed[cell.name] = str(outcome)
+                sentence = f"FAILED: {outcome}"
             else:
-                done[cell.name] = keep(folder / "cells" / cell.name, found)
+                done[cell.name] = keep(folder / "cells" / cell.name, outcome)
                 facts = done[cell.name].facts
                 if above:
                     logged[cell.name] = _log(above, grid, cell, facts)
-                said = f"MSE {facts['mse']:.4f}, MAE {facts['mae']:.4f}, {facts.seconds:.0f} s"
+                sentence = f"MSE {facts['mse']:.4f}, MAE {facts['mae']:.4f}, {facts.seconds:.0f} s"
             bar.advance(cell.name, 1)
-            bar.line(f"{len(done) + len(failed)}/{len(grid.cells)} {cell.name}: {said}")
+            bar.line(f"{len(done) + len(failed)}/{len(grid.cells)} {cell.name}: {sentence}")
         if above and done:
             _conclude(
                 above, table.rows([done[cell.name] for cell in grid.cells if cell.name in done])
@@ -182,18 +182,18 @@ def _enter(folder: Path, grid: Grid) -> str:
 
 def _known(folder: Path, grid: Grid, cell: Cell) -> Finished | None:
     """The finished cell, if it exists with the same configuration and data."""
-    own = folder / "cells" / cell.name
-    if not own.exists():
+    place = folder / "cells" / cell.name
+    if not place.exists():
         return None
-    found = read(own)
+    facts = read(place)
     digest = grid.data[cell.data].digest
     for what, here in (("config_digest", cell.digest), ("data_digest", digest)):
-        if (there := getattr(found.facts, what)) != here:
+        if (there := getattr(facts.facts, what)) != here:
             raise UsageError(
-                f"{own} is another cell: its {what} is {there}, not {here}. Remove it "
+                f"{place} is another cell: its {what} is {there}, not {here}. Remove it "
                 "to run it again."
             )
-    return found
+    return facts
 
 
 @contextmanager
@@ -213,8 +213,8 @@ def _log(above: "Run", grid: Grid, cell: Cell, facts: CellRecord) -> str:
     """Log a cell below the run of its grid; returns our id of its run."""
     tags = {tag: str(getattr(facts, key)) for key, tag in TAGS.items()}
     tags |= {"grid": grid.name, "config": grid.definition.protocol.config}
-    own = {"blend": "none", "regime": cell.regime, "steps": str(cell.steps)}
-    params = {**texts.params(cell.config, grid.definition.varied()), **own}
+    settings = {"blend": "none", "regime": cell.regime, "steps": str(cell.steps)}
+    params = {**texts.params(cell.config, grid.definition.varied()), **settings}
     documents = {FACTS: json.dumps(facts.to_dict(), indent=1)}
     return above.child(f"{grid.name}-{cell.name}", tags, params, _measured(facts), documents)
 
@@ -229,7 +229,7 @@ def _conclude(above: "Run", rows: list[Row]) -> None:
 def _measured(facts: CellRecord) -> dict[str, float]:
     """The figures of a cell by the names of a run's; only its network is tested."""
     mse, (_, best) = facts["mse"], facts.best_floor
-    found: dict[str, Value] = {
+    figures: dict[str, Value] = {
         texts.FIRST: mse,
         "test_mse": mse,
         "test_mae": facts["mae"],
@@ -238,4 +238,4 @@ def _measured(facts: CellRecord) -> dict[str, float]:
         "parameters": facts.parameters,
         **{metric.name: facts[metric.name] for metric in shown(Cost, "tracker")},
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in figures.items() if value is not None}

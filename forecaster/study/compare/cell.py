@@ -65,8 +65,8 @@ class Finished:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The contents of arrays.safetensors."""
-        found: dict[str, np.ndarray] = load_arrays(self.folder / ARRAYS)
-        return found
+        arrays: dict[str, np.ndarray] = load_arrays(self.folder / ARRAYS)
+        return arrays
 
     def note(self, **facts: Any) -> "Finished":
         """The cell with more facts, which are also written to disk."""
@@ -87,8 +87,8 @@ def read(folder: Path) -> Finished:
 def read_json(file: Path) -> dict[str, Any]:
     """A document that `write_json` wrote. Raises StorageError."""
     try:
-        found: dict[str, Any] = json.loads(file.read_text())
-        return found
+        document: dict[str, Any] = json.loads(file.read_text())
+        return document
     except (OSError, ValueError) as error:
         raise StorageError(f"{file} cannot be read: {error}. Remove {file.parent}.") from error
 
@@ -103,7 +103,7 @@ def train(shared: tuple[Data, str, str], cell: Cell) -> dict[str, bytes]:
     from forecaster.train.loaders import EpochOrder
 
     torch.set_num_threads(1)
-    begun = time.monotonic()
+    start = time.monotonic()
     problem = make_problem(cell.config, data[cell.data], effects=None)
     config = problem.config
     device = find_device(config.device)
@@ -158,7 +158,7 @@ def train(shared: tuple[Data, str, str], cell: Cell) -> dict[str, bytes]:
         "hardware": hardware(device, 1),
         "commit": commit,
         "command": command,
-        "seconds": time.monotonic() - begun,
+        "seconds": time.monotonic() - start,
     }
     weights = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
     arrays = {"by_window": scored.by_window}
@@ -196,10 +196,10 @@ def _floors(problem: Problem, train: Windows, test: Windows) -> dict[str, dict[s
         fold = problem.fold(str(test.values.device))
         parts = fit_parts(fold)
         test = test.looking_back(fold.task.past)
-        found = scores(lambda batch: [part(*batch.inputs) for part in parts], test)
+        errors = scores(lambda batch: [part(*batch.inputs) for part in parts], test)
         _known_floors[key] = {
             part.name: measure(errors_of(problem, train, scored), "all", "terminal")
-            for part, scored in zip(parts, found, strict=True)
+            for part, scored in zip(parts, errors, strict=True)
         }
     return _known_floors[key]
 
@@ -214,11 +214,11 @@ def _costs(
     times = []
     with torch.inference_mode():
         for _ in range(CALLS + 3):
-            begun = clock()
+            start = clock()
             forecast_with(model)(one)
             if device == "cuda":
                 torch.cuda.synchronize()
-            times.append(clock() - begun)
+            times.append(clock() - start)
 
     def step() -> None:
         (model(*several.inputs) - several.target).square().mean().backward()

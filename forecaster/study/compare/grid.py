@@ -110,7 +110,7 @@ class Definition(ConfigSection):
         """The values in which cells may differ, named as in `--set`."""
         regimes = self.protocol.regimes.values()
         named = (text.partition("=")[0].strip() for regime in regimes for text in regime.set)
-        options = (f"attn.{key}" for own in self.options.values() for key in own)
+        options = (f"attn.{key}" for chosen in self.options.values() for key in chosen)
         cross = ["attn.cross"] if any("cross" in regime.swap for regime in regimes) else []
         return [*named, *options, *cross, "model.linear", "model.feed_forward"]
 
@@ -195,13 +195,13 @@ def resolve(name: str, definition: Definition) -> Grid:
     """Load the data, and find every cell with its configuration, its budget and its name."""
     data: Data = {}
     cells: list[Cell] = []
-    for each in definition.data:
-        asked = load(definition.protocol.config, definition.protocol.set, {"data": each})
-        found, dataset = find_data(asked, lambda _: None)
+    for data_name in definition.data:
+        loaded = load(definition.protocol.config, definition.protocol.set, {"data": data_name})
+        config, dataset = find_data(loaded, lambda _: None)
         data[dataset.name] = dataset
         for horizon in definition.horizons:
             for regime in definition.protocol.regimes:
-                cells += _group(definition, each, found.data, dataset, horizon, regime)
+                cells += _group(definition, data_name, config.data, dataset, horizon, regime)
     cells.sort(key=lambda cell: definition.each_seed().index(cell.seed))
     names = [cell.name for cell in cells]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -219,15 +219,15 @@ def _group(
 ) -> Iterator[Cell]:
     """The cells of a data set, a horizon and a regime; names include the data set if several."""
     protocol = definition.protocol
-    options = {_known(name): own for name, own in definition.options.items()}
+    options = {_known(name): values for name, values in definition.options.items()}
     sets, swap = [*protocol.set, *protocol.regimes[regime].set], protocol.regimes[regime].swap
     start: dict[str, Any] = {}
 
     def problem(attn: str) -> Problem:
         flags = {"data": asked, "horizon": horizon, "attn": attn if "encoder" in swap else None}
         cross = [f"attn.cross={attn}"] if "cross" in swap else []
-        own = options.get(attn, {}) if "encoder" in swap else {}
-        set_own = [f"attn.{key}={json.dumps(value)}" for key, value in own.items()]
+        values = options.get(attn, {}) if "encoder" in swap else {}
+        set_own = [f"attn.{key}={json.dumps(value)}" for key, value in values.items()]
         config = load(protocol.config, [*sets, *cross, *set_own], flags).config
         model = config.model.model_copy(update=start)
         config = config.model_copy(update={"data": data, "model": model})

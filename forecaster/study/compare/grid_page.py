@@ -37,15 +37,15 @@ def of_grid(name: str, command: str) -> Page:
             f"no grid '{name}' in {GRIDS.resolve()}.{did_you_mean(name, known)} {there} "
             "`forecaster compare` makes one."
         )
-    found = finished(folder)
+    done = finished(folder)
     cells: Cells = defaultdict(list)
-    for cell in found:
+    for cell in done:
         cells[_key(cell.facts)].append(cell)
-    together = table.groups(table.rows(found))
+    together = table.groups(table.rows(done))
     return Page(
         title=f"Comparison {name}",
-        lead=f"{len(found)} trained models. Within a table only the attention varies: tokens, "
-        f"optimiser steps ({found[0].facts.steps}), batches, seeds and test windows are the same.",
+        lead=f"{len(done)} trained models. Within a table only the attention varies: tokens, "
+        f"optimiser steps ({done[0].facts.steps}), batches, seeds and test windows are the same.",
         sections=[
             Section(
                 "figures",
@@ -55,7 +55,7 @@ def of_grid(name: str, command: str) -> Page:
                 [frontier(_short(group), _costs(group)) for group in together],
             ),
             Section("steps", "Error by horizon step", charts=[_steps(g, cells) for g in together]),
-            Section("commands", "Commands and hardware", _where(found), code=_code(found, command)),
+            Section("commands", "Commands and hardware", _where(done), code=_code(done, command)),
         ],
     )  # fmt: skip
 
@@ -70,14 +70,15 @@ def _short(group: Group) -> str:
 
 def _table(group: Group) -> Table:
     """The columns of the terminal, and beside them the intervals and what a type amounts to."""
-    found = table.columns(group, "report")
+    columns = table.columns(group, "report")
     for name in table.references(group):
         compared = [row.against.get(name) for row in group]
-        found[f"− {name}, 95 %"] = [
-            interval_text(own.low, own.high) if own else "–" for own in compared
+        columns[f"− {name}, 95 %"] = [
+            interval_text(difference.low, difference.high) if difference else "–"
+            for difference in compared
         ]
-    found["amounts to"] = [row.effective for row in group]
-    return Table([*found], [*zip(*found.values(), strict=True)], "; ".join(table.about(group)))
+    columns["amounts to"] = [row.effective for row in group]
+    return Table([*columns], [*zip(*columns.values(), strict=True)], "; ".join(table.about(group)))
 
 
 def _costs(group: Group) -> dict[str, Cost]:
@@ -92,9 +93,9 @@ def frontier(title: str, costs: Mapping[str, Cost]) -> Chart:
     three at once have a colour."""
     best = [
         name
-        for name, own in costs.items()
+        for name, cost in costs.items()
         if not any(
-            its != own and all(b <= a for a, b in zip(own, its, strict=True))
+            its != cost and all(b <= a for a, b in zip(cost, its, strict=True))
             for its in costs.values()
         )
     ]
@@ -113,7 +114,9 @@ def _steps(group: Group, cells: Cells) -> Chart:
     """The means over the seeds of each attention, the best first."""
     curves = {
         row.attn: tuple(
-            np.mean([np.array(own.facts.by_step[kind], float) for own in cells[_key(row)]], axis=0)
+            np.mean(
+                [np.array(cell.facts.by_step[kind], float) for cell in cells[_key(row)]], axis=0
+            )
             for kind in ("mse", "mae")
         )
         for row in sorted(group, key=lambda row: row["mse"] or 0.0)

@@ -53,7 +53,7 @@ class CellRecord(CellFacts):
     def best_floor(self) -> tuple[str, float]:
         """The floor with the least test MSE, and that error."""
         return min(
-            ((name, own["mse"] or 0.0) for name, own in self.floors.items()),
+            ((name, floor["mse"] or 0.0) for name, floor in self.floors.items()),
             key=lambda item: item[1],
         )
 

@@ -56,8 +56,8 @@ class Known:
 @cache
 def known() -> dict[str, Known]:
     """What is known, by the name of the regime."""
-    found = json.loads(FILE.read_text(encoding="utf-8"))
-    return {name: Known(**own) for name, own in found.items()}
+    document = json.loads(FILE.read_text(encoding="utf-8"))
+    return {name: Known(**fields) for name, fields in document.items()}
 
 
 @dataclass(frozen=True)

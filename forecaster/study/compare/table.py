@@ -43,20 +43,20 @@ def rows(cells: Sequence[Finished]) -> list[Row]:
         groups[group_of(cell.facts)][cell.facts.attn].append(cell)
     place = {name: number for number, name in enumerate(CATALOGUE)}
     rows: list[Row] = []
-    for _, found in sorted(groups.items(), key=lambda item: (*item[0][:-1], not item[0][-1])):
-        names = sorted(found, key=lambda name: place.get(name, len(place)))
+    for _, group in sorted(groups.items(), key=lambda item: (*item[0][:-1], not item[0][-1])):
+        names = sorted(group, key=lambda name: place.get(name, len(place)))
         against: dict[str, dict[str, Against]] = {attn: {} for attn in names}
         for name in AGAINST:
             compared = {
-                attn: each
+                attn: comparison
                 for attn in names
-                if attn != name and not found[attn][0].facts.is_full
-                for each in [compare(found[attn], found.get(name, []))]
-                if each
+                if attn != name and not group[attn][0].facts.is_full
+                for comparison in [compare(group[attn], group.get(name, []))]
+                if comparison
             }
-            for attn, each in correct(compared).items():
-                against[attn][name] = each
-        rows += [_row(found[attn], against[attn]) for attn in names]
+            for attn, comparison in correct(compared).items():
+                against[attn][name] = comparison
+        rows += [_row(group[attn], against[attn]) for attn in names]
     return rows
 
 
@@ -67,10 +67,10 @@ def group_of(facts: CellFacts) -> Group:
 
 def groups(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows of each group, in their order."""
-    found: dict[Group, list[Row]] = defaultdict(list)
+    groups_of: dict[Group, list[Row]] = defaultdict(list)
     for row in rows:
-        found[group_of(row)].append(row)
-    return [*found.values()]
+        groups_of[group_of(row)].append(row)
+    return [*groups_of.values()]
 
 
 def _row(own: list[Finished], against: dict[str, Against]) -> Row:
@@ -109,9 +109,9 @@ def smallest(group: Sequence[Row]) -> str:
     """
     parts = []
     for name in references(group):
-        known = [own.smallest for row in group if (own := row.against.get(name))]
-        if each := [value for value in known if value is not None]:
-            parts.append(f"{median(each):.4f} from {name}")
+        known = [against.smallest for row in group if (against := row.against.get(name))]
+        if values := [value for value in known if value is not None]:
+            parts.append(f"{median(values):.4f} from {name}")
     return f"found with 80 % power: {', '.join(parts)}" if parts else ""
 
 
@@ -125,12 +125,12 @@ def verdict(row: Row, name: str) -> str:
     """The verdict against a reference, abbreviated to the width of a column."""
     if row.is_full:
         return "(full)"
-    if (own := row.against.get(name)) is None:
+    if (against := row.against.get(name)) is None:
         return "–"
-    if corrected(own):
+    if corrected(against):
         return "=^"
-    word: str = "=" if own.verdict == Verdict.SAME else own.verdict
-    return word + "~" * is_borderline(own.low, own.high)
+    word: str = "=" if against.verdict == Verdict.SAME else against.verdict
+    return word + "~" * is_borderline(against.low, against.high)
 
 
 def skill(row: Row) -> str:
@@ -139,7 +139,7 @@ def skill(row: Row) -> str:
 
 def known(metrics: Sequence[Kind], rows: Sequence[Scores]) -> list[Kind]:
     """The metrics that any of the rows has: cells of an older version may lack one."""
-    return [each for each in metrics if any(row[each.name] is not None for row in rows)]
+    return [metric for metric in metrics if any(row[metric.name] is not None for row in rows)]
 
 
 def spread(row: Row, metric: Metric) -> str:
@@ -206,9 +206,9 @@ def markdown(rows: Sequence[Row]) -> str:
 
 def _printed(group: Sequence[Row]) -> tuple[list[str], list[tuple[str, ...]], range]:
     """The heads and the rows of a table, and which columns are numbers."""
-    found = columns(group, "grid")
-    numbers = range(1, len(found) - len(references(group)))
-    return [*found], [*zip(*found.values(), strict=True)], numbers
+    columns_of = columns(group, "grid")
+    numbers = range(1, len(columns_of) - len(references(group)))
+    return [*columns_of], [*zip(*columns_of.values(), strict=True)], numbers
 
 
 def flat(rows: Sequence[Row]) -> list[dict[str, object]]:
@@ -217,8 +217,8 @@ def flat(rows: Sequence[Row]) -> list[dict[str, object]]:
         row.model_dump(mode="json", exclude={"seeds", "against"})
         | {
             f"{name}: {key}": value
-            for name, own in row.against.items()
-            for key, value in own.model_dump(mode="json", exclude_none=True).items()
+            for name, against in row.against.items()
+            for key, value in against.model_dump(mode="json", exclude_none=True).items()
             if key in ("verdict", "difference", "low", "high", "holm")
         }
         for row in rows

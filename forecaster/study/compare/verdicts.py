@@ -67,17 +67,17 @@ def correct(family: Mapping[str, Against]) -> dict[str, Against]:
     `holm` is the corrected p, and `smallest` the difference that gets a verdict with 80 %
     probability if no other type differs: (t_(1 - 0.025/m) + t_0.8) * `error` for m verdicts.
     """
-    known = {name: each.p for name, each in family.items() if each.p is not None}
-    found, holm = dict(family), 0.0
+    known = {name: comparison.p for name, comparison in family.items() if comparison.p is not None}
+    corrected, holm = dict(family), 0.0
     for before, (name, p) in enumerate(sorted(known.items(), key=lambda item: item[1])):
-        own = family[name]
-        assert own.low is not None  # as those that have p do
-        assert own.high is not None
+        compared = family[name]
+        assert compared.low is not None  # as those that have p do
+        assert compared.high is not None
         holm = max(holm, min(1.0, (len(known) - before) * p))
-        quantiles = stdtrit(own.freedom, [1 - RISK / 2 / len(known), POWER])
-        found[name] = own.model_copy(update={
+        quantiles = stdtrit(compared.freedom, [1 - RISK / 2 / len(known), POWER])
+        corrected[name] = compared.model_copy(update={
             "holm": holm,
-            "smallest": float(quantiles.sum() * own.error),
-            "verdict": Verdict.of(own.low, own.high) if holm < RISK else Verdict.SAME,
+            "smallest": float(quantiles.sum() * compared.error),
+            "verdict": Verdict.of(compared.low, compared.high) if holm < RISK else Verdict.SAME,
         })  # fmt: skip
-    return found
+    return corrected
