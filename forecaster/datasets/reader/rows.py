@@ -161,9 +161,9 @@ class Reader:
             named = replace(table.reading, time=NAMELESS)
             self.table = table = RawTable(table.where, table.parts, named)
             self.roles = Roles(table, self.file_id, self.said)
-        self.reading = (
-            settled if trained else replace(settled, fill=by_column(settled), holidays="")
-        )
+        if not trained:
+            settled = replace(settled, fill=by_column(settled), holidays="")
+        self.reading = settled
         final = self.reading
         self.ids = () if final.id == (self.file_id,) else final.id
         self.numbers = (*final.targets, *final.past_covariates, *final.future_covariates)
@@ -257,11 +257,8 @@ class Reader:
 
     def _find_words(self) -> None:
         """Find the words of the covariates that hold words."""
-        reading, categories, filled = (
-            self.reading,
-            dict[str, tuple[str, ...]](),
-            dict(self.reading.fill),
-        )
+        reading, filled = self.reading, dict(self.reading.fill)
+        categories = dict[str, tuple[str, ...]]()
         rows = sum(part.cells.num_rows for part in self.rows)
         for column in self.roles.wordy(reading):
             parts = [part.cells[column] for part in self.rows]
@@ -511,7 +508,7 @@ class Reader:
         apart = np.diff(np.unique(self.sample[1]))
         usual = int(np.median(apart)) if len(apart) else 0
         far = np.flatnonzero(apart > LONGER * usual)
-        runs = far[: len(far) - FEWEST_ALIKE + 1]
+        runs = far[: max(0, len(far) - FEWEST_ALIKE + 1)]
         runs = runs[far[FEWEST_ALIKE - 1 :] - runs == FEWEST_ALIKE - 1]
         gaps = apart[runs[:, None] + np.arange(FEWEST_ALIKE)]
         alike = (np.abs(gaps / gaps.mean(axis=1, keepdims=True) - 1) < UNEVEN).all(axis=1)

@@ -237,6 +237,14 @@ class TestPolicy:
 GOOD = [f"2020-01-01 {hour:02}:00,{hour}" for hour in range(6)]
 
 
+def test_any_number_of_holes_is_filled():
+    table = wide(400)
+    for count in range(10):
+        holes = np.linspace(20, 380, count).astype(int)[:, None] + np.arange(3)
+        read = read_frame(table.drop(index=holes.ravel()), Reading(policy="sort"), where="here")
+        assert len(read.series.times) == 400
+
+
 def changed(row, line):
     """A good file, except for one row, counted from 1."""
     return "\n".join(["t,a", *GOOD[: row - 1], line, *GOOD[row:], ""])
