@@ -158,9 +158,7 @@ def configured(*names: str) -> Callable[[Callable[..., None]], Callable[..., Non
 
         signature = inspect.signature(command)
         _, *others = signature.parameters.values()
-        parameters = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in others
-        ]
+        parameters = [other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others]
         run.__dict__["__signature__"] = signature.replace(parameters=[*shared, *parameters])
         return run
 

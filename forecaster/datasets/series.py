@@ -102,9 +102,7 @@ class Series:
             values=self.values[earlier],
             times=self.times[:step],
             known=None if self.known is None else self.known[earlier],
-            items=Items(
-                [items.names[int(place)] for place in places], bounds, items.places[places]
-            ),
+            items=Items([items.names[int(at)] for at in places], bounds, items.places[places]),
             static={name: attribute[places] for name, attribute in self.static.items()},
         )
 

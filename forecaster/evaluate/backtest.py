@@ -94,11 +94,7 @@ class Evaluation:
         two horizons long: with one, errors that overlapping windows share seem smaller than they
         are. (-inf, inf) where the windows span fewer than FEWEST horizons.
         """
-        by_window, horizon, steps = (
-            self.model.by_window,
-            len(self.model.squared),
-            self.model.steps,
-        )
+        by_window, steps, horizon = self.model.by_window, self.model.steps, len(self.model.squared)
         if self._horizons < FEWEST:
             return -np.inf, np.inf
         steps = np.arange(len(by_window)) if steps is None else steps

@@ -116,13 +116,9 @@ class Rolling:
     def whole(self) -> Evaluation:
         """All windows of all cut-offs as one, with the floors that each of them has."""
         first, *others = self.found
-        names = [
-            name for name in first.floors if all(name in evaluation.floors for evaluation in others)
-        ]
+        names = [name for name in first.floors if all(name in other.floors for other in others)]
         model = self._pooled([evaluation.model for evaluation in self.found])
-        floors = {
-            n: self._pooled([evaluation.floors[n] for evaluation in self.found]) for n in names
-        }
+        floors = {n: self._pooled([other.floors[n] for other in self.found]) for n in names}
         paired = {name: model.against(floor) for name, floor in floors.items()}
         return replace(first, model=model, floors=floors, paired=paired, intervals=None)
 

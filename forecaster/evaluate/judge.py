@@ -86,10 +86,8 @@ def find_intervals(
             done = Calibration(model, problem.calibrating(device), levels).complete()
         windows, intervals = done.windows, done.intervals()
         few = f"{len(windows)} of validation {'are' if len(windows) > 1 else 'is'} too few"
-        if not intervals.reach(sides(SHARES[0])) and (
-            rehearsed := rehearse(problem, model, device)
-        ):
-            return rehearsed[0], rehearsed[1] + few, []
+        if not intervals.reach(sides(SHARES[0])) and (anew := rehearse(problem, model, device)):
+            return anew[0], anew[1] + few, []
         if not intervals.levels:
             return None, f"none: of windows that calibrate, {few}", None
         lost = ", ".join(f"{level:g}" for level in levels if level not in intervals.levels)
@@ -99,12 +97,8 @@ def find_intervals(
             f", too few for the levels {lost}" if lost else ""
         )
         return intervals, text, [done]
-    rehearsed = rehearse(problem, model, device) if problem.config.intervals.calibrate else None
-    return (
-        (rehearsed[0], rehearsed[1] + why_not, [])
-        if rehearsed
-        else (None, f"none: {why_not}", None)
-    )
+    anew = rehearse(problem, model, device) if problem.config.intervals.calibrate else None
+    return (anew[0], anew[1] + why_not, []) if anew else (None, f"none: {why_not}", None)
 
 
 def judge(

@@ -76,11 +76,10 @@ class Share:
         shares = []
         for place, (part, weights) in enumerate(zip(blend.members, blend.weights, strict=True)):
             of_series = None if blend.of_series is None else blend.of_series[:, place].cpu()
-            is_network = isinstance(part, Network)
-            settings = {} if is_network else part.settings
-            tensors = (
-                {} if is_network else {k: v.detach().cpu() for k, v in part.state_dict().items()}
-            )
+            settings, tensors = {}, {}
+            if not isinstance(part, Network):
+                settings = part.settings
+                tensors = {name: tensor.cpu() for name, tensor in part.state_dict().items()}
             shares.append(cls(part.name, part.kind, settings, weights.cpu(), tensors, of_series))
         return tuple(shares)
 
@@ -325,9 +324,8 @@ def _shared(parts: tuple[Share, ...]) -> dict[str, Tensor]:
 def _weights(parts: tuple[Share, ...]) -> tuple[Tensor, Tensor | None]:
     """The weights (n, T) of parts, and those in each series (S, n)."""
     of_series = [part.of_series for part in parts if part.of_series is not None]
-    return torch.stack([part.weights for part in parts]), torch.stack(
-        of_series, dim=1
-    ) if of_series else None
+    weights = torch.stack([part.weights for part in parts])
+    return weights, torch.stack(of_series, dim=1) if of_series else None
 
 
 def _shares(parts: list[dict[str, Any]], tensors: dict[str, Tensor]) -> tuple[Share, ...]:

@@ -54,11 +54,9 @@ def measure(model: "Predictor", series: Series) -> tuple[InputEffect, ...]:
     was, effects = ask(0, covariates[:, past:, 0]), []
     for place, name in enumerate(known.columns):
         levels, held = np.unique(series.known[:, place]), []
-        grid = (
-            levels
-            if len(levels) <= GRID
-            else np.linspace(known.low[place], known.high[place], GRID)
-        )
+        grid = levels
+        if len(levels) > GRID:
+            grid = np.linspace(known.low[place], known.high[place], GRID)
         if name in known.unclear or len(levels) < 2:
             effects += [InputEffect(input=name, target=target) for target in targets]
             continue

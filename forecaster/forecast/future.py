@@ -89,9 +89,8 @@ def future_rows(
     table[str(reading.time)] = times.tz_localize("UTC") if reading.timezone == "UTC" else times
     for name in names:
         numbers = cells[:, [parts.index(part) for part in reading.read_as([name])]]
-        table[name] = (
-            _words(numbers, reading.categories[name]) if name in reading.categories else numbers
-        )
+        words = reading.categories.get(name)
+        table[name] = numbers if words is None else _words(numbers, words)
     _tell(table, names, say)
     return table
 

@@ -190,9 +190,7 @@ class Publisher:
             params=about.params,
         )  # fmt: skip
         outputs = client.get_run(self.run).outputs
-        if not outputs or model.model_id not in {
-            output.model_id for output in outputs.model_outputs
-        }:
+        if not outputs or model.model_id not in {out.model_id for out in outputs.model_outputs}:
             client.log_outputs(self.run, [LoggedModelOutput(model.model_id, step=0)])
         with tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
             folder = Path(temporary, "model")
@@ -262,10 +260,10 @@ def sync(names: list[str]) -> Iterator[Synced]:
     """
     for folder in find(names):
         try:
-            with runs.take(folder) or nullcontext() as lock:
-                if lock is not None and not lock.about.uploaded:
-                    yield Synced(folder.name, publish(lock), "")
-                elif lock is None and is_left(folder):
+            with runs.take(folder) or nullcontext() as run:
+                if run is not None and not run.about.uploaded:
+                    yield Synced(folder.name, publish(run), "")
+                elif run is None and is_left(folder):
                     yield Synced(folder.name, "", "", under_way=True)
         except ForecasterError as error:
             yield Synced(folder.name, "", str(error))

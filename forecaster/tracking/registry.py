@@ -231,9 +231,7 @@ def _location(client: MlflowClient, parts: Mapping[str, str | None]) -> tuple[st
             return str(client.get_logged_model(model).artifact_location), {}
         raise UsageError(f"there is no model {model} in {without_password(client.tracking_uri)}")
     assert name is not None
-    versions = [
-        str(version_of.version) for version_of in client.search_model_versions(f"name='{name}'")
-    ]
+    versions = [str(entry.version) for entry in client.search_model_versions(f"name='{name}'")]
     if not versions:
         names = sorted(registered.name for registered in _registered(client))
         raise UsageError(

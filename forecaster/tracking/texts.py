@@ -94,21 +94,19 @@ def tables_of(bundle: "Bundle") -> dict[str, list[Row]]:
     """The other facts in rows: figures by part, column, step, interval, and the configuration."""
     record = bundle.record
     test, cutoffs = record.judged, record.cutoffs
-    tables_of_rows: dict[str, list[Row]] = {
+    by_name: dict[str, list[Row]] = {
         "parts": tables.parts(record, bundle.config.attn.name),
         "kinds": tables.kinds(test),
         "columns": tables.columns(test),
         "steps": tables.steps(test),
         "intervals": tables.intervals(test),
-        "cutoffs": [
-            cutoff.model_dump(exclude=NESTED) for cutoff in (cutoffs.each if cutoffs else ())
-        ],
+        "cutoffs": [cut.model_dump(exclude=NESTED) for cut in (cutoffs.each if cutoffs else ())],
         "config": [
             {"key": key, "value": value, "from": record.origins.get(key, "")}
             for key, value in bundle.config.flat().items()
         ],
     }
-    return {name: rows for name, rows in tables_of_rows.items() if rows}
+    return {name: rows for name, rows in by_name.items() if rows}
 
 
 def figures(bundle: "Bundle") -> "dict[str, Figure]":
@@ -126,10 +124,8 @@ def draw(folder: Path, bundle: "Bundle") -> None:
     plots, drawn = folder / PLOTS, figures(bundle)
     make_folder(plots)
     small = {PICTURE: drawn["forecast"]} if "forecast" in drawn else {}
-    for name, figure in {
-        **{f"{name}.png": picture for name, picture in drawn.items()},
-        **small,
-    }.items():
+    drawn = {f"{name}.png": picture for name, picture in drawn.items()} | small
+    for name, figure in drawn.items():
         into = io.BytesIO()
         figure.savefig(into, format="png", dpi=PICTURE_DPI if name == PICTURE else "figure")
         atomic.write(plots / name, into.getvalue())
@@ -160,10 +156,8 @@ def task(bundle: "Bundle") -> dict[str, str]:
 def describe(bundle: "Bundle") -> tuple[str, str]:
     """A description in Markdown: the verdicts in words, and a table of all parts tried."""
     test = bundle.record.test
-    composition = tables.made_of(bundle)
-    parts = tables.in_markdown(
-        composition.head, composition.rows, numbers=range(1, len(composition.head) - 1)
-    )
+    table = tables.made_of(bundle)
+    parts = tables.in_markdown(table.head, table.rows, numbers=range(1, len(table.head) - 1))
     return "\n\n".join(test.verdicts) if test else "", parts
 
 

@@ -118,9 +118,7 @@ class RawTable:
                     raise DataError(f"{part.name}: column '{name}' appears twice.")
         raw_names = [{name.strip(): name for name in part.names} for part in self.parts]
         if self.reading.time == NAMELESS and not any(NAMELESS in names for names in raw_names):
-            raw_names = [
-                {name or NAMELESS: raw for name, raw in names.items()} for names in raw_names
-            ]
+            return [{name or NAMELESS: raw for name, raw in names.items()} for names in raw_names]
         return raw_names
 
     def rows(self, columns: Sequence[str], words: Sequence[str] = ()) -> list[Rows]:
@@ -203,12 +201,8 @@ class RawTable:
         reading = self.reading
         if not isinstance(part, TextFile) or reading.time in part.names:
             return False
-        return bool(
-            (part.head.bare or not reading.header)
-            and reading.time
-            and reading.first
-            and reading.freq
-        )
+        bare = part.head.bare or not reading.header
+        return bool(bare and reading.time and reading.first and reading.freq)
 
     def _stamps(self, before: int, count: int) -> pa.Array:
         """The stamps that the reading gives `count` rows after the first `before` rows."""
@@ -256,9 +250,8 @@ class RawTable:
             messages.append("Numbers have a decimal comma.")
         files = [part for part in self.parts if isinstance(part, TextFile)]
         if lines := [line for file in files for line in file.head.left_out]:
-            messages.append(
-                f"Lines above the rows, left out: {len(lines)}, such as '{lines[0]:.60}'."
-            )
+            example = f"such as '{lines[0]:.60}'"
+            messages.append(f"Lines above the rows, left out: {len(lines)}, {example}.")
         messages += [
             f"{file.name} has the sheets {quoted(file.sheets)}: the first is read. "
             f"{spelled('sheet')} names another."

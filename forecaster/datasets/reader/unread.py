@@ -93,9 +93,9 @@ def dates(names: Sequence[str]) -> range:
         there = np.flatnonzero(hits)
         if len(there) < LABELS or hits[there[0] : there[-1] + 1].mean() <= 0.9:
             continue
-        if number >= len(forms):  # they count
-            numbers = [re.sub(r"\D", "", names[at])[-LONGEST:] for at in there.tolist()]
-        if number < len(forms) or (np.diff([int(each) for each in numbers]) == 1).all():
+        counts = number >= len(forms)
+        numbers = [re.sub(r"\D", "", names[at])[-LONGEST:] for at in there.tolist() if counts]
+        if not counts or (np.diff([int(digits) for digits in numbers]) == 1).all():
             return range(int(there[0]), int(there[-1]) + 1)
     return range(0)
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -284,10 +285,7 @@ def to_onnx(served: ExportedModule, description: Description) -> tuple[bytes, Ru
     )
     assert program is not None
     proto = program.model_proto
-    for node in (
-        *proto.graph.node,
-        *(node for function in proto.functions for node in function.node),
-    ):
+    for node in chain(proto.graph.node, *(function.node for function in proto.functions)):
         del node.metadata_props[:]  # paths of this machine where it was traced
     del proto.graph.value_info[:]
     for value in (*proto.graph.input, *proto.graph.output):

@@ -79,12 +79,10 @@ def session(model: bytes, threads: int | None = None) -> Run:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     options.log_severity_level = 3
-    inference: Any = onnxruntime.InferenceSession(
-        model, options, providers=["CPUExecutionProvider"]
-    )
+    network: Any = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def run(inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> Sequence[np.ndarray]:
-        outputs: Sequence[np.ndarray] = inference.run(list(wanted), dict(inputs))
+        outputs: Sequence[np.ndarray] = network.run(list(wanted), dict(inputs))
         return outputs
 
     return run

@@ -114,9 +114,7 @@ def _steps(group: Group, cells: Cells) -> Chart:
     """The means over the seeds of each attention, the best first."""
     curves = {
         row.attn: tuple(
-            np.mean(
-                [np.array(cell.facts.by_step[kind], float) for cell in cells[_key(row)]], axis=0
-            )
+            np.mean([np.array(c.facts.by_step[kind], float) for c in cells[_key(row)]], axis=0)
             for kind in ("mse", "mae")
         )
         for row in sorted(group, key=lambda row: row["mse"] or 0.0)
