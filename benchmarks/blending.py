@@ -16,10 +16,12 @@ import torch
 from torch import Tensor
 
 from forecaster.config.run_config import load
-from forecaster.evaluate.problem import find_data, make_problem
-from forecaster.parts import NETWORK, Network, fit_and_weigh
+from forecaster.parts import NETWORK, Network, fit_forms, weigh_forms
 from forecaster.parts.blend import mixed, nearest
 from forecaster.parts.products import mse, products
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.train.fit import fit
 
 Rule = Callable[[Tensor, list[str]], Tensor]
@@ -57,12 +59,12 @@ def task(data: str, horizon: int, sets: list[str]) -> dict[str, float]:
     """The MSE of each rule on the calibrating half, divided by that of the best part there."""
     name = "epf" if data.startswith("epf-") else None
     loaded = load(name, sets, {"data": data, "horizon": horizon})
-    problem = make_problem(*find_data(loaded, lambda text: None))
-    model, stopping = problem.build_model(), problem.stopping("cpu")
-    config = problem.config
-    fit(model, problem.training("cpu"), stopping, config.train, device="cpu", seed=config.seed)
-    fold = problem.fold("cpu")
-    tried, served = fit_and_weigh(fold, Network(model))
+    splits = make_splits(make_plan(*find_data(loaded, lambda text: None)))
+    model, stopping = splits.build_model(), splits.stopping("cpu")
+    config = splits.plan.config
+    fit(model, splits.training("cpu"), stopping, config.train, device="cpu", seed=config.seed)
+    fold = splits.fold("cpu")
+    tried, served = weigh_forms(fold, fit_forms(fold), Network(model))
     weighed = [place for place, part in enumerate(tried) if part.weighed]
     parts = [tried[place] for place in weighed]
     seen, families = products(parts, fold.choose).relative, [part.family for part in parts]
@@ -78,7 +80,7 @@ def task(data: str, horizon: int, sets: list[str]) -> dict[str, float]:
         return lambda *inputs: mixed(alone(*inputs), shares)
 
     forecasts = [blended(weights) for weights in (*rules.values(), *torch.eye(len(parts)))]
-    judged = mse(forecasts, problem.calibrating("cpu")).tolist()
+    judged = mse(forecasts, splits.calibrating("cpu")).tolist()
     best = min(judged[len(rules) :])
     return {name: own / best for name, own in zip(rules, judged, strict=False)}
 

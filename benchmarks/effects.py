@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 
-from forecaster.datasets.effects import Effects
 from forecaster.datasets.items import Items
+from forecaster.plan import effects as estimates
+from forecaster.plan.effects import Shift
 
 
 class Case(NamedTuple):
@@ -91,15 +93,16 @@ def estimate(case: Case) -> tuple[float, bool]:
     std = target[:rows].std(), known[:rows].std() or 1.0
     target, known = (target - target[:rows].mean()) / std[0], (known - known[:rows].mean()) / std[1]
     seasons = (case.day, 7 * case.day) if case.day > 7 else (7,)
-    effects = Effects.fit(
+    effects = estimates.fit(
         target, known, Items.single(len(target)), [rows], seasons, 4 * case.horizon
     )
     if not effects.terms:
         return 0.0, effects.determined[0]
     other = known.copy()
     other[-case.horizon :] += case.change / std[1]
-    change = (effects.shift(other) - effects.shift(known))[-case.horizon :, 0].mean()
-    return float(change * std[0]), effects.determined[0]
+    shift = Shift(effects)
+    change = (shift(torch.from_numpy(other)) - shift(torch.from_numpy(known)))[-case.horizon :, 0]
+    return float(change.mean() * std[0]), effects.determined[0]
 
 
 def main() -> None:

@@ -27,22 +27,24 @@ import torch
 
 from forecaster.base import installation, machine
 from forecaster.config.run_config import load
-from forecaster.evaluate.judge import judge, validate
-from forecaster.evaluate.problem import Problem, find_data, make_problem, reopen
+from forecaster.evaluate.judge import judge, reopen, validate
 from forecaster.forecast import bundle as bundles
-from forecaster.parts import Blend, Network, Part, TrainingMean, fit_and_weigh
+from forecaster.parts import Blend, Network, Part, TrainingMean, fit_forms, weigh_forms
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import Splits, make_splits
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def opened(model: Path | None) -> tuple[Problem, Network]:
-    """The problem, and its network."""
+def opened(model: Path | None) -> tuple[Splits, Network]:
+    """The splits, and its network."""
     if model is None:
         loaded = load(None, [], {"data": "ETTh1", "horizon": 336})
-        problem = make_problem(*find_data(loaded, lambda said: None), lambda said: None)
-        network = problem.build_model()
-        network.prepare(problem.training("cpu").rows())
-        return problem, Network(network.eval())
+        splits = make_splits(make_plan(*find_data(loaded, lambda said: None), lambda said: None))
+        network = splits.build_model()
+        network.prepare(splits.training("cpu").rows())
+        return splits, Network(network.eval())
     bundle = bundles.load(model)
     found = bundle.build().network
     if found is None:
@@ -50,27 +52,27 @@ def opened(model: Path | None) -> tuple[Problem, Network]:
     return reopen(bundle), Network(found.eval())
 
 
-def evaluated(problem: Problem, served: Blend, parts: Sequence[Part]) -> dict[str, float]:
+def evaluated(splits: Splits, served: Blend, parts: Sequence[Part]) -> dict[str, float]:
     """Seconds of each stage."""
     begun = time.process_time()
-    _, (intervals, _, done) = validate(problem, served, "cpu")
+    _, (intervals, _, done) = validate(splits, served, "cpu")
     validated = time.process_time()
-    _ = judge(problem, served, "cpu", intervals, parts, done).record
+    _ = judge(splits, served, "cpu", intervals, parts, done).record
     return {"validation_s": validated - begun, "test_s": time.process_time() - validated}
 
 
-def alone(problem: Problem, network: Network) -> dict[str, float]:
-    floor = TrainingMean.fit(problem.fold("cpu"))
-    return evaluated(problem, Blend.alone(network).eval(), [*floor, network])
+def alone(splits: Splits, network: Network) -> dict[str, float]:
+    floor = TrainingMean.fit(splits.fold("cpu"))
+    return evaluated(splits, Blend.alone(network).eval(), [*floor, network])
 
 
-def together(problem: Problem, network: Network) -> dict[str, float]:
+def together(splits: Splits, network: Network) -> dict[str, float]:
     begun = time.process_time()
-    tried, found = fit_and_weigh(problem.fold("cpu"), network)
+    tried, found = weigh_forms(fold := splits.fold("cpu"), fit_forms(fold), network)
     fitted = time.process_time() - begun
     served = Blend.weighed(tried, found).eval()
     return {
-        "fit_and_weigh_s": fitted, **evaluated(problem, served, tried), "parts": len(tried) - 1
+        "fit_and_weigh_s": fitted, **evaluated(splits, served, tried), "parts": len(tried) - 1
     }  # fmt: skip
 
 
@@ -85,9 +87,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the document and keep nothing")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    problem, network = opened(arguments.model)
+    splits, network = opened(arguments.model)
     turns = [
-        {"alone": alone(problem, network), "all": together(problem, network)}
+        {"alone": alone(splits, network), "all": together(splits, network)}
         for _ in range(arguments.rounds)
     ]
 
@@ -104,7 +106,7 @@ def main() -> None:
         "hardware": machine.hardware(threads=1),
         "commit": installation.commit(),
         "rounds": arguments.rounds,
-        "windows": len(problem.validation("cpu")) + len(problem.test("cpu")),
+        "windows": len(splits.validation("cpu")) + len(splits.test("cpu")),
         "further_parts": further,
         "alone": middle("alone"),
         "all": middle("all"),

@@ -28,8 +28,10 @@ from forecaster.base import installation, machine
 from forecaster.base.machine import keeping_memory
 from forecaster.config.run_config import TrainConfig, load
 from forecaster.datasets.windows import Windows
-from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.model import ForecastModel
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.train.fit import fit
 from forecaster.train.loaders import EpochOrder
 from forecaster.train.module import ForecastModule
@@ -60,8 +62,8 @@ def measure(threads: int, rounds: int, steps: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     clock = time.process_time if threads == 1 else time.perf_counter
     loaded = load(None, ["train.epochs=1"], {"data": "ETTh1", "horizon": 336})
-    problem = make_problem(*find_data(loaded, lambda said: None), lambda said: None)
-    windows, own = problem.training("cpu"), problem.config.train
+    splits = make_splits(make_plan(*find_data(loaded, lambda said: None), lambda said: None))
+    windows, own = splits.training("cpu"), splits.plan.config.train
     config = own.model_copy(update={"updates": None, "windows": steps * own.batch})
     ways: dict[str, Callable[[ForecastModel], object]] = {
         "fit": lambda model: fit(model, windows, None, config, device="cpu", seed=0),
@@ -71,7 +73,7 @@ def measure(threads: int, rounds: int, steps: int) -> dict[str, Any]:
     for _ in range(rounds + 1):
         turn = {}
         for name, train in ways.items():
-            model = problem.build_model()
+            model = splits.build_model()
             begun = clock()
             with keeping_memory():
                 train(model)

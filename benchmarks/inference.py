@@ -28,10 +28,12 @@ from torch import Tensor, nn
 from benchmarks.step import RESULTS
 from forecaster.base.errors import UnavailableError
 from forecaster.config.run_config import load
-from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.export.graph import quiet
 from forecaster.model import Task
-from forecaster.parts import Blend, Network, fit_and_weigh
+from forecaster.parts import Blend, Network, fit_forms, weigh_forms
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.study.bench import Setup, about
 
 COLUMNS, CALENDAR, SEASON, PAST, HORIZON = 7, 4, 24, 504, 336  # of ETTh1 and the default recipe
@@ -88,9 +90,11 @@ def build(name: str) -> Blend:
     if name != "blend":
         task = Task(COLUMNS, tuple(range(COLUMNS)), PAST, 252, HORIZON, CALENDAR, SEASON)
         return Blend.alone(Network(config.build_model(task).eval())).eval()
-    problem = make_problem(*find_data(load("default", flags={"data": "ETTh1"}), lambda _: None))
-    network = Network(problem.build_model().eval())
-    return Blend.weighed(*fit_and_weigh(problem.fold("cpu"), network)).eval()
+    splits = make_splits(
+        make_plan(*find_data(load("default", flags={"data": "ETTh1"}), lambda _: None))
+    )
+    network = Network(splits.build_model().eval())
+    return Blend.weighed(*weigh_forms(fold := splits.fold("cpu"), fit_forms(fold), network)).eval()
 
 
 def windows(task: Task, batch: int) -> tuple[Tensor, Tensor, Tensor]:

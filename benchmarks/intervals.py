@@ -29,9 +29,11 @@ from forecaster.datasets.windows import Batch
 from forecaster.evaluate import SHARES, Calibration, Coverage, score, sides
 from forecaster.evaluate.figures import IntervalMetric, shown
 from forecaster.evaluate.intervals import fitted
-from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.intervals import Intervals
-from forecaster.parts import Blend, fit_parts, weigh
+from forecaster.parts import Blend, fit_forms, weigh
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.record import IntervalScores
 
 LEVELS = tuple(sorted(level for share in SHARES for level in sides(share)))
@@ -109,15 +111,15 @@ def measure(config: str, data: str, horizon: int) -> dict[str, Any]:
     """The row of a cell."""
     begun = time.monotonic()
     loaded = load(config, [], {"data": data, "horizon": horizon})
-    problem = make_problem(*find_data(loaded, lambda text: None))
-    fold = problem.fold("cpu")
-    parts = fit_parts(fold)
+    splits = make_splits(make_plan(*find_data(loaded, lambda text: None)))
+    fold = splits.fold("cpu")
+    parts = fit_forms(fold)[0]
     blend = Blend.weighed(parts, weigh(parts, fold.choose)).eval()
-    found = Calibration(blend, problem.calibrating("cpu"), LEVELS)
+    found = Calibration(blend, splits.calibrating("cpu"), LEVELS)
     found.complete()
-    names, scaler = problem.schema.targets, problem.schema.target_scaler
+    names, scaler = splits.schema.targets, splits.schema.target_scaler
     rules = {name: Coverage(blend, rule(found), scaler) for name, rule in RULES.items()}
-    test = problem.test("cpu")
+    test = splits.test("cpu")
 
     def forecast(batch: Batch) -> Tensor:
         ahead: Tensor = blend(*batch.asked)
@@ -130,10 +132,10 @@ def measure(config: str, data: str, horizon: int) -> dict[str, Any]:
         "kind": "intervals",
         "command": f"python benchmarks/intervals.py --data {data} --horizon {horizon}",
         "data": data,
-        "features": problem.config.data.features,
-        "past": problem.config.window.past,
+        "features": splits.plan.config.data.features,
+        "past": splits.plan.config.window.past,
         "horizon": horizon,
-        "data_digest": problem.digest,
+        "data_digest": splits.plan.dataset.digest,
         "commit": commit(),
         "hardware": hardware("cpu"),
         "seconds": round(time.monotonic() - begun, 1),

@@ -49,14 +49,16 @@ MEASURE = """
 import json, sys
 from forecaster.base import machine
 from forecaster.config import run_config
-from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.train.memory import ensure_it_fits
 from forecaster.train.fit import fit
 quiet = lambda sentence: None
 loaded = run_config.load(sys.argv[1], sys.argv[2:])
-problem = make_problem(*find_data(loaded, quiet), quiet)
-own, device = problem.config.train, machine.device(problem.config.device)
-train, stopping, model = problem.training(device), problem.stopping(device), problem.build_model()
+splits = make_splits(make_plan(*find_data(loaded, quiet), quiet))
+own, device = splits.plan.config.train, machine.device(splits.plan.config.device)
+train, stopping, model = splits.training(device), splits.stopping(device), splits.build_model()
 expected = ensure_it_fits(model, train, own, device, quiet)
 few = {"epochs": 1, "updates": None, "checks": 1, "stride": 1, "windows": 6 * own.batch}
 few |= {"validation_stride": 1, "validation_windows": 64}
@@ -64,9 +66,9 @@ fitted = fit(model, train, stopping, own.model_copy(update=few), device=device, 
 print(json.dumps({
     "expected_mib": expected / 2**20, "peak_mib": machine.peak_mib(device), "batch": own.batch,
     "windows_per_second": fitted.windows_per_second,
-    "hardware": machine.hardware(device), "columns": len(problem.schema.needs),
-    "past": problem.config.window.past, "horizon": problem.config.window.horizon,
-    "attn": problem.config.attn.name,
+    "hardware": machine.hardware(device), "columns": len(splits.schema.needs),
+    "past": splits.plan.config.window.past, "horizon": splits.plan.config.window.horizon,
+    "attn": splits.plan.config.attn.name,
 }))
 """
 RUN = "from forecaster.cli import main; main()"

@@ -24,8 +24,10 @@ from forecaster.evaluate import score
 from forecaster.evaluate.figures import measure
 from forecaster.evaluate.judge import errors_of
 from forecaster.evaluate.metrics import forecast_with
-from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.model.base import parameters
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.train.fit import fit
 
 VARIANTS: dict[str, list[str]] = {
@@ -89,12 +91,12 @@ def trial(
     if file.exists():
         return
     loaded = load(start, sets, {"data": data, "horizon": horizon, "seed": seed})
-    problem = make_problem(*find_data(loaded, lambda text: None))
-    model, config = problem.build_model(), problem.config
-    train, stopping = problem.training("cpu"), problem.stopping("cpu")
+    splits = make_splits(make_plan(*find_data(loaded, lambda text: None)))
+    model, config = splits.build_model(), splits.plan.config
+    train, stopping = splits.training("cpu"), splits.stopping("cpu")
     fitted = fit(model, train, stopping, config.train, device="cpu", seed=seed)
-    result = score(forecast_with(model), problem.validation("cpu"))
-    measured = measure(errors_of(problem, train, result), "all", "tables")
+    result = score(forecast_with(model), splits.validation("cpu"))
+    measured = measure(errors_of(splits, train, result), "all", "tables")
     row = {
         "kind": "recipe",
         "command": f"python benchmarks/recipe.py --data {data} --horizon {horizon} --seed {seed} "
@@ -110,7 +112,7 @@ def trial(
         "best_epoch": fitted.best_epoch,
         "parameters": parameters(model),
         "config_digest": digest(config.to_dict()),
-        "data_digest": problem.digest,
+        "data_digest": splits.plan.dataset.digest,
         "commit": commit(),
         "hardware": hardware(),
     }

@@ -50,21 +50,23 @@ from forecaster.run import train
 from forecaster.forecast.bundle import Bundle, Share
 from forecaster.evaluate.judge import validate
 from forecaster.forecast.predictor import keep
-from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.record import Record
 from forecaster.forecast.unusual import Ranges
 loaded = run_config.load(None, [], {"data": "ETTh1", "horizon": 336})
-problem = make_problem(*find_data(loaded, print), print)
-model = problem.build_model()
-model.prepare(problem.training("cpu").rows())
-tried, served, weighed = train.make_blend(problem, model, "cpu", print)
-_, (intervals, words, _) = validate(problem, served, "cpu")
-ranges = Ranges.fit(problem.training("cpu")).to_dict()
-about = {"name": problem.name, "intervals": words, "ranges": ranges, "run_id": "0" * 32}
+splits = make_splits(make_plan(*find_data(loaded, print), print))
+model = splits.build_model()
+model.prepare(splits.training("cpu").rows())
+tried, served, weighed = train.make_blend(splits, model, "cpu", print)
+_, (intervals, words, _) = validate(splits, served, "cpu")
+ranges = Ranges.fit(splits.training("cpu")).to_dict()
+about = {"name": splits.plan.name, "intervals": words, "ranges": ranges, "run_id": "0" * 32}
 weights = {} if served.network is None else dict(served.network.state_dict())
 parts = Share.of(served)
 found = Record(parts=weighed)
-bundle = Bundle(problem.config, problem.schema, weights, found, about, intervals, parts)
+bundle = Bundle(splits.plan.config, splits.schema, weights, found, about, intervals, parts)
 keep(bundle, Path(sys.argv[1]))
 """
 IMPORTS = (

@@ -18,7 +18,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,15 +28,16 @@ import pandas as pd
 from benchmarks.suite import RESULTS, TASKS, Task, card
 from forecaster.base.installation import commit
 from forecaster.base.machine import hardware
-from forecaster.datasets.items import End
+from forecaster.datasets.card import Borders
 from forecaster.datasets.scaling import Scaler
-from forecaster.datasets.windows import Windows
 from forecaster.estimator import Forecaster
 from forecaster.evaluate import Coverage, Evaluation, Score, Verdict, paired_interval, score
 from forecaster.evaluate.judge import judge, validate
-from forecaster.evaluate.problem import MOST, Problem, make_problem, take_frame
 from forecaster.forecast.intervals import Intervals
 from forecaster.parts import Blend
+from forecaster.plan.data import take_frame
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import Splits, make_splits
 from forecaster.run.train import train_anew
 
 HELD_BACK = 0.2
@@ -53,26 +54,21 @@ SETS: dict[str, Callable[[], Task]] = TASKS | {
 }
 
 
-@dataclass(frozen=True)
-class Later(Problem):
-    """A problem whose test split is the rows that were held back."""
-
-    held: tuple[End, End] = (0, 0)
-
-    def test(self, device: str) -> Windows:
-        return self.judging(*self.held, device).spaced(MOST)
-
-
-def later(problem: Problem, whole: Problem) -> Later:
-    """The rows of `whole` after those of `problem`, with the scaler of the latter."""
-    before, items = problem.series.items, whole.series.items
-    held: tuple[End, End] = len(problem.series.times), len(whole.series.times)
-    if before is not None and items is not None:
-        held = (tuple((items.places + before.lengths).tolist()),
-                tuple((items.places + items.lengths).tolist()))  # fmt: skip
-    return Later(
-        problem.config, problem.dataset, whole.series, problem.borders, problem.effects, held=held
-    )
+def later(splits: Splits, whole: Splits) -> Splits:
+    """Windows with the rows of `whole` after those of `splits` as test split, scaled as the latter
+    are."""
+    before, plan = splits.plan, whole.plan
+    first, last = len(before.series.times), len(plan.series.times)
+    borders = Borders(before.borders.train, first, last)
+    if before.series.items is not None and plan.series.items is not None:
+        places, ends = plan.series.items.places, plan.series.items.lengths
+        trained = before.borders.each or [(before.borders.train,)] * len(places)
+        each = zip(trained, places + before.series.items.lengths, places + ends, strict=True)
+        borders = replace(
+            borders, each=tuple((train[0], int(begin), int(end)) for train, begin, end in each)
+        )
+    plan = replace(plan, config=before.config, borders=borders)
+    return Splits(plan, plan.schema).with_effects(splits.schema.known.effects)
 
 
 def measure(name: str) -> dict[str, Any]:
@@ -88,12 +84,12 @@ def measure(name: str) -> dict[str, Any]:
         "prob", task.horizon, target="y", id=None if one else "unique_id", time="ds",
         future_covariates=list(task.known) or None, freq=task.freq, device="cpu",
     )._load()  # fmt: skip
-    problem = make_problem(*take_frame(loaded, front, _quiet))
-    whole = make_problem(*take_frame(loaded, frame, _quiet), effects=None)
-    tried, model = train_anew(problem, "cpu", _quiet)
-    _, (intervals, _, done) = validate(problem, model, "cpu")
-    found = judge(problem, model, "cpu", intervals, tried, done)
-    after = later(problem, whole)
+    splits = make_splits(make_plan(*take_frame(loaded, front, _quiet)))
+    whole = make_splits(make_plan(*take_frame(loaded, frame, _quiet)), known=None)
+    tried, model = train_anew(splits, "cpu", _quiet)
+    _, (intervals, _, done) = validate(splits, model, "cpu")
+    found = judge(splits, model, "cpu", intervals, tried, done)
+    after = later(splits, whole)
     came = judge(after, model, "cpu", None, tried)
     best = found.best_floor
     return {
@@ -104,7 +100,7 @@ def measure(name: str) -> dict[str, Any]:
         "best_floor": best, "outcome": found.outcome, "chosen_there": chosen_there(found),
         "ratio": found.model.mse / found.floors[best].mse,
         "later_ratio": came.model.mse / came.floors[best].mse,
-        "covered": covered(problem, model, intervals),
+        "covered": covered(splits, model, intervals),
         "later_judged": covered(after, model, intervals),
         "later_served": covered(after, model, found.served or intervals),
     }  # fmt: skip
@@ -119,13 +115,13 @@ def chosen_there(found: Evaluation) -> str:
     return Verdict.of(*found.paired[found.best_floor])
 
 
-def covered(problem: Problem, model: Blend, intervals: Intervals | None) -> float | None:
+def covered(splits: Splits, model: Blend, intervals: Intervals | None) -> float | None:
     """The share of the test values that the 80 % band holds."""
     if intervals is None:
         return None
-    own = Coverage(model, intervals, problem.schema.target_scaler)
-    score(own.forecast, problem.test("cpu"))
-    band = own.record(problem.schema.targets).band("80")
+    own = Coverage(model, intervals, splits.schema.target_scaler)
+    score(own.forecast, splits.test("cpu"))
+    band = own.record(splits.schema.targets).band("80")
     return band["coverage"] if band else None
 
 

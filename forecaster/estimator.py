@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from forecaster.forecast.bundle import Bundle
-    from forecaster.forecast.schema import Schema
+    from forecaster.plan.schema import Schema
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Names = str | Sequence[str]
@@ -170,7 +170,9 @@ class Forecaster:
         UsageError for invalid parameters; DivergedError.
         """
         from forecaster.datasets.oddities import sentences
-        from forecaster.evaluate.problem import make_problem, take_frame
+        from forecaster.plan.data import take_frame
+        from forecaster.plan.plan import make_plan
+        from forecaster.plan.splits import make_splits
         from forecaster.run import train
 
         if cutoffs is not None:
@@ -183,10 +185,10 @@ class Forecaster:
         if track:
             bundle = train.run(loaded, self._say, lambda metrics: None, cutoffs, data=found).bundle
         else:
-            problem = make_problem(*found, self._say)
-            for sentence in sentences(problem.oddities):
+            splits = make_splits(make_plan(*found, self._say))
+            for sentence in sentences(splits.plan.oddities):
                 self._say(sentence)
-            ready = train.prepare(problem, self._say)
+            ready = train.prepare(splits, self._say)
             bundle = train.make(ready, self._say, lambda metrics: None, cutoffs)
         self._ready = Predictor(bundle, self.device or "auto")
         self._history, self._back = table.copy(deep=False), back  # copied when the caller writes
@@ -367,17 +369,19 @@ class Forecaster:
         """
         from forecaster.base import machine
         from forecaster.evaluate.cutoffs import COVERED, roll
-        from forecaster.evaluate.problem import make_problem, take_frame
+        from forecaster.plan.data import take_frame
+        from forecaster.plan.plan import make_plan
+        from forecaster.plan.splits import make_splits
         from forecaster.run.train import train_anew
 
         cutoffs = _whole("cutoffs", cutoffs)
         table, _ = questions.as_pandas(frame, file=False)
-        problem = make_problem(*take_frame(self._load(), table, self._say), self._say)
-        device = machine.device(problem.config.device)
+        splits = make_splits(make_plan(*take_frame(self._load(), table, self._say), self._say))
+        device = machine.device(splits.plan.config.device)
         found = roll(
-            problem, cutoffs, lambda at: train_anew(at, device, self._say), device, self._say
+            splits, cutoffs, lambda at: train_anew(at, device, self._say), device, self._say
         ).record
-        zone = "UTC" if problem.schema.timezone == "UTC" else None
+        zone = "UTC" if splits.schema.timezone == "UTC" else None
         rows = [
             {
                 "first": pd.Timestamp(each.first, tz=zone),
@@ -518,7 +522,7 @@ class Forecaster:
     # The rest.
 
     def _load(self) -> Loaded:
-        from forecaster.evaluate.problem import FRAME
+        from forecaster.plan.data import FRAME
 
         if self._loaded:
             raise UsageError(

@@ -12,8 +12,8 @@ from forecaster.datasets.reading import Reading
 from forecaster.datasets.scaling import Scaler
 from forecaster.forecast.bundle import FILES, MANIFEST, Bundle, Share
 from forecaster.forecast.intervals import Intervals
-from forecaster.forecast.schema import Schema
 from forecaster.parts import Blend, CycleMean, LastValue, Network
+from forecaster.plan.schema import Schema
 from forecaster.record import Backtest, Record, Training, Weighed
 
 COLUMNS = ("load", "wind", "Zürich °C")
@@ -73,25 +73,26 @@ def unsaved(
     return Bundle(config, schema, dict(built.state_dict()), record, about, intervals)
 
 
-def of_problem(
-    problem: Any,
+def of_splits(
+    splits: Any,
     test: Backtest | None = None,
     intervals: Intervals | None = None,
     *,
     refit: bool = False,
 ) -> Bundle:
-    """The untrained bundle of a problem, with a record as after a training."""
+    """The untrained bundle of some splits, with a record as after a training."""
     train = Training(
         windows=1, peak_mib=None, expected_mib=1, epochs=1, seconds=61.4, best_epoch=1, steps=1,
         windows_per_second=5678.2, still_falling=False,
     )  # fmt: skip
     about = {
-        "name": problem.name, "data_digest": problem.digest, "refit": refit, "commit": "abc",
+        "name": splits.plan.name, "data_digest": splits.plan.dataset.digest,
+        "refit": refit, "commit": "abc",
         "attn_effective": "encoder.0: prob: 4 of 9 queries active",
     }  # fmt: skip
     record = Record(validation_mse=0.12345, validation_windows=1, train=train, test=test)
-    weights = dict(problem.build_model().state_dict())
-    return Bundle(problem.config, problem.schema, weights, record, about, intervals)
+    weights = dict(splits.build_model().state_dict())
+    return Bundle(splits.plan.config, splits.schema, weights, record, about, intervals)
 
 
 FLOOR = {"skill": None, "paired_low": None, "paired_high": None, "chosen": "", "weight": 0.0}

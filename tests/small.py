@@ -3,6 +3,8 @@
 import hashlib
 import os
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -52,11 +54,22 @@ def install(folder, patch):
     return config
 
 
-def problem(*sets, **flags):
-    """The problem of `small.yaml` in the working directory, with further values and flags."""
-    from forecaster.evaluate.problem import find_data, make_problem
+def splits(*sets, **flags):
+    """The splits of `small.yaml` in the working directory, with further values and flags."""
+    from forecaster.plan.data import find_data
+    from forecaster.plan.plan import make_plan
+    from forecaster.plan.splits import make_splits
 
-    return make_problem(*find_data(load("small.yaml", sets, flags, {}), lambda said: None))
+    return make_splits(
+        make_plan(*find_data(load("small.yaml", sets, flags, {}), lambda said: None))
+    )
+
+
+def planned(splits, **changes):
+    """The same windows, under a plan with some changes."""
+    other = copy(splits)
+    other.plan = replace(splits.plan, **changes)
+    return other
 
 
 @contextmanager

@@ -11,14 +11,16 @@ import torch
 from forecaster.base.errors import DataError, UsageError
 from forecaster.config.run_config import load
 from forecaster.evaluate import judge
-from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast import bundle
 from forecaster.forecast.predictor import Predictor
 from forecaster.parts import Blend, Network
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.run import train
 from forecaster.train.fit import fit
 from tests import shapes, small
-from tests.bundles import of_problem
+from tests.bundles import of_splits
 
 SMALL = (
     "model.width=4", "model.feed_forward=4", "train.epochs=1", "train.batch=32", "train.stride=4",
@@ -61,24 +63,24 @@ def long():
 def trained(name, *sets, **flags):
     """The bundle that `forecaster train --data NAME` keeps, without tracking."""
     loaded = load(None, [*SMALL, *sets], {"data": name, "horizon": HORIZON, **flags}, {})
-    problem = make_problem(*find_data(loaded, lambda text: None))
-    model = problem.build_model()
+    splits = make_splits(make_plan(*find_data(loaded, lambda text: None)))
+    model = splits.build_model()
     fit(
-        model, problem.training("cpu"), problem.stopping("cpu"), problem.config.train,
+        model, splits.training("cpu"), splits.stopping("cpu"), splits.plan.config.train,
         device="cpu", seed=0,
     )  # fmt: skip
-    intervals, _, _ = judge.find_intervals(problem, Blend.alone(Network(model)), "cpu")
-    made = replace(of_problem(problem, None, intervals), weights=dict(model.state_dict()))
-    return problem, Predictor(made.save(Path("bundle")), "cpu")
+    intervals, _, _ = judge.find_intervals(splits, Blend.alone(Network(model)), "cpu")
+    made = replace(of_splits(splits, None, intervals), weights=dict(model.state_dict()))
+    return splits, Predictor(made.save(Path("bundle")), "cpu")
 
 
 @pytest.mark.parametrize("future", ["file", "rows"])
 def test_a_panel_with_covariates_known_ahead_and_attributes(future):
     long().to_csv("shops.csv", index=False)
-    problem, forecaster = trained(
+    splits, forecaster = trained(
         "shops.csv", target="sold", future_covariates=["promo"], static=["kind"]
     )
-    schema = problem.schema
+    schema = splits.schema
     assert (schema.id, schema.items) == (("shop",), ("a", "b", "c"))
     assert schema.known.width == 3
     assert schema.scaler.mean[:, 0] == pytest.approx([10, 100, 1000], rel=0.1)
@@ -104,8 +106,8 @@ def test_series_of_one_row_without_values_and_without_change_are_no_trouble():
     flat, one = empty.assign(shop="flat", sold=7.0), table[table["shop"] == "a"].tail(1)
     rows = pd.concat([table, empty, flat, one.assign(shop="one")])
     rows.to_csv("shops.csv", index=False)
-    problem, forecaster = trained("shops.csv", target="sold", id="shop")
-    report = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
+    splits, forecaster = trained("shops.csv", target="sold", id="shop")
+    report = judge.judge(splits, forecaster.model, "cpu", forecaster.bundle.intervals)
     assert np.isfinite(report.model.mse)
     errors = report.record.to_dict()["items"]["errors"]
     assert {*errors} == {"a", "b", "flat"}  # columns with values in the test part
@@ -127,16 +129,16 @@ def test_what_comes_after_the_training_part_changes_nothing_of_it():
     table = long().dropna()
     own = {"target": "sold", "future_covariates": ["promo"], "static": ["kind"]}
 
-    def problem(rows):
+    def splits(rows):
         rows.to_csv("shops.csv", index=False)
         loaded = load(None, list(SMALL), {"data": "shops.csv", "horizon": HORIZON, **own}, {})
-        return make_problem(*find_data(loaded, lambda text: None))
+        return make_splits(make_plan(*find_data(loaded, lambda text: None)))
 
-    before = problem(table)
+    before = splits(table)
     border = before.series.times[before.borders.train]
     spoilt = table.assign(sold=table["sold"].where(table["day"] < border, -1e4))
     spoilt["promo"] = spoilt["promo"].where(table["day"] < border, 77)
-    after = problem(spoilt)
+    after = splits(spoilt)
     assert after.schema == before.schema
     assert after.borders == before.borders
     one, other = before.training("cpu"), after.training("cpu")
@@ -158,10 +160,10 @@ def test_marks_of_missing_values_in_a_wide_file_are_as_empty_cells(name):
     table.loc[[5, 7, 80, 150], "amount"] = -9999
     table["visitors"] = table["visitors"].round().astype(int).mask(np.arange(ROWS) % 50 == 3, -1)
     (table.to_csv if name.endswith("csv") else table.to_parquet)(name, index=False)
-    problem, forecaster = trained(name, missing=["-9999", "-1"])
-    assert problem.name == "forecaster-sales-M-all-5"
-    assert problem.dataset.counts["missing"] == {"amount": 4, "visitors": 4}
-    assert (problem.dataset.seasons, problem.oddities) == ((7,), ())
+    splits, forecaster = trained(name, missing=["-9999", "-1"])
+    assert splits.plan.name == "forecaster-sales-M-all-5"
+    assert splits.plan.dataset.counts["missing"] == {"amount": 4, "visitors": 4}
+    assert (splits.plan.dataset.seasons, splits.plan.oddities) == ((7,), ())
     again = table.assign(amount=table["amount"].mask(table["amount"] == -9999))
     ahead = forecaster.predict(name)
     assert ahead.equals(forecaster.predict(again))
@@ -180,12 +182,12 @@ def test_words_and_flags_are_covariates():
     table["mood"] = pd.Series(["good", "bad", None] * ROWS)[:ROWS]
     table.to_parquet("weather.parquet", index=False)
     roles = {"past_covariates": ["mood"], "future_covariates": ["sky", "open"]}
-    problem, forecaster = trained("weather.parquet", target="amount", **roles)
-    schema = problem.schema
+    splits, forecaster = trained("weather.parquet", target="amount", **roles)
+    schema = splits.schema
     assert schema.columns == ("amount", "mood=bad", "mood=good")
     assert schema.known.columns == ("sky=clear", "sky=fog", "sky=rain", "open")
     assert bundle.load(Path("bundle")).schema == schema
-    values, known = problem.series.values, problem.series.known
+    values, known = splits.plan.series.values, splits.plan.series.known
     assert (known[:, 2] == (skies[:ROWS] == "rain")).all()
     assert (known[:, 3] == (np.arange(ROWS) % 7 != 6)).all()
     assert np.isnan(values[2::3, 1:]).all()
@@ -211,8 +213,8 @@ def test_an_id_of_several_columns_comes_back_in_them():
     table = long().drop(columns=["promo"]).dropna()
     table["town"] = table["shop"].map({"a": "x", "b": "x", "c": "y"})
     table.to_csv("shops.csv", index=False)
-    problem, forecaster = trained("shops.csv", target="sold", id="town,kind", freq="D")
-    assert problem.schema.items == ("x / mall", "x / street", "y / mall")
+    splits, forecaster = trained("shops.csv", target="sold", id="town,kind", freq="D")
+    assert splits.schema.items == ("x / mall", "x / street", "y / mall")
     ahead = forecaster.predict("shops.csv")
     assert list(ahead.columns) == ["town", "kind", "day", "sold"]
     assert list(ahead["town"] + ahead["kind"])[::HORIZON] == ["xmall", "xstreet", "ymall"]
@@ -243,20 +245,22 @@ def test_series_of_different_years_are_cut_by_their_own_lengths():
         for n, start in enumerate(starts)
     ]
     pd.concat(parts).to_csv("farms.csv", index=False)
-    problem, forecaster = trained("farms.csv", id="farm")
-    assert bundle.load(Path("bundle")).config.data.split == problem.config.data.split == "series"
+    splits, forecaster = trained("farms.csv", id="farm")
+    assert (
+        bundle.load(Path("bundle")).config.data.split == splits.plan.config.data.split == "series"
+    )
     windows = [
-        problem.training, problem.validation, problem.test, problem.stopping, problem.calibrating
+        splits.training, splits.validation, splits.test, splits.stopping, splits.calibrating
     ]  # fmt: skip
     counts = [len(part("cpu")) for part in windows]
     assert counts == [4 * n for n in (140 - 14 - 5 + 1, 20 - 5 + 1, 40 - 5 + 1, 6, 6)]
-    values = problem.series.values.reshape(4, ROWS)
-    np.testing.assert_allclose(problem.schema.scaler.mean[:, 0], values[:, :140].mean(axis=1))
-    item, row, step = problem.test("cpu").origin(36)
+    values = splits.plan.series.values.reshape(4, ROWS)
+    np.testing.assert_allclose(splits.schema.scaler.mean[:, 0], values[:, :140].mean(axis=1))
+    item, row, step = splits.test("cpu").origin(36)
     assert (item, row) == (1, ROWS + 160)
-    assert problem.series.times[step] == starts[1] + pd.Timedelta(160, "D")
-    _, (own, _, done) = judge.validate(problem, forecaster.model, "cpu")
-    first = judge.judge(problem, forecaster.model, "cpu", own, done=done)
+    assert splits.plan.series.times[step] == starts[1] + pd.Timedelta(160, "D")
+    _, (own, _, done) = judge.validate(splits, forecaster.model, "cpu")
+    first = judge.judge(splits, forecaster.model, "cpu", own, done=done)
     assert judge.rejudge(bundle.load(Path("bundle")), "cpu").record == first.record
     assert len(forecaster.predict("farms.csv")) == 4 * HORIZON
 
@@ -268,10 +272,10 @@ def test_series_of_many_lengths_take_turns_to_stop_and_to_calibrate():
         for i, n in enumerate(lengths)
     ]
     pd.concat(parts).to_csv("m4.csv", index=False)
-    problem, _ = trained("m4.csv", "window.past=auto", split="series")
-    assert problem.config.window.past == 7, "a week, which most series have room for"
-    assert problem.uncalibrated == ""
-    windows = [problem.stopping("cpu"), problem.calibrating("cpu"), problem.validation("cpu")]
+    splits, _ = trained("m4.csv", "window.past=auto", split="series")
+    assert splits.plan.config.window.past == 7, "a week, which most series have room for"
+    assert splits.plan.uncalibrated == ""
+    windows = [splits.stopping("cpu"), splits.calibrating("cpu"), splits.validation("cpu")]
     stop, rest, both = ({part.origin(n)[0] for n in range(len(part))} for part in windows)
     assert stop == {0, 2, 5, 6}
     assert rest == {1, 3, 6}
@@ -284,11 +288,11 @@ def test_missing_values_and_gaps_are_masked_and_holidays_are_a_feature():
     table.drop(index=[50, 51, 120]).to_csv("holes.csv", index=False)
     with pytest.raises(DataError, match=r"missing steps of D: 3 .*--policy sort"):
         trained("holes.csv")
-    problem, forecaster = trained("holes.csv", policy="sort", holidays="AU-VIC")
-    features = problem.training("cpu").calendar[:, -1]
+    splits, forecaster = trained("holes.csv", policy="sort", holidays="AU-VIC")
+    features = splits.training("cpu").calendar[:, -1]
     assert {i for i in range(60) if features[i] > 0} == {0, 25}  # New Year, Australia Day
-    assert np.isnan(problem.series.values).sum() == len(range(0, ROWS, 9)) + 3
-    report = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
+    assert np.isnan(splits.plan.series.values).sum() == len(range(0, ROWS, 9)) + 3
+    report = judge.judge(splits, forecaster.model, "cpu", forecaster.bundle.intervals)
     assert np.isfinite(report.model.mse)
     ahead = forecaster.predict(table.drop(index=[195]))
     assert ahead["amount"].between(30, 70).all()

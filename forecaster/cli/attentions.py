@@ -151,7 +151,7 @@ def advise(asked: Asked, as_json: AsJson = False) -> None:
     if "data" not in asked.flags:
         raise UsageError("advise needs --data FILE")
     from forecaster.datasets.facts import measure
-    from forecaster.evaluate.problem import find_data
+    from forecaster.plan.data import find_data
     from forecaster.study.advise import data as adviser
 
     config, dataset = find_data(asked.load(), nothing if as_json else say)

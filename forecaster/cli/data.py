@@ -98,17 +98,19 @@ def data_check(
     check_ending("picture", picture, *PICTURES)
     loaded = asked.load(data=file)
     from forecaster.datasets import check
-    from forecaster.evaluate.problem import find_data, make_problem
+    from forecaster.plan.data import find_data
+    from forecaster.plan.plan import make_plan
+    from forecaster.plan.splits import make_splits
 
     tell = nothing if as_json else say
-    problem = make_problem(*find_data(loaded, tell), tell, effects=None)
-    dataset, borders, oddities = problem.dataset, problem.borders, problem.oddities
-    past, _, steps = problem.config.window.lengths()
+    splits = make_splits(make_plan(*find_data(loaded, tell), tell), known=None)
+    dataset, borders, oddities = splits.plan.dataset, splits.plan.borders, splits.plan.oddities
+    past, _, steps = splits.plan.config.window.lengths()
     report = check.report(dataset, steps, past, borders, oddities)
     advice = check.advice(report)
     time = dataset.reading.time_columns or dataset.time
     read = {"time": time, "id": dataset.id, "freq": dataset.freq, "season": dataset.seasons}
-    cut = {"horizon": steps, "lookback": past, "split": problem.config.data.split}
+    cut = {"horizon": steps, "lookback": past, "split": splits.plan.config.data.split}
     command = asked.command("train", data=file, **read, **cut)
     if not as_json:
         print(check.text(report))

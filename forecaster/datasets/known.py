@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError
-from forecaster.datasets.effects import Effects
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.series import Series
 
@@ -70,6 +69,54 @@ class Attribute:
                 f"static attribute '{self.name}': expected a number that stays finite when scaled"
             )
         return scaled[:, None]
+
+
+@dataclass(frozen=True)
+class Term:
+    """max(x - knot, 0), or x without a knot, where x is a covariate or, with a half-life in steps,
+    its weighted mean over the last `memory` steps."""
+
+    covariate: int
+    half_life: float = 0.0
+    memory: int = 1
+    knot: float | None = None
+
+
+Terms = tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The effects of covariates on the targets; both are scaled.
+
+    `weights` (terms, targets) belong to `terms`; `low` and `high` are the training range of each
+    covariate, `determined` says whether the training rows tell what it does.
+    """
+
+    terms: tuple[Term, ...]
+    weights: tuple[tuple[float, ...], ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    determined: tuple[bool, ...]
+
+    @property
+    def unused(self) -> Self:
+        """The same effects, none of which is taken out of the targets."""
+        return replace(self, terms=(), weights=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> Self:
+        """What `to_dict` gave, also after JSON."""
+        terms = tuple(Term(**term) for term in state["terms"])
+        weights = state["weights"]
+        if len(weights) != len(terms):
+            raise ValueError(f"expected a row of weights for each of {len(terms)} terms")
+        low, high, determined = (tuple(state[name]) for name in ("low", "high", "determined"))
+        return cls(terms, tuples(weights), low, high, determined)
 
 
 @dataclass(frozen=True)
@@ -147,3 +194,8 @@ class KnownInputs:
             tuple(state["high"]),
             Effects.from_dict(state["effects"]) if state.get("effects") else None,
         )
+
+
+def tuples(value: Any) -> Any:
+    """Lists as tuples, at every depth."""
+    return tuple(map(tuples, value)) if isinstance(value, list | tuple) else value

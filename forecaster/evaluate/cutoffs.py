@@ -6,10 +6,9 @@ as the test split is; nothing from that step on chooses, trains or calibrates.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -19,49 +18,26 @@ from forecaster.base.spelling import spelled
 from forecaster.datasets.card import Borders
 from forecaster.evaluate import SHARES, Evaluation, Score, percent
 from forecaster.evaluate.figures import plain
-from forecaster.evaluate.judge import find_intervals, judge
+from forecaster.evaluate.judge import find_intervals, judge, reopen
 from forecaster.evaluate.metrics import average
-from forecaster.evaluate.problem import Problem, reopen
 from forecaster.forecast.bundle import Bundle
-from forecaster.forecast.schema import Schema
 from forecaster.parts import Blend, Part
+from forecaster.plan.splits import Splits
 from forecaster.record import AtCutoff, Cutoffs, FloorSpreads, MeanErrors, Spread, Spreads
 
-Make = Callable[[Problem], tuple[Sequence[Part], Blend]]
+Make = Callable[[Splits], tuple[Sequence[Part], Blend]]
 """Trains at a cut-off; returns all parts that were tried, and the model."""
 COVERED = percent(SHARES[0])
 
 
-@dataclass(frozen=True)
-class Cutoff(Problem):
-    """The problem at a cut-off, whose block is the test part, in the scaling of the `whole`.
-
-    Validation ends at the cut-off.
-    """
-
-    whole: Problem = field(kw_only=True)
-
-    @cached_property
-    def schema(self) -> Schema:
-        return self.whole.schema
-
-    @cached_property
-    def _table(self) -> Any:
-        return self.whole._table
-
-    @cached_property
-    def _tables(self) -> Any:
-        return self.whole._tables
-
-
-def cut(whole: Problem, count: int) -> list[Cutoff]:
-    """The problems at `count` cut-offs, the first where the test split begins.
+def cut(whole: Splits, count: int) -> list[Splits]:
+    """The splits at `count` cut-offs, the first where the test split begins.
 
     The splits move along: validation keeps its length, and training takes all before it. Raises
     UsageError for more cut-offs than fit, naming how many do, and for a panel whose series are cut
     by their own lengths.
     """
-    borders, horizon = whole.borders, whole.config.window.horizon
+    borders, horizon = whole.plan.borders, whole.plan.config.window.horizon
     if borders.each:
         raise UsageError(
             "cut-offs are dates, but each series of this panel is cut by its own length; train "
@@ -79,8 +55,7 @@ def cut(whole: Problem, count: int) -> list[Cutoff]:
     cuts = []
     for first, last in pairwise(_edges(borders, count)):
         earlier = Borders(borders.train + first - borders.validation, first, last)
-        rows = whole.config, whole.dataset, whole.series, earlier
-        cuts.append(Cutoff(*rows, whole.effects, whole=whole))
+        cuts.append(whole.at(earlier))
     return cuts
 
 
@@ -89,12 +64,12 @@ def _edges(borders: Borders, count: int) -> list[int]:
     return [first + steps * k // count for k in range(count + 1)]
 
 
-def _fit(whole: Problem, count: int) -> bool:
+def _fit(whole: Splits, count: int) -> bool:
     """Whether each of `count` blocks holds a window."""
-    (past, _, horizon), series = whole.config.window.lengths(), whole.series
-    if (whole.borders.test - whole.borders.validation) // count < horizon:
+    (past, _, horizon), series = whole.plan.config.window.lengths(), whole.plan.series
+    if (whole.plan.borders.test - whole.plan.borders.validation) // count < horizon:
         return False
-    for first, last in pairwise(_edges(whole.borders, count)):
+    for first, last in pairwise(_edges(whole.plan.borders, count)):
         if series.items is None:
             values = series.values[first:last, list(whole.schema.target_positions)]
             if np.isnan(values).all():
@@ -108,7 +83,7 @@ def _fit(whole: Problem, count: int) -> bool:
 class Rolling:
     """The evaluation at each cut-off, and a description of how its intervals were calibrated."""
 
-    cuts: Sequence[Cutoff]
+    cuts: Sequence[Splits]
     found: Sequence[Evaluation]
     calibrated: Sequence[str]
 
@@ -128,7 +103,7 @@ class Rolling:
              for s in scores]
         )  # fmt: skip
         steps = [
-            at.borders.validation + np.arange(s.windows) if s.steps is None else s.steps
+            at.plan.borders.validation + np.arange(s.windows) if s.steps is None else s.steps
             for at, s in zip(self.cuts, scores, strict=True)
         ]
         return Score(
@@ -183,7 +158,7 @@ class Rolling:
 
     def _at(self, number: int) -> AtCutoff:
         at, evaluation = self.cuts[number], self.found[number]
-        times, borders = at.series.times, at.borders
+        times, borders = at.plan.series.times, at.plan.borders
         covered = evaluation.intervals and evaluation.intervals.band(COVERED)
         return AtCutoff(
             first=times[borders.validation].isoformat(),
@@ -220,7 +195,7 @@ def _spread(values: Sequence[float | None]) -> Spread:
 
 
 def roll(
-    whole: Problem, count: int, make: Make, device: str, say: Say, *, took: float | None = None
+    whole: Splits, count: int, make: Make, device: str, say: Say, *, took: float | None = None
 ) -> Rolling:
     """Judge the model that `make` trains at each of `count` cut-offs; raises as `cut` does.
 
@@ -230,7 +205,7 @@ def roll(
     evaluations, calibrated = [], []
     start = time.monotonic()
     for number, at in enumerate(cuts, start=1):
-        first, last = at.borders.validation, at.borders.test
+        first, last = at.plan.borders.validation, at.plan.borders.test
         seconds = (time.monotonic() - start) / (number - 1) if number > 1 else took
         left = "" if seconds is None else f"; about {lasting(seconds * (count - number + 1))} left"
         span = f"steps {first} to {last}"

@@ -11,8 +11,8 @@ from forecaster.evaluate.backtest import Evaluation
 from forecaster.evaluate.figures import Errors
 from forecaster.evaluate.intervals import SHARES, percent
 from forecaster.evaluate.metrics import forecast_with, score
-from forecaster.evaluate.problem import Problem
 from forecaster.parts import Part
+from forecaster.plan.splits import Splits
 
 _LENGTHS = {60: "minute", 3600: "hour", 86_400: "day", 604_800: "week"}
 """Cycles by their length in seconds."""
@@ -20,9 +20,7 @@ _CALENDAR = {("B", 5): "week", ("W", 52): "year", ("M", 12): "year", ("Q", 4): "
 """Cycles by the first letter of the step and the number of steps."""
 
 
-def headline(
-    problem: Problem, found: Evaluation, parts: Mapping[str, Part], windows: Windows
-) -> str:
+def headline(splits: Splits, found: Evaluation, parts: Mapping[str, Part], windows: Windows) -> str:
     """The typical error, in the unit of the target and as a share of its mean size; how it
     compares with repeating the last cycle of a season, or the last value, whichever is best; and
     what the band of the first share covered.
@@ -30,14 +28,14 @@ def headline(
     Of several targets, the share is the median, and their scaled errors are compared. `parts` are
     those of the floors, `windows` all of the test split.
     """
-    of_model, sizes = found.errors(found.model), _size(problem)
+    of_model, sizes = found.errors(found.model), _size(splits)
     units = of_model.in_units("absolute", 1)
     shares = units[sizes > 0] / sizes[sizes > 0]
     if many := len(found.targets) > 1:
         text = f"Typical error of {len(found.targets):,} columns, in the median"
         text += f": {np.median(shares):.1%} of a column's mean size" if len(shares) else ""
     else:
-        what = "a series" if problem.schema.wide else found.targets[0]
+        what = "a series" if splits.schema.wide else found.targets[0]
         text = f"Typical error of {what}: {rounded(units[0])}"
         text += f" ({shares[0]:.1%} of its mean size)" if len(shares) else ""
 
@@ -46,8 +44,8 @@ def headline(
 
     whole = size(of_model)
     naive = {"last value": "the last value"} | {
-        f"seasonal naive, {season}": f"the last {cycle(problem.schema.freq, season)}"
-        for season in problem.dataset.seasons
+        f"seasonal naive, {season}": f"the last {cycle(splits.schema.freq, season)}"
+        for season in splits.plan.dataset.seasons
     }
     errors: dict[str, float] = {}
     for name in naive.keys() & found.floors.keys():
@@ -81,17 +79,17 @@ def cycle(freq: str, steps: int) -> str:
     return _CALENDAR.get((unit[0], steps), f"{steps} steps") if count == 1 else f"{steps} steps"
 
 
-def _size(problem: Problem) -> np.ndarray:
+def _size(splits: Splits) -> np.ndarray:
     """The mean absolute value of each target in the test steps, in units, (K,)."""
-    series = problem.series
+    series = splits.plan.series
     items = series.layout
-    first, last = problem.borders.parts["test"]
+    first, last = splits.plan.borders.parts["test"]
     rows = items.bounds[:-1] + items.rows_before(first), items.bounds[:-1] + items.rows_before(last)
     inside = np.zeros(len(series.values) + 1, dtype=np.int8)
     np.add.at(inside, rows[0], 1)
     np.add.at(inside, rows[1], -1)
     values = series.values[np.cumsum(inside, dtype=np.int8)[:-1] > 0][
-        :, list(problem.schema.target_positions)
+        :, list(splits.schema.target_positions)
     ]
     counts = (~np.isnan(values)).sum(axis=0)
     return np.asarray(np.nansum(np.abs(values), axis=0, dtype=float) / np.maximum(counts, 1))

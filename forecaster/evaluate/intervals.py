@@ -15,12 +15,13 @@ from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.windows import Batch, Windows
 from forecaster.evaluate.figures import By, Ends, IntervalMetric, QuantileMetric, plain, shown
 from forecaster.evaluate.metrics import Score, score
-from forecaster.forecast.intervals import (
-    TOLERANCE,
-    Conditions,
-    Intervals,
+from forecaster.forecast.intervals import TOLERANCE, Conditions, Intervals
+from forecaster.forecast.quantiles import (
+    Quantiles,
     between,
     deviation,
+    parts_of_cycle,
+    widening,
 )
 from forecaster.model import Task
 from forecaster.parts import Blend
@@ -55,7 +56,8 @@ class Calibration:
         self.chosen = torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
         self.errors = np.empty((count, horizon, targets), dtype=np.float32)
         bins = min(task.season, PARTS) if task.phase else 1
-        self.told = Conditions(task.season, task.phase, np.ones(targets), np.ones((bins, targets)))
+        ones = np.ones(targets), np.ones((bins, targets))
+        self.conditions = Conditions(task.season, task.phase, *ones)
         self.recent = np.empty((count, targets))
         self.parts = np.empty((count, horizon), dtype=int)
         self.item = np.zeros(count, dtype=int)
@@ -79,10 +81,12 @@ class Calibration:
         self.errors[places] = error.cpu().numpy()
         task = self.model.task
         past, known, observed, item = seen_by(batch, task)
-        self.recent[places] = deviation(past, task.season, observed)
-        self.parts[places] = self.told.parts(known)
+        weights = known.new_tensor(task.phase, dtype=torch.float64)
+        bins = len(self.conditions.phases)
+        self.recent[places] = deviation(past, task.season, observed).cpu().numpy()
+        self.parts[places] = parts_of_cycle(known, weights, task.season, bins).cpu().numpy()
         if item is not None:
-            self.item[places] = item
+            self.item[places] = item.cpu().numpy()
 
     def take(self, batch: Batch, ahead: Tensor, skipped: int = 0) -> None:
         """Add what is `chosen` of the next batch of a pass over our windows, before which there are
@@ -129,7 +133,7 @@ def together(
         horizons = sum(calibration.windows.horizons for calibration in done)
     panel = first.windows.items
     items = None if panel is None else (item, len(panel))
-    about = first.told, horizons, first.levels
+    about = first.conditions, horizons, first.levels
     return fitted(errors, recent, parts, *about, items=items, pooled=pooled)
 
 
@@ -137,7 +141,7 @@ def fitted(
     errors: np.ndarray,
     recent: np.ndarray,
     parts: np.ndarray,
-    told: Conditions,
+    conditions: Conditions,
     horizons: float,
     levels: tuple[float, ...],
     *,
@@ -147,8 +151,8 @@ def fitted(
     """Symmetric intervals about a point forecast, by the sizes of its errors (n, T, K).
 
     recent (n, K) is the `deviation` of the windows, parts (n, T) are their parts of the cycle;
-    `told` defines both; `items` are the series (n,) of a panel, and how many it has. Errors that
-    are nan do not count.
+    `conditions` defines both; `items` are the series (n,) of a panel, and how many it has. nan
+    errors do not count.
 
     The width of a window is the product of five factors: that of its recent deviation; that of the
     part of the cycle, the mean size of errors there, shrunk as by 4 further cycles of average
@@ -165,11 +169,12 @@ def fitted(
     n, horizon, _ = errors.shape
     observed = (~np.isnan(errors)).sum(axis=0)
     usual = _rms(recent)
-    told = replace(told, usual=usual)
-    errors = errors / told.of_deviation(recent)[:, None].astype(errors.dtype)
+    conditions = replace(conditions, usual=usual)
+    factors = widening(torch.from_numpy(recent), torch.from_numpy(usual)).numpy()
+    errors = errors / factors[:, None].astype(errors.dtype)
     sizes = _over(np.abs(errors), _rms(errors))
-    cycles = horizons * horizon / told.season
-    phases = told.phases.copy()
+    cycles = horizons * horizon / conditions.season
+    phases = conditions.phases.copy()
     whole = _mean(sizes.reshape(n * horizon, -1))
     for part in range(len(phases) if len(phases) > 1 else 0):
         here = _over(_mean(sizes[parts == part]), whole)
@@ -195,7 +200,7 @@ def fitted(
         side = np.sign(level - 0.5)
         backed = min(level, 1 - level) * (observed + 1) >= 1 - 1e-9
         offsets[..., q] = np.where(backed, side * wider * scale * np.nan_to_num(size), np.inf)
-    return Intervals(levels, offsets, scale, n, replace(told, phases=phases), of_series)
+    return Intervals(levels, offsets, scale, n, replace(conditions, phases=phases), of_series)
 
 
 def _of_series(errors: np.ndarray, item: np.ndarray, count: int, horizons: float) -> np.ndarray:
@@ -229,14 +234,11 @@ def _over(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return ratio
 
 
-def seen_by(
-    batch: Batch, task: Task
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """The arguments of `Intervals.widths` for a batch."""
+def seen_by(batch: Batch, task: Task) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """The past of the targets, the future known features, where the past is observed, the items."""
     targets = list(task.targets)
-    seen = None if batch.observed is None else batch.observed[..., targets].cpu().numpy()
-    item = None if batch.item is None else batch.item.cpu().numpy()
-    return batch.past[..., targets].cpu().numpy(), batch.future_known.cpu().numpy(), seen, item
+    seen = None if batch.observed is None else batch.observed[..., targets]
+    return batch.past[..., targets], batch.future_known, seen, batch.item
 
 
 class Coverage:
@@ -254,7 +256,7 @@ class Coverage:
         again: Calibration | None = None,
     ) -> None:
         self.model, self.intervals, self.scaler = model, intervals, scaler
-        self.narrow = replace(intervals, offsets=intervals.offsets.astype(np.float32))
+        self.quantiles = Quantiles(intervals)
         self.again = again
         # sums over windows of scaled values, by step and column
         shape = intervals.scale.shape
@@ -277,22 +279,17 @@ class Coverage:
         """Measure the quantiles about the forecast `ahead` (B, T, K) of a batch."""
         if self.again is not None:
             self.again.take(batch, ahead)
-        point, truth = ahead.float().cpu().numpy(), batch.target.float().cpu().numpy()
-        seen = batch.target_observed
-        observed = None if seen is None else seen.cpu().numpy()
-        std = self.scaler.at(batch.item, 3).std
-        truths = self._within(batch, point), truth, observed, std
-        narrow, widths = self.narrow, self.intervals.widths(*seen_by(batch, self.model.task))
-        quantiles = narrow.quantiles(point, narrow.levels, widths.astype(np.float32))
-        quantiles = self._within(batch, quantiles)
-        self.add(quantiles, *truths)
-
-    @staticmethod
-    def _within(batch: Batch, values: np.ndarray) -> np.ndarray:
-        if batch.limits is None:
-            return values
-        there = torch.from_numpy(values).to(batch.limits.device)
-        return batch.within(there).cpu().numpy()
+        past, known, seen, item = seen_by(batch, self.model.task)
+        point = ahead.float()
+        quantiles = self.quantiles.to(point.device)(point, past, known, seen, item=item)
+        observed = batch.target_observed
+        self.add(
+            batch.within(quantiles).cpu().numpy(),
+            batch.within(point).cpu().numpy(),
+            batch.target.float().cpu().numpy(),
+            None if observed is None else observed.cpu().numpy(),
+            self.scaler.at(batch.item, 3).std,
+        )
 
     def add(
         self,

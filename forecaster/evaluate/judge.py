@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from forecaster.base import machine
+from forecaster.base.errors import DataError, UsageError
 from forecaster.datasets.windows import Batch, Windows
 from forecaster.evaluate import (
     SHARES,
@@ -28,11 +29,14 @@ from forecaster.evaluate.figures import Errors
 from forecaster.evaluate.headline import headline
 from forecaster.evaluate.intervals import together
 from forecaster.evaluate.metrics import forecast_with
-from forecaster.evaluate.problem import Problem, reopen
 from forecaster.evaluate.rehearsal import rehearse
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Intervals
-from forecaster.parts import Blend, Network, Part, fit_parts
+from forecaster.forecast.quantiles import Quantiles
+from forecaster.parts import Blend, Network, Part, fit_forms
+from forecaster.plan.data import open_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import Splits, make_splits
 from forecaster.record import Contest, Drawn, Example, Steps
 from forecaster.record.challenge import stretches
 
@@ -46,28 +50,28 @@ them, to which the errors of the test windows are added: [] where only these are
 where nothing is to be calibrated."""
 
 
-def validate(problem: Problem, model: Blend, device: str) -> tuple[Score, Calibrated]:
+def validate(splits: Splits, model: Blend, device: str) -> tuple[Score, Calibrated]:
     """The score on every window of validation, and the result of `find_intervals`.
 
     For a single series, the calibrating windows are the last of validation, so each window is
     forecast once.
     """
-    whole = problem.validation(device)
-    if not problem.uncalibrated and whole.items is None:
-        levels = tuple(problem.config.intervals.levels)
-        calibration = Calibration(model, problem.calibrating(device), levels)
-        return calibration.score(whole), find_intervals(problem, model, device, calibration)
-    return score(forecast_with(model), whole), find_intervals(problem, model, device)
+    whole = splits.validation(device)
+    if not splits.plan.uncalibrated and whole.items is None:
+        levels = tuple(splits.plan.config.intervals.levels)
+        calibration = Calibration(model, splits.calibrating(device), levels)
+        return calibration.score(whole), find_intervals(splits, model, device, calibration)
+    return score(forecast_with(model), whole), find_intervals(splits, model, device)
 
 
-def contested(problem: Problem, found: Score, model: Blend, device: str) -> Contest:
+def contested(splits: Splits, found: Score, model: Blend, device: str) -> Contest:
     """The errors that compare a model with the champion, by stretch.
 
     The windows are the calibrating ones, which chose nothing in the model; if nothing is
     calibrated, all of validation. `found` is the score on all of validation.
     """
-    windows = problem.validation(device) if problem.uncalibrated else problem.calibrating(device)
-    if windows.items is not None and not problem.uncalibrated:
+    windows = splits.validation(device) if splits.plan.uncalibrated else splits.calibrating(device)
+    if windows.items is not None and not splits.plan.uncalibrated:
         found = score(forecast_with(model), windows)
     by_window, steps = found.by_window[-len(windows) :], found.steps
     errors = tuple(stretches(by_window, windows.horizon, steps))
@@ -75,18 +79,18 @@ def contested(problem: Problem, found: Score, model: Blend, device: str) -> Cont
 
 
 def find_intervals(
-    problem: Problem, model: Blend, device: str, done: Calibration | None = None
+    splits: Splits, model: Blend, device: str, done: Calibration | None = None
 ) -> Calibrated:
     """The intervals of a trained model; `done` is the calibration on the calibrating windows, if
     there was one."""
-    levels = tuple(problem.config.intervals.levels)
-    why_not = problem.uncalibrated
+    levels = tuple(splits.plan.config.intervals.levels)
+    why_not = splits.plan.uncalibrated
     if not why_not:
         if done is None:
-            done = Calibration(model, problem.calibrating(device), levels).complete()
+            done = Calibration(model, splits.calibrating(device), levels).complete()
         windows, intervals = done.windows, done.intervals()
         few = f"{len(windows)} of validation {'are' if len(windows) > 1 else 'is'} too few"
-        if not intervals.reach(sides(SHARES[0])) and (anew := rehearse(problem, model, device)):
+        if not intervals.reach(sides(SHARES[0])) and (anew := rehearse(splits, model, device)):
             return anew[0], anew[1] + few, []
         if not intervals.levels:
             return None, f"none: of windows that calibrate, {few}", None
@@ -97,12 +101,12 @@ def find_intervals(
             f", too few for the levels {lost}" if lost else ""
         )
         return intervals, text, [done]
-    anew = rehearse(problem, model, device) if problem.config.intervals.calibrate else None
+    anew = rehearse(splits, model, device) if splits.plan.config.intervals.calibrate else None
     return (anew[0], anew[1] + why_not, []) if anew else (None, f"none: {why_not}", None)
 
 
 def judge(
-    problem: Problem,
+    splits: Splits,
     model: Blend,
     device: str,
     intervals: Intervals | None = None,
@@ -119,13 +123,13 @@ def judge(
     """
     model = model.to(device).eval()
     if parts is None:
-        parts = parts_of(problem, model, device)
+        parts = parts_of(splits, model, device)
     parts = [part.to(device).eval() for part in parts]
-    names, scaler = problem.schema.targets, problem.schema.target_scaler
-    test, coverage, again = problem.test(device), None, None
+    names, scaler = splits.schema.targets, splits.schema.target_scaler
+    test, coverage, again = splits.test(device), None, None
     if intervals is not None:
         if done is not None:
-            again = Calibration(model, test, tuple(problem.config.intervals.levels))
+            again = Calibration(model, test, tuple(splits.plan.config.intervals.levels))
         coverage = Coverage(model, intervals, scaler, again=again)
     floors = {part.name: part.chosen for part in parts if not isinstance(part, Network)}
     network = next((part.name for part in parts if isinstance(part, Network)), "")
@@ -148,7 +152,7 @@ def judge(
         test,
         names,
         scaler,
-        naive_mae(problem.training(device), problem.dataset.seasons[0]),
+        naive_mae(splits.training(device), splits.plan.dataset.seasons[0]),
         floors=floors,
         weights=model.shares,
         network=bool(network),
@@ -161,28 +165,50 @@ def judge(
         served = served if {*intervals.levels} <= {*served.levels} else None
     scores = None if coverage is None else coverage.record(names, again=served is not None)
     judged = replace(evaluation, intervals=scores, served=served)
-    return replace(judged, headline=headline(problem, judged, named, test))
+    return replace(judged, headline=headline(splits, judged, named, test))
 
 
-def parts_of(problem: Problem, model: Blend, device: str) -> list[Part]:
+def parts_of(splits: Splits, model: Blend, device: str) -> list[Part]:
     """The closed forms, fitted anew unless the model has them, and the other parts of the model."""
     members = dict(zip(model.names, model.members, strict=True))
-    parts = [members.get(part.name, part) for part in fit_parts(problem.fold(device))]
+    parts = [members.get(part.name, part) for part in fit_forms(splits.fold(device))[0]]
     return parts + [part for part in members.values() if part not in parts]
 
 
-def errors_of(problem: Problem, train: Windows, found: Score) -> Errors:
-    naive = naive_mae(train, problem.dataset.seasons[0])
-    return Errors(found, np.atleast_2d(problem.schema.target_scaler.std), naive)
+def errors_of(splits: Splits, train: Windows, found: Score) -> Errors:
+    naive = naive_mae(train, splits.plan.dataset.seasons[0])
+    return Errors(found, np.atleast_2d(splits.schema.target_scaler.std), naive)
+
+
+def reopen(bundle: Bundle, *, anew: bool = False) -> Splits:
+    """The splits that a bundle was trained on, to judge the bundle or, if `anew`, to train again.
+
+    Raises UsageError for judging a bundle that has seen the test rows, DataError for other data.
+    """
+    if bundle.about["refit"] and not anew:
+        raise UsageError(
+            "this bundle was refitted on all rows, including the test split, so its weights cannot "
+            "be judged; the figures measured before the refit are in its metrics.json"
+        )
+    dataset = open_data(bundle.config.data, bundle.schema.reading)
+    effects = bundle.schema.known.effects
+    plan = make_plan(bundle.config, dataset)
+    splits = make_splits(plan, known="estimated" if anew else effects)
+    if dataset.digest != bundle.about["data_digest"]:
+        raise DataError(
+            f"the bundle was trained on {bundle.about['data_digest']}, but {plan.series.source} "
+            f"has digest {dataset.digest}: the figures would not be comparable"
+        )
+    return splits
 
 
 def rejudge(bundle: Bundle, device: str) -> Evaluation:
     """Repeat the evaluation of a bundle on its own data, with the intervals that were judged."""
-    problem, model = reopen(bundle), bundle.build().to(device).eval()
+    splits, model = reopen(bundle), bundle.build().to(device).eval()
     if bundle.intervals is None:
-        return judge(problem, model, device)
-    intervals, _, done = validate(problem, model, device)[1]
-    return judge(problem, model, device, intervals, done=done)
+        return judge(splits, model, device)
+    intervals, _, done = validate(splits, model, device)[1]
+    return judge(splits, model, device, intervals, done=done)
 
 
 def picked(errors: np.ndarray) -> dict[str, int]:
@@ -194,7 +220,7 @@ def picked(errors: np.ndarray) -> dict[str, int]:
 
 
 def example(
-    problem: Problem,
+    splits: Splits,
     model: Blend,
     intervals: Intervals | None,
     found: Score,
@@ -205,22 +231,22 @@ def example(
 
     The band is that of the first share, or the widest that there is.
     """
-    test, targets = problem.test(device), problem.schema.targets
-    forecast, band, share = in_band(problem, model, intervals, test.batch(torch.tensor([number])))
-    first = problem.dataset.main_target
+    test, targets = splits.test(device), splits.schema.targets
+    forecast, band, share = in_band(splits, model, intervals, test.batch(torch.tensor([number])))
+    first = splits.plan.dataset.main_target
     order = sorted(range(len(targets)), key=lambda place: targets[place] != first)[:TARGETS]
     item, row, step = test.origin(number)
-    items, values = problem.series.items, problem.series.values
+    items, values = splits.plan.series.items, splits.plan.series.values
     there = row if items is None else row - int(items.bounds[item])
-    before = min(test.past, there, max(test.horizon, 2 * problem.dataset.seasons[0]))
-    title = f"{problem.config.data.label}, test window {number + 1} of {len(test)}"
+    before = min(test.past, there, max(test.horizon, 2 * splits.plan.dataset.seasons[0]))
+    title = f"{splits.plan.config.data.label}, test window {number + 1} of {len(test)}"
     if items is not None:
         title += f", series {items.names[item]}"
     if len(order) < len(targets):
         title += f" (first {len(order)} of {len(targets)} columns)"
     drawn = {}
     for place in order:
-        column = values[row - before : row + test.horizon, problem.schema.target_positions[place]]
+        column = values[row - before : row + test.horizon, splits.schema.target_positions[place]]
         ends = {} if band is None else dict(zip(("low", "high"), band[:, place].T, strict=True))
         columns = {
             "history": column[:before],
@@ -229,7 +255,7 @@ def example(
             **ends,
         }
         drawn[targets[place]] = Drawn(**{name: rounded(steps) for name, steps in columns.items()})
-    begin = problem.series.times[step - before].isoformat()
+    begin = splits.plan.series.times[step - before].isoformat()
     mse = float(found.by_window[number])
     return Example(title=title, mse=mse, begin=begin, share=share, targets=drawn)
 
@@ -240,7 +266,7 @@ def rounded(values: np.ndarray) -> Steps:
 
 
 def in_band(
-    problem: Problem, model: Blend, intervals: Intervals | None, batch: Batch
+    splits: Splits, model: Blend, intervals: Intervals | None, batch: Batch
 ) -> tuple[np.ndarray, np.ndarray | None, str]:
     """The forecast (T, K) of the first window of a batch, the ends of its band (T, K, 2), in units,
     and the share of the band in percent."""
@@ -248,12 +274,13 @@ def in_band(
         ahead = forecast_with(model)(batch)
         if batch.shift is not None:
             ahead = ahead + batch.shift
-        scaled = ahead.double().cpu().numpy()
-    scaler, within = problem.schema.target_scaler, problem.schema.within
-    forecast = within(in_units(scaled[..., None], scaler, batch.item)[0])[..., 0]
+    scaled = ahead.double()
+    scaler, within = splits.schema.target_scaler, splits.schema.within
+    forecast = within(in_units(scaled.cpu().numpy()[..., None], scaler, batch.item)[0])[..., 0]
     share = intervals.widest(SHARES[0]) if intervals else None
     if intervals is None or share is None:
         return forecast, None, ""
-    widths = intervals.widths(*seen_by(batch, model.task))
-    ends = intervals.quantiles(scaled, sides(share), widths)
+    quantiles, levels = Quantiles(intervals).to(scaled.device), scaled.new_tensor(sides(share))
+    past, known, seen, item = seen_by(batch, model.task)
+    ends = quantiles(scaled, past, known, seen, levels, item).cpu().numpy()
     return forecast, within(in_units(ends, scaler, batch.item)[0]), percent(share)

@@ -18,11 +18,11 @@ import torch
 from forecaster.datasets.items import End
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate.intervals import Calibration, together
-from forecaster.evaluate.problem import MOST, Problem
 from forecaster.forecast.intervals import Intervals
 from forecaster.parts import Blend, Network, Part
 from forecaster.parts.blend import shares
 from forecaster.parts.products import products
+from forecaster.plan.splits import MOST, Splits
 
 BLOCKS = 4
 """The number of blocks of rows, each forecast by forms that are fitted to the rows before it."""
@@ -31,14 +31,14 @@ Block: TypeAlias = tuple[Sequence[Part], Windows]
 """Forms fitted to the rows before a block, and the windows whose targets begin in it."""
 
 
-def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, str] | None:
+def rehearse(splits: Splits, model: Blend, device: str) -> tuple[Intervals, str] | None:
     """Intervals from the errors of a rehearsal, and the beginning of a sentence that says so.
 
     None for a model without closed forms, where fewer than two blocks hold a window, and where
     their errors support no level.
     """
     forms = [part for part in model.members if not isinstance(part, Network)]
-    blocks = _blocks(problem, forms, device) if forms else []
+    blocks = _blocks(splits, forms, device) if forms else []
     if len(blocks) < 2:
         return None
     errors = [products(*block) for block in blocks]
@@ -50,9 +50,9 @@ def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, st
         weights = shares(fitted, sums / max(sum(other.pairs for other in others), 1), apart)
         parts = {part.name: part for part in fitted}
         blend = Blend(model.task, parts, weights).to(device).eval()
-        levels = tuple(problem.config.intervals.levels)
+        levels = tuple(splits.plan.config.intervals.levels)
         done.append(Calibration(blend, windows, levels, blocks=len(blocks)).complete())
-    horizon = problem.config.window.horizon
+    horizon = splits.plan.config.window.horizon
     series = len(np.unique(np.concatenate([other.item for other in done])))
     count = sum(len(other.windows) * other.windows.every for other in done)
     horizons = (count + series * (horizon - 1)) / horizon
@@ -66,15 +66,15 @@ def rehearse(problem: Problem, model: Blend, device: str) -> tuple[Intervals, st
     )
 
 
-def _blocks(problem: Problem, forms: Sequence[Part], device: str) -> list[Block]:
+def _blocks(splits: Splits, forms: Sequence[Part], device: str) -> list[Block]:
     """The blocks of the later half of the training windows and of validation that hold a window.
 
     Targets after validation are missing: they belong to the test split.
     """
-    past, _, horizon = problem.config.window.lengths()
-    items = problem.series.layout
+    past, _, horizon = splits.plan.config.window.lengths()
+    items = splits.plan.series.layout
     (begin, train), (_, end), (_, last) = (
-        (np.asarray(first), np.asarray(stop)) for first, stop in problem.borders.parts.values()
+        (np.asarray(first), np.asarray(stop)) for first, stop in splits.plan.borders.parts.values()
     )
     first_rows = items.places if train.ndim else 0
     start = train - np.maximum(train - first_rows - past - horizon, 0) // 2
@@ -86,10 +86,8 @@ def _blocks(problem: Problem, forms: Sequence[Part], device: str) -> list[Block]
             continue
         if not items.windows(past, horizon, _end(begin), _end(first))[1].any():
             continue
-        fold = replace(
-            problem.fold(device), train=problem.windows(_end(begin), _end(first), device)
-        )
-        windows = problem.judging(*targets, device)
+        fold = replace(splits.fold(device), train=splits.windows(_end(begin), _end(first), device))
+        windows = splits.judging(*targets, device)
         values = windows.values.clone()
         rows = items.bounds[:-1] + items.rows_before(_end(end))
         for row, after in zip(rows, items.bounds[1:], strict=True):

@@ -36,9 +36,9 @@ from forecaster.config.run_config import RunConfig, load_dict
 from forecaster.datasets.calendar import calendar_names
 from forecaster.forecast.golden import Golden
 from forecaster.forecast.intervals import Conditions, Intervals
-from forecaster.forecast.schema import Schema
 from forecaster.model import ForecastModel, Task
 from forecaster.parts import NETWORK, Blend, Network, Part, kind_of
+from forecaster.plan.schema import Schema
 from forecaster.record import Record
 
 FORMAT = 10

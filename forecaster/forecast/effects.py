@@ -9,7 +9,7 @@ import numpy as np
 from forecaster.base.spelling import rounded
 from forecaster.datasets.series import Series, quoted
 from forecaster.forecast.questions import History, Question, following
-from forecaster.forecast.schema import Schema
+from forecaster.plan.schema import Schema
 from forecaster.record import InputEffect
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from forecaster.forecast.schema import Schema
+from forecaster.plan.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd

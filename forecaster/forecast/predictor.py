@@ -22,7 +22,7 @@ from forecaster.forecast.composition import in_words
 from forecaster.forecast.effects import undetermined
 from forecaster.forecast.notices import OWN_SCALE, Notice, NoticeCode, ShortHistory
 from forecaster.forecast.questions import Question
-from forecaster.forecast.schema import Schema
+from forecaster.plan.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.bundle import Bundle
     from forecaster.forecast.export.description import Description
     from forecaster.forecast.runner import Runner
+    from forecaster.parts import Blend
     from forecaster.record.ledger import Ledger
 
 
@@ -44,12 +45,15 @@ class Predictor:
     def __init__(self, bundle: "Bundle", device: str = "auto") -> None:
         from forecaster.base import machine
         from forecaster.forecast.runner import Runner
+        from forecaster.forecast.served import ServedModel
 
         self._learn(bundle)
         self.bundle, self.device = bundle, machine.device(device)
-        self.model = bundle.build().to(self.device)
-        self.runner = Runner(self.model, self.device)
-        self._runners = {self.needs: self.runner}
+        self.model = bundle.build()
+        self.served = (
+            ServedModel(self.model, bundle.schema, bundle.intervals).to(self.device).eval()
+        )
+        self._runners = {self.needs: Runner(self.served, self.device)}
         """The runners of the parts that need at most a number of rows, by that number."""
 
     def _learn(self, facts: "Bundle | Description") -> None:
@@ -133,7 +137,7 @@ class Predictor:
             scaled = scaler.transform(history).astype(np.float32)
         self._check_finite(np.nan_to_num(scaled, posinf=np.inf, neginf=-np.inf), schema.columns,
                            "history, once scaled,")  # fmt: skip
-        forecast, quantiles = self._ahead(question, scaled, scaler, self._known(question), levels)
+        forecast, quantiles = self._ahead(question, scaler, self._known(question), levels)
         self._check_finite(forecast, schema.targets, "forecast")
         return (
             schema.within(forecast[..., None], history)[..., 0],
@@ -141,76 +145,55 @@ class Predictor:
         )
 
     def _ahead(
-        self,
-        question: Question,
-        scaled: np.ndarray,
-        scaler: Scaler,
-        known: np.ndarray,
-        levels: Sequence[float],
+        self, question: Question, scaler: Scaler, known: np.ndarray, levels: Sequence[float]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`forecast_quantiles` of valid histories, `scaled` by `scaler`, with `known` features."""
-        observed, targets = ~np.isnan(question.values), list(self.schema.target_positions)
-        past, moved = scaled, None
-        if effects := self.schema.known.shifting:
-            first = known.shape[2] - self.schema.known.width
-            moved = effects.shift(known[..., first : first + len(effects.low)])
-            past = scaled.copy()
-            past[..., targets] -= moved[:, : self.facts.past].astype(np.float32)
-        past = np.nan_to_num(past)
-        point = self._point(past, known, observed, question).astype(np.float64)
-        if moved is not None:
-            point += moved[:, self.facts.past :]
-        target_scaler = scaler.select(self.schema.target_positions)
-        forecast = target_scaler.inverse(point)
-        if not levels or self.facts.intervals is None:
-            return forecast, np.empty((*forecast.shape, 0))
-        widths = self.facts.intervals.widths(
-            past[..., targets],
-            known[:, self.facts.past :],
-            observed[..., targets],
-            self.numbers(question) if self.schema.items else None,
-        )
-        quantiles = self.facts.intervals.quantiles(point, levels, widths)
-        return forecast, np.stack(
-            [target_scaler.inverse(q) for q in np.moveaxis(quantiles, -1, 0)], axis=-1
-        )
-
-    def _point(
-        self, past: np.ndarray, known: np.ndarray, observed: np.ndarray, question: Question
-    ) -> np.ndarray:
-        """The runners' forecasts, (B, T, targets), scaled."""
+        """`forecast_quantiles` of valid histories, with the `scaler` and `known` features of each:
+        by the runner of each number of rows."""
+        history = question.values.astype(np.float64, copy=False)
+        mean = std = item = at = None
+        if self.schema.items:
+            mean, std, item = scaler.mean, scaler.std, self.numbers(question)
+        banded = tuple(levels) == self.levels
+        if levels and not banded:
+            at = np.array(levels, dtype=np.float64)
         groups: dict[Runner, list[int]] = {}
-        item = None if self.model.of_series is None else self.numbers(question)
-        for place, count in enumerate(question.rows or [self.needs] * len(past)):
+        for place, count in enumerate(question.rows or [self.needs] * len(history)):
             groups.setdefault(self._runner(count), []).append(place)
-        points = []
+        parts = []
         for runner, places in groups.items():
-            inputs, series = (past, known, observed), item
-            if len(groups) > 1:
-                inputs = past[places], known[places], observed[places]
-                series = None if item is None else item[places]
-            mask = None if inputs[2].all() else inputs[2]
-            points.append(runner(inputs[0], inputs[1], mask, series))
-        if len(points) == 1:
-            return points[0]
-        order = np.argsort(np.concatenate([*groups.values()]))
-        return np.asarray(np.concatenate(points)[order])
+            here = slice(None) if len(groups) == 1 else places
+            values, features, *panel = (
+                None if array is None else array[here]
+                for array in (history, known, mean, std, item)
+            )
+            complete = not np.isnan(history[here]).any()
+            parts.append(runner(values, features, at, *panel, complete=complete, banded=banded))
+        if len(parts) > 1:
+            order = np.argsort(np.concatenate([*groups.values()]))
+            parts = [[np.concatenate(arrays)[order] for arrays in zip(*parts, strict=True)]]
+        forecast, *quantiles = parts[0]
+        return forecast, quantiles[0] if quantiles else np.empty((*forecast.shape, 0))
 
     def _runner(self, rows: int) -> "Runner":
-        """The model, or its parts that can forecast from that many rows of history.
-
-        Raises DataError if there are none.
-        """
-        if rows < self.least:
-            raise DataError(f"expected at least {self.least} rows of history, got {rows}")
+        """What runs the parts that can forecast from that many rows of history."""
         reach = max(part.needs for part in self.model.members if part.needs <= rows)
         if reach not in self._runners:
             from forecaster.forecast.runner import Runner
+            from forecaster.forecast.served import ServedModel
 
-            left = self.model.within(reach)
-            assert left is not None  # `least` rows leave some parts
-            self._runners[reach] = Runner(left, self.device)
+            served = ServedModel(self._within(rows), self.schema, self.facts.intervals)
+            self._runners[reach] = Runner(served.to(self.device).eval(), self.device)
         return self._runners[reach]
+
+    def _within(self, rows: int) -> "Blend":
+        """The parts of the model that can forecast from that many rows of history.
+
+        Raises DataError if there are none.
+        """
+        left = self.model.within(rows)
+        if left is None:
+            raise DataError(f"expected at least {self.least} rows of history, got {rows}")
+        return left
 
     def remarks(
         self, question: Question, forecast: np.ndarray, banded: bool
@@ -247,7 +230,7 @@ class Predictor:
     def _shortened(self, rows: int, banded: bool) -> Notice:
         """A notice about a history that has fewer rows than the model needs."""
         text = f"the history has {rows} of the {self.needs} rows that the model needs: "
-        text += f"forecast by {in_words(self._runner(rows).model.shares)} alone"
+        text += f"forecast by {in_words(self._within(rows).shares)} alone"
         if banded:
             text += "; the intervals are as wide as those of the whole model"
         return Notice(NoticeCode.SHORT_HISTORY, text)

@@ -1,12 +1,13 @@
 """A model on its device: arrays in, arrays out."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from forecaster.base import machine
 from forecaster.base.errors import DeviceLostError
-from forecaster.parts import Blend
 
 
 class Runner:
@@ -15,36 +16,25 @@ class Runner:
     On a CPU it uses exactly `threads` threads: another number changes the last digits.
     """
 
-    def __init__(self, model: Blend, device: str, threads: int = 1) -> None:
+    def __init__(
+        self, model: Callable[..., Sequence[Tensor]], device: str, threads: int = 1
+    ) -> None:
         self.model, self.device, self.threads = model, device, threads
 
-    def __call__(
-        self,
-        past: np.ndarray,
-        known: np.ndarray,
-        observed: np.ndarray | None,
-        item: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """The forecast (B, T, targets), scaled.
+    def __call__(self, *inputs: np.ndarray | None, **options: bool) -> list[np.ndarray]:
+        """The outputs of the model for these inputs and options.
 
-        past (B, P, C) float32, 0 where missing; known (B, P + T, F) float32; observed (B, P, C)
-        bool, None if nothing is missing; item (B,) as in `Blend.shares_of`. Raises
-        torch.OutOfMemoryError if the batch is too large for the device, DeviceLostError if the
-        device no longer works.
+        Raises torch.OutOfMemoryError if the batch is too large for the device, DeviceLostError if
+        the device no longer works.
         """
-        steps = self.model.task.past
         set_up = machine.threads(self.threads) if self.device == "cpu" else machine.exact()
         try:
             with torch.inference_mode(), set_up:
-                own, ahead, mask, series = (
-                    None if each is None else machine.sent(torch.from_numpy(each), self.device)
-                    for each in (past, known, observed, item)
+                tensors = (
+                    None if array is None else machine.sent(torch.from_numpy(array), self.device)
+                    for array in inputs
                 )
-                assert own is not None
-                assert ahead is not None
-                inputs = own, ahead[:, :steps], ahead[:, steps:], mask, series
-                output: Tensor = self.model(*inputs)
-                return output.cpu().numpy()
+                return [output.cpu().numpy() for output in self.model(*tensors, **options)]
         except RuntimeError as error:
             if _is_full(error):
                 raise torch.OutOfMemoryError(_first_line(error)) from None

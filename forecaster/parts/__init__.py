@@ -5,8 +5,8 @@ KINDS; those of other packages are entry points in the group `forecaster.parts`,
 kind. A service imports only those that its settings name (`forecaster.attention.plugins`).
 """
 
-from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
+from typing import TypeAlias
 
 import torch
 
@@ -28,9 +28,25 @@ KINDS: dict[str, type[Part]] = {
 }
 """The closed forms, in the order in which they are shown."""
 
+Forms: TypeAlias = tuple[list[Part], list[Part], Fold | None]
+"""The closed forms of a fold, the same ones as fitted to its rehearsal, and the rehearsal: None if
+enough windows choose."""
+
 __all__ = [
-    "KINDS", "NETWORK", "Blend", "Fold", "Network", "Part", "Weights", "fit_and_weigh",
-    "fit_blend", "fit_parts", "kind_of", "kinds", "weigh",
+    "KINDS",
+    "NETWORK",
+    "Blend",
+    "Fold",
+    "Forms",
+    "Network",
+    "Part",
+    "Weights",
+    "blend_forms",
+    "fit_forms",
+    "kind_of",
+    "kinds",
+    "weigh",
+    "weigh_forms",
 ]  # fmt: skip
 
 
@@ -64,40 +80,8 @@ def _offered() -> dict[str, EntryPoint]:
 
 
 @machine.exact()
-def fit_parts(fold: Fold) -> Sequence[Part]:
-    """Every part for a fold; if few windows choose, the choices come from its rehearsal."""
-    return _rehearsed(fold)[0]
-
-
-@machine.exact()
-def fit_blend(fold: Fold) -> Blend:
-    """Every part for a fold as one forecast, weighed as they are beside a network."""
-    forms, rehearsed, rehearsal = _rehearsed(fold)
-    return Blend.weighed(forms, weigh(rehearsed, (rehearsal or fold).choose)).eval()
-
-
-@machine.exact()
-def fit_and_weigh(fold: Fold, network: Network) -> tuple[list[Part], Weights]:
-    """Every part for a fold and the network, and their weights.
-
-    The errors are those on `fold.choose`. If it has few windows, the closed forms are first
-    weighted among each other by the forecasts of their rehearsal, and only then against the
-    network, which has no rehearsal: it has a quarter of the votes, as one family of four.
-    """
-    forms, rehearsed, rehearsal = _rehearsed(fold)
-    tried = [*forms, network]
-    if rehearsal is None:
-        return tried, weigh(tried, fold.choose)
-    shares = weigh(rehearsed, rehearsal.choose).common
-    together = Blend(fold.task, {part.name: part for part in forms}, shares).eval()
-    together.to(fold.choose.values.device)
-    errors = mse(tried, fold.choose)
-    both = weigh([together, network], fold.choose, (3.0, 1.0)).common
-    return tried, Weights(torch.cat([shares * both[0], both[1:]]), errors)
-
-
-def _rehearsed(fold: Fold) -> tuple[list[Part], list[Part], Fold | None]:
-    """The parts, the same parts as fitted to the rehearsal of a fold, and the rehearsal."""
+def fit_forms(fold: Fold) -> Forms:
+    """Every closed form for a fold; if few windows choose, the choices come from its rehearsal."""
     rehearsal, device = fold.rehearsal, fold.choose.values.device
     fitted: list[Part] = []
     for kind in kinds().values():
@@ -106,3 +90,31 @@ def _rehearsed(fold: Fold) -> tuple[list[Part], list[Part], Fold | None]:
     if rehearsal is None:
         return fitted, fitted, None
     return [part.refit(fold).to(device).eval() for part in fitted], fitted, rehearsal
+
+
+@machine.exact()
+def blend_forms(fold: Fold, forms: Forms) -> Blend:
+    """The closed forms of a fold as one forecast, weighed as they are beside a network."""
+    parts, rehearsed, rehearsal = forms
+    return Blend.weighed(parts, weigh(rehearsed, (rehearsal or fold).choose)).eval()
+
+
+@machine.exact()
+def weigh_forms(fold: Fold, forms: Forms, network: Network) -> tuple[list[Part], Weights]:
+    """All parts, the closed forms of a fold and the network, and their weights.
+
+    The errors are those on `fold.choose`. If it has few windows, the closed forms are first
+    weighted among each other by the forecasts of their rehearsal, and only then against the
+    network, which has no rehearsal: it has a quarter of the votes, as one family of four.
+    """
+    parts, rehearsed, rehearsal = forms
+    parts = [part.to(fold.choose.values.device) for part in parts]
+    tried = [*parts, network]
+    if rehearsal is None:
+        return tried, weigh(tried, fold.choose)
+    shares = weigh(rehearsed, rehearsal.choose).common
+    together = Blend(fold.task, {part.name: part for part in parts}, shares).eval()
+    together.to(fold.choose.values.device)
+    errors = mse(tried, fold.choose)
+    both = weigh([together, network], fold.choose, (3.0, 1.0)).common
+    return tried, Weights(torch.cat([shares * both[0], both[1:]]), errors)

@@ -20,10 +20,10 @@ from forecaster.config.flags import Device
 from forecaster.config.run_config import Loaded, RunConfig
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.scaling import Scaler
-from forecaster.evaluate.problem import open_data
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.historical import replay
 from forecaster.forecast.predictor import Predictor, keep
+from forecaster.plan.data import open_data
 from forecaster.record import Backtest
 from forecaster.record.challenge import Decision, Entry, decide, stretches, tags_of
 from forecaster.run import train

@@ -25,7 +25,6 @@ from forecaster.datasets.windows import Windows
 from forecaster.evaluate import Score
 from forecaster.evaluate.cutoffs import cut, roll
 from forecaster.evaluate.judge import contested, example, judge, picked, validate
-from forecaster.evaluate.problem import Problem, find_data, make_problem
 from forecaster.forecast import effects
 from forecaster.forecast.bundle import Bundle, Share
 from forecaster.forecast.composition import in_words
@@ -34,7 +33,10 @@ from forecaster.forecast.predictor import Predictor, keep
 from forecaster.forecast.unusual import Ranges
 from forecaster.model import ForecastModel
 from forecaster.model.base import parameters
-from forecaster.parts import Blend, Network, Part, Weights, fit_and_weigh
+from forecaster.parts import Blend, Network, Part, Weights, fit_forms, weigh_forms
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import Splits, make_splits
 from forecaster.record import NETWORK, Backtest, Record, Training, Weighed
 from forecaster.record.folder import RunFolder, begin
 from forecaster.run import resuming
@@ -95,27 +97,28 @@ def run(
     and code is shown again instead. The configuration names the data unless they are given as
     `data`. The model has the name `called`, if given.
     """
-    problem = make_problem(*(data or find_data(loaded, say)), say)
-    problem = replace(problem, called=called)
-    begun = None if resume is None else _begun(resume, problem.config, problem.digest, say)
+    plan = make_plan(*(data or find_data(loaded, say)), say)
+    splits = make_splits(replace(plan, called=called))
+    config, digest = splits.plan.config, plan.dataset.digest
+    begun = None if resume is None else _begun(resume, config, digest, say)
     if begun is not None:
         cutoffs = cutoffs or begun.about.cutoffs
         begun.note(cutoffs=cutoffs)
     elif not force:
-        if (done := resuming.finished(problem.config, problem.digest, cutoffs)) is not None:
+        if (done := resuming.finished(config, digest, cutoffs)) is not None:
             return _show_again(*done, say, show)
-        if resume is None and (other := resuming.newest(problem.config, problem.digest)):
+        if resume is None and (other := resuming.newest(config, digest)):
             with other:
                 say(
                     f"{other.folder} is the same run, unfinished: --resume auto would continue "
                     "it; this is a new one"
                 )
-    if problem.config.data.is_file:  # a card's file has known oddities
-        for sentence in sentences(problem.oddities):
+    if config.data.is_file:  # a card's file has known oddities
+        for sentence in sentences(splits.plan.oddities):
             say(sentence)
     if cutoffs:
-        cut(problem, cutoffs)  # refuses too many before training
-    ready = prepare(problem, say)
+        cut(splits, cutoffs)  # refuses too many before training
+    ready = prepare(splits, say)
     with _under_way(loaded, ready, begun, cutoffs, data is not None, say) as (own, tracked):
         assert own.folder is not None
         keeper = partial(Checkpoints, own.checkpoints, say=say)
@@ -142,13 +145,13 @@ def run(
 
 @dataclass(frozen=True)
 class Ready:
-    """A problem and the model to train on it, which fit into memory together.
+    """The windows of a plan and the model to train on them, which fit into memory together.
 
     `expected` is the memory that training is expected to take, in bytes.
     """
 
     name: str
-    problem: Problem
+    splits: Splits
     model: ForecastModel
     device: str
     train: Windows
@@ -156,23 +159,23 @@ class Ready:
     expected: int
 
 
-def prepare(problem: Problem, say: Say) -> Ready:
-    """Build the model of a problem and announce what will be trained.
+def prepare(splits: Splits, say: Say) -> Ready:
+    """Build the model for some windows and announce what will be trained.
 
     Raises UnavailableError for a model that is too large for the memory.
     """
     from forecaster.train.fit import takes_bf16
     from forecaster.train.memory import bounded, ensure_it_fits
 
-    config, device = problem.config, machine.device(problem.config.device)
-    train, stopping = problem.training(device), problem.stopping(device)
+    config, device = splits.plan.config, machine.device(splits.plan.config.device)
+    train, stopping = splits.training(device), splits.stopping(device)
     with bounded():
-        model = problem.build_model()
+        model = splits.build_model()
     name = f"{config.data.label}-{config.window.horizon}-{config.attn.name}-s{config.seed}"
-    _announce(name, problem, model, device, say)
+    _announce(name, splits, model, device, say)
     bf16 = takes_bf16(config.train, model, device)
     memory = ensure_it_fits(model, train, config.train, device, say, bf16=bf16)
-    return Ready(name, problem, model, device, train, stopping, memory)
+    return Ready(name, splits, model, device, train, stopping, memory)
 
 
 def make(
@@ -190,26 +193,26 @@ def make(
     """
     from forecaster.train.fit import fit
 
-    problem, model, device = ready.problem, ready.model, ready.device
-    config, about = problem.config, _about(ready)
+    splits, model, device = ready.splits, ready.model, ready.device
+    config, about = splits.plan.config, _about(ready)
     fitted = fit(
         model, ready.train, ready.stopping, config.train,
         device=device, seed=config.seed, report=report,
         checkpoints=checkpoints("fit"),
     )  # fmt: skip
-    tried, served, weighed = make_blend(problem, model, device, say)
-    validation, (intervals, about["intervals"], done) = validate(problem, served, device)
-    contest = contested(problem, validation, served, device)
+    tried, served, weighed = make_blend(splits, model, device, say)
+    validation, (intervals, about["intervals"], done) = validate(splits, served, device)
+    contest = contested(splits, validation, served, device)
     trained = _training(fitted, ready, say)
-    validated = _validation(problem, validation, device, say)
+    validated = _validation(splits, validation, device, say)
     say(f"intervals: {about['intervals']}")
     signals.check()
-    judged = judge(problem, served, device, intervals, tried, done)
+    judged = judge(splits, served, device, intervals, tried, done)
     show(judged.record)
     rolling = None
     if cutoffs:
         again = partial(train_anew, device=device, say=say)
-        rolling = roll(problem, cutoffs, again, device, say, took=fitted.seconds).record
+        rolling = roll(splits, cutoffs, again, device, say, took=fitted.seconds).record
     record = Record(
         parameters=parameters(model),
         train=trained,
@@ -222,7 +225,7 @@ def make(
     signals.check()
     try:
         shown = {
-            name: example(problem, served, intervals, judged.model, number, device)
+            name: example(splits, served, intervals, judged.model, number, device)
             for name, number in picked(judged.model.by_window).items()
         }
         record = record.model_copy(update={"examples": shown})
@@ -233,16 +236,17 @@ def make(
         about["intervals"] += f"; then again with the {judged.model.windows:,} test windows"
         say("the intervals that are served are calibrated again with the errors of the test split")
     later = checkpoints("refit")
-    final, served, intervals = settle(problem, served, intervals, fitted, device, say, later)
-    last = -1 if config.train.refit or final.borders.each else problem.borders.validation - 1
-    about["seen_until"] = problem.series.times[last].isoformat()
+    final, served, intervals = settle(splits, served, intervals, fitted, device, say, later)
+    borders = splits.plan.borders
+    last = -1 if config.train.refit or borders.each else borders.validation - 1
+    about["seen_until"] = splits.plan.series.times[last].isoformat()
     about["ranges"] = Ranges.fit(final.training("cpu").whole).to_dict()
     network = served.network
     weights = {} if network is None else dict(network.state_dict())
     parts = Share.of(served)
     bundle = Bundle(config, final.schema, weights, record, about, intervals, parts)
     try:
-        found = effects.measure(Predictor(bundle, device), final.series)
+        found = effects.measure(Predictor(bundle, device), final.plan.series)
     except Exception as error:  # nor is what is said of it
         say(f"the effects of inputs were not measured: {type(error).__name__}: {error}")
         return bundle
@@ -288,11 +292,12 @@ def _under_way(
     """
     from forecaster.tracking.run import start
 
-    problem, key = ready.problem, uuid4().hex
-    config = problem.config
+    splits, key = ready.splits, uuid4().hex
+    config = splits.plan.config
     own = begun or begin(
         f"{ready.name}-{key[:8]}", key, config=config.to_dict(), cutoffs=cutoffs,
-        data=config.data.label, data_digest=problem.digest, source=problem.series.source,
+        data=config.data.label, data_digest=splits.plan.dataset.digest,
+        source=splits.plan.series.source,
     )  # fmt: skip
     with (
         start(config, own.about.name, _tags(loaded, ready), own=own, say=say) as tracked,
@@ -313,15 +318,15 @@ def _under_way(
             raise
 
 
-def _announce(name: str, problem: Problem, model: ForecastModel, device: str, say: Say) -> None:
+def _announce(name: str, splits: Splits, model: ForecastModel, device: str, say: Say) -> None:
     """Report what will be trained, and what is known about it beforehand."""
-    config, series = problem.config, problem.series
-    count = len(problem.schema.needs)
+    config, series = splits.plan.config, splits.plan.series
+    count = len(splits.schema.needs)
     size = f"{len(series.values):,} rows of {count} column" + "s" * (count > 1)
     if series.items is not None:
         size = f"{len(series.items):,} series, {size}"
     say(
-        f"{name}: {config.data.label} ({size} every {problem.schema.freq}), "
+        f"{name}: {config.data.label} ({size} every {splits.schema.freq}), "
         f"look back {config.window.past}, forecast {config.window.horizon}; "
         f"{config.model.name} with {parameters(model):,} parameters on {device}"
     )
@@ -329,7 +334,7 @@ def _announce(name: str, problem: Problem, model: ForecastModel, device: str, sa
         past, _, horizon = config.window.lengths()
         used = {
             part: int((series.items.windows(past, horizon, *steps)[1] > 0).sum())
-            for part, steps in problem.borders.parts.items()
+            for part, steps in splits.plan.borders.parts.items()
         }
         if min(used.values()) < len(series.items):
             parts = ", ".join(f"{part} {number:,}" for part, number in used.items())
@@ -338,27 +343,27 @@ def _announce(name: str, problem: Problem, model: ForecastModel, device: str, sa
 
 
 def _about(ready: Ready) -> dict[str, Any]:
-    problem, borders = ready.problem, ready.problem.borders
+    splits, borders = ready.splits, ready.splits.plan.borders
     return {
-        "name": problem.name,
-        "data_digest": problem.digest,
+        "name": splits.plan.name,
+        "data_digest": splits.plan.dataset.digest,
         "borders": [borders.train, borders.validation, borders.test],
         "commit": installation.commit(),
         "attn_effective": summarise(ready.model.effective()),
-        "refit": problem.config.train.refit,
+        "refit": splits.plan.config.train.refit,
         "hardware": machine.hardware(ready.device),
         "threads": torch.get_num_threads(),
     }
 
 
 def _tags(loaded: Loaded, ready: Ready) -> dict[str, str]:
-    config, data = ready.problem.config, loaded.config.data
+    config, data = ready.splits.plan.config, loaded.config.data
     named = config.data.is_file or is_generated(data.name)
     wanted = config.data.name if named else load_card(data.name).name
     tags = {
         **texts.tags(config),
         "attn.effective": summarise(ready.model.effective()),
-        "data.digest": ready.problem.digest,
+        "data.digest": ready.splits.plan.dataset.digest,
         "data.instead_of": wanted if wanted != config.data.name else "",
         "config": loaded.file,
         "device": ready.device,
@@ -393,26 +398,26 @@ def _epochs(count: float) -> str:
     return f"{rounded(count)} epoch{'s' * (count != 1)}"
 
 
-def train_network(problem: Problem, device: str) -> tuple[ForecastModel, "Fit"]:
-    """Train the network of a problem alone, in this process."""
+def train_network(splits: Splits, device: str) -> tuple[ForecastModel, "Fit"]:
+    """Train the network of a plan alone, in this process."""
     from forecaster.train.fit import fit
 
-    model, config = problem.build_model(), problem.config
-    windows = problem.training(device), problem.stopping(device)
+    model, config = splits.build_model(), splits.plan.config
+    windows = splits.training(device), splits.stopping(device)
     return model, fit(model, *windows, config.train, device=device, seed=config.seed)
 
 
-def train_anew(problem: Problem, device: str, say: Say) -> tuple[list[Part], Blend]:
-    """Train the network and fit the parts of a problem; return all tried parts, and the model."""
-    model, fitted = train_network(problem, device)
+def train_anew(splits: Splits, device: str, say: Say) -> tuple[list[Part], Blend]:
+    """Train the network and fit the parts of a plan; return all tried parts, and the model."""
+    model, fitted = train_network(splits, device)
     for sentence in fitted.sentences:
         say(sentence)
-    tried, served, _ = make_blend(problem, model, device, say)
+    tried, served, _ = make_blend(splits, model, device, say)
     return tried, served
 
 
 def make_blend(
-    problem: Problem, model: ForecastModel, device: str, say: Say
+    splits: Splits, model: ForecastModel, device: str, say: Say
 ) -> tuple[list[Part], Blend, dict[str, Weighed]]:
     """Fit the closed forms and weigh them with the network, on the windows that stop training.
 
@@ -423,13 +428,14 @@ def make_blend(
     of those with that name, the one with the smallest error. Raises UsageError if there is none.
     """
     network = Network(model.to(device).eval())
-    begun = time.monotonic()
-    tried, found = fit_and_weigh(fold := problem.fold(device), network)
+    began, fold = time.monotonic(), splits.fold(device)
+    tried, found = weigh_forms(fold, splits.forms or fit_forms(fold), network)
+    verb = "weighed" if splits.forms else "fitted and weighed"
     say(
-        f"fitted {len(tried) - 1} closed forms in {lasting(time.monotonic() - begun)}, weighed "
-        f"with the network on {len(fold.choose)} windows"
+        f"{verb} {len(tried) - 1} closed forms with the network on {len(fold.choose)} windows in "
+        f"{lasting(time.monotonic() - began)}"
     )
-    if (wanted := problem.config.blend) != "all":
+    if (wanted := splits.plan.config.blend) != "all":
         name = NETWORK if wanted == "none" else wanted
         able = [i for i, part in enumerate(tried) if part.name.partition(",")[0] == name]
         if not able:
@@ -453,9 +459,9 @@ def make_blend(
     return tried, served.to(device).eval(), parts
 
 
-def _validation(problem: Problem, found: Score, device: str, say: Say) -> dict[str, Any]:
+def _validation(splits: Splits, found: Score, device: str, say: Say) -> dict[str, Any]:
     """The error on every window of validation, which decides between models of one task."""
-    windows, stopping = problem.validation(device), len(problem.stopping(device))
+    windows, stopping = splits.validation(device), len(splits.stopping(device))
     few = "" if stopping == len(windows) else f"; {stopping} of them decided when training stopped"
     say(f"validation MSE {found.mse:.4f} on {windows.described}{few}")
     return {
@@ -467,14 +473,14 @@ def _validation(problem: Problem, found: Score, device: str, say: Say) -> dict[s
 
 
 def settle(
-    problem: Problem,
+    splits: Splits,
     served: Blend,
     intervals: Intervals | None,
     fitted: "Fit",
     device: str,
     say: Say,
     checkpoints: Checkpoints | None = None,
-) -> tuple[Problem, Blend, Intervals | None]:
+) -> tuple[Splits, Blend, Intervals | None]:
     """The model to keep after the evaluation: the judged one, or one that is refitted.
 
     A refit fits every part once more on all rows, with a new scaler. The network trains for the
@@ -482,13 +488,13 @@ def settle(
     """
     from forecaster.train.fit import fit
 
-    config = problem.config
+    config = splits.plan.config
     if not config.train.refit:
-        return problem, served, intervals
-    final = problem.refitted()
+        return splits, served, intervals
+    final = splits.refitted()
     windows, epochs = final.training(device), fitted.best_epoch
-    say(f"refit on all {len(final.series.values):,} rows for {_epochs(epochs)}")
-    fold = replace(problem.fold(device), train=windows)
+    say(f"refit on all {len(final.plan.series.values):,} rows for {_epochs(epochs)}")
+    fold = replace(splits.fold(device), train=windows)
     parts: dict[str, Part] = {}
     for name, part in zip(served.names, served.members, strict=True):
         if isinstance(part, Network):
@@ -501,7 +507,7 @@ def settle(
         else:
             parts[name] = part.refit(fold)
     if intervals is not None:
-        old, new = problem.schema.target_scaler, final.schema.target_scaler
+        old, new = splits.schema.target_scaler, final.schema.target_scaler
         intervals = intervals.rescaled(old.std / new.std)
     blend = Blend(served.task, parts, served.weights, served.of_series)
     return final, blend.to(device).eval(), intervals

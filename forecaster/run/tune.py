@@ -39,9 +39,11 @@ from forecaster.config.run_config import (
     read_yaml,
 )
 from forecaster.datasets.dataset import Dataset
-from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.runner import works
 from forecaster.model.base import parameters
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.record.folder import make_folder
 from forecaster.tracking import texts
 
@@ -217,11 +219,11 @@ def judge(dataset: Dataset, config: RunConfig, seconds: float | None) -> dict[st
         own = config.train.time_limit
         limited = {"time_limit": seconds if own is None else min(own, seconds)}
         config = config.model_copy(update={"train": config.train.model_copy(update=limited)})
-    problem = make_problem(config, dataset)
-    device = machine.device(problem.config.device)
+    splits = make_splits(make_plan(config, dataset))
+    device = machine.device(splits.plan.config.device)
     try:
         with redirect_stderr(StringIO()):  # a line for each epoch
-            model, fitted = train_network(problem, device)
+            model, fitted = train_network(splits, device)
     except RuntimeError as error:
         if works(device):
             raise

@@ -17,11 +17,11 @@ from forecaster.base.errors import DataError, UsageError
 from forecaster.base.names import did_you_mean
 from forecaster.datasets.calendar import normalise_freq
 from forecaster.datasets.items import id_parts
-from forecaster.forecast.intervals import between
 from forecaster.forecast.notices import OWN_SCALE, NoticeCode
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.quantiles import between
 from forecaster.forecast.questions import Question
-from forecaster.forecast.schema import Schema
+from forecaster.plan.schema import Schema
 from forecaster_service.batching import Done
 from forecaster_service.http_errors import Flaw, Location, invalid
 from forecaster_service.schemas import (

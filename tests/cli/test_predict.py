@@ -10,8 +10,10 @@ import pytest
 from forecaster.config.run_config import load
 from forecaster.datasets.calendar import future_times
 from forecaster.datasets.scaling import Scaler
-from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.bundle import Bundle
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.record import Record
 from tests.bundles import COLUMNS, blended, unsaved, warning
 from tests.datasets.reader import test_clock
@@ -125,14 +127,14 @@ def test_any_stretch_of_the_training_file_is_taken(times, columns, reading, done
     table.to_csv("sales.csv", index=False)
     sets = ["window.past=8", "model.parts=1", "model.width=4"]
     flags = {"data": "sales.csv", "target": "v", "season": [7], "horizon": 3, **reading}
-    problem = make_problem(*find_data(load(None, sets, flags, {}), lambda text: None))
-    weights = dict(problem.build_model().state_dict())
-    about = {"name": problem.name, "refit": False, "intervals": "none"}
-    Bundle(problem.config, problem.schema, weights, Record(), about).save(Path("bundle"))
+    splits = make_splits(make_plan(*find_data(load(None, sets, flags, {}), lambda text: None)))
+    weights = dict(splits.build_model().state_dict())
+    about = {"name": splits.plan.name, "refit": False, "intervals": "none"}
+    Bundle(splits.plan.config, splits.schema, weights, Record(), about).save(Path("bundle"))
     for first in (0, 3, len(times) - 8):
         table[first : first + 8].to_csv("part.csv", index=False)
         out, err = done("predict", "--model", "bundle", "--input", "part.csv")
         assert "otherwise" not in err
         ahead = pd.read_csv(StringIO(out), parse_dates=[next(iter(columns))])
-        expected = future_times(times[first + 7], 3, problem.schema.freq)
+        expected = future_times(times[first + 7], 3, splits.schema.freq)
         assert list(ahead.iloc[:, 0].dt.tz_localize(None)) == list(expected)

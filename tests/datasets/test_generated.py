@@ -8,7 +8,9 @@ from forecaster.base.errors import DataError
 from forecaster.config.run_config import load
 from forecaster.datasets.card import is_generated
 from forecaster.datasets.generated import generate, phase, recall
-from forecaster.evaluate.problem import make_problem, open_data
+from forecaster.plan.data import open_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 
 
 def split(series):
@@ -55,11 +57,11 @@ def test_a_wave_is_a_function_of_the_phase_that_is_told(drift):
 def test_every_sample_is_one_window_of_one_part_and_windows_share_nothing():
     dataset = recall("x", 40, pairs=4, samples=(30, 9, 200))
     asked = load("default", ["window.past=auto", "window.horizon=4"], {})
-    problem = make_problem(asked.config, dataset)
-    assert problem.config.window.past == 40
-    parts = [getattr(problem, part)("cpu") for part in ("training", "validation", "test")]
+    splits = make_splits(make_plan(asked.config, dataset))
+    assert splits.plan.config.window.past == 40
+    parts = [getattr(splits, part)("cpu") for part in ("training", "validation", "test")]
     assert [len(windows) for windows in parts] == [30, 9, 200]
-    assert len(problem.stopping("cpu")) >= 1, "half of validation has windows, too"
+    assert len(splits.stopping("cpu")) >= 1, "half of validation has windows, too"
     batches = [windows.batch(torch.arange(len(windows))) for windows in parts]
     seen = torch.cat([torch.cat([b.past[..., :1], b.target], 1) for b in batches]).numpy()
     np.testing.assert_array_equal(seen, split(dataset.series)[..., :1])  # no scaling

@@ -1,7 +1,6 @@
 """Rolling origins on a small series: what is known at a cut-off, and the results there."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +9,14 @@ import torch
 from forecaster.base.errors import UsageError
 from forecaster.config.run_config import load
 from forecaster.datasets.card import Borders
-from forecaster.evaluate.cutoffs import COVERED, Cutoff, cut, roll, text
+from forecaster.evaluate.cutoffs import COVERED, cut, roll, text
 from forecaster.evaluate.judge import find_intervals, judge
-from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.run.train import make_blend, train_anew
 from tests import small
-from tests.run.test_train_traps import TEST, TRAIN, VALIDATION, problem, values
+from tests.run.test_train_traps import TEST, TRAIN, VALIDATION, splits, values
 from tests.test_own_files import SMALL, long
 
 BLOCK = (TEST - VALIDATION) // 5
@@ -39,7 +40,7 @@ def rolled(posed, count=5):
 
 @pytest.fixture(scope="module")
 def posed():
-    return problem(values())
+    return splits(values())
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ class TestCut:
             start = VALIDATION + number * BLOCK
             train, half = start - length, start - length // 2
             stop, rest, test = at.stopping("cpu"), at.calibrating("cpu"), at.test("cpu")
-            assert at.borders == Borders(train, start, start + BLOCK)
+            assert at.plan.borders == Borders(train, start, start + BLOCK)
             assert at.training("cpu").last == train
             assert (stop.first, stop.last) == (train, half)
             assert (rest.first, rest.last) == (half, start)
@@ -72,12 +73,12 @@ class TestCut:
         data = values()
         data[VALIDATION + BLOCK : VALIDATION + 2 * BLOCK] = np.nan
         with pytest.raises(UsageError, match=r"5 cut-offs are too many: .*; 4 fit"):
-            cut(problem(data), 5)
+            cut(splits(data), 5)
 
     def test_series_cut_by_their_own_lengths_are_refused(self, posed):
         borders = TRAIN, VALIDATION, TEST
         with pytest.raises(UsageError, match=r"cut by its own length; train with --split calendar"):
-            cut(replace(posed, borders=Borders(*borders, (borders,))), 5)
+            cut(small.planned(posed, borders=Borders(*borders, (borders,))), 5)
 
 
 class TestRoll:
@@ -119,14 +120,14 @@ class TestRoll:
     def test_blocks_of_unequal_windows_count_by_what_is_observed_together(self):
         data = values()
         data[VALIDATION + 5 : TEST : 7, 1] = np.nan
-        rolling = rolled(problem(data), 3)
+        rolling = rolled(splits(data), 3)
         scores, whole = [found.model for found in rolling.found], rolling.whole.model
         assert len({score.windows for score in scores}) > 1
         observed = sum(score.observed for score in scores)
         assert whole.observed.tolist() == observed.tolist()
         squares = sum(score.squared * score.observed for score in scores)
         assert whole.mse == pytest.approx(squares.sum() / observed.sum())
-        starts = [at.borders.validation for at in rolling.cuts]
+        starts = [at.plan.borders.validation for at in rolling.cuts]
         steps = [s + i for s, own in zip(starts, scores, strict=True) for i in range(own.windows)]
         assert whole.steps.tolist() == steps
 
@@ -135,14 +136,14 @@ class TestRoll:
             long().to_csv("shops.csv", index=False)
             flags = {"data": "shops.csv", "id": "shop", "target": "sold", "split": "calendar"}
             loaded = load(None, list(SMALL), {**flags, "horizon": 5}, {})
-            posed = make_problem(*find_data(loaded, nothing))
+            posed = make_splits(make_plan(*find_data(loaded, nothing)))
         with pytest.raises(UsageError, match=r"9 cut-offs are too many: .*; 8 fit"):
             cut(posed, 9)
         rolling = rolled(posed, 2)
         json.dumps(rolling.record.to_dict(), allow_nan=False)
         counts = [found.model.windows for found in rolling.found]
         assert counts == [len(at.test("cpu")) for at in rolling.cuts]
-        assert rolling.whole.model.steps.min() == posed.borders.validation
+        assert rolling.whole.model.steps.min() == posed.plan.borders.validation
 
 
 def test_noise_in_a_block_changes_nothing_before_it():
@@ -150,7 +151,7 @@ def test_noise_in_a_block_changes_nothing_before_it():
     noisy, made, each = values(), [], []
     noisy[LAST_OF_3:] += np.random.default_rng(1).normal(0, 5, noisy[LAST_OF_3:].shape)
     for data in (values(), noisy):
-        posed, bytes_of = problem(data), []
+        posed, bytes_of = splits(data), []
 
         def make(at, bytes_of=bytes_of):
             tried, served = train_anew(at, "cpu", nothing)
@@ -168,7 +169,7 @@ def test_noise_in_a_block_changes_nothing_before_it():
 
 def test_training_anew_at_the_first_cut_off_is_the_run_itself(posed):
     (first,) = cut(posed, 1)
-    assert isinstance(first, Cutoff)
+    assert first is not posed
     torch.manual_seed(7)
     _, one = train_anew(posed, "cpu", nothing)
     _, other = train_anew(first, "cpu", nothing)

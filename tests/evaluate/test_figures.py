@@ -14,7 +14,7 @@ from forecaster.report import runs, tables
 from forecaster.study.compare import cell
 from forecaster.tracking import texts
 from tests import small
-from tests.bundles import of_problem
+from tests.bundles import of_splits
 
 LARGEST = ErrorMetric(
     name="largest", label="LARGEST", form="<{:.7f}>", unit="variances of the training rows",
@@ -27,7 +27,7 @@ def test_a_new_metric_of_a_run_is_shown_everywhere(monkeypatch):
     monkeypatch.setattr(figures, "METRICS", (*METRICS, LARGEST))
     monkeypatch.setattr(cell, "_known_floors", {})
     monkeypatch.setattr(runs, "inference", lambda _: {"inference_ms": 1.25, "peak_mib": 3.5})
-    problem = small.problem()
+    problem = small.splits()
     model = Blend.alone(Network(problem.build_model().eval()))
     intervals, _, _ = find_intervals(problem, model, "cpu")
     found = judge(problem, model, "cpu", intervals)
@@ -38,7 +38,7 @@ def test_a_new_metric_of_a_run_is_shown_everywhere(monkeypatch):
     assert lines[1].split()[:-1] == ["network", *lines[0].split()[1:]]
     for error in (mse, test["floors"]["training mean"]["mse"], test["columns"]["a"]["mse"]):
         assert f"  <{error + 123:.7f}>" in said
-    bundle = of_problem(problem, found.record)
+    bundle = of_splits(problem, found.record)
     tracked = texts.tables_of(bundle)
     own, alone, floor, *_ = tracked["parts"]
     for row in (own, alone, floor, tracked["columns"][0], tracked["steps"][0]):

@@ -14,7 +14,8 @@ from forecaster.datasets.windows import Windows
 from forecaster.evaluate import Calibration, Coverage, score, seen_by
 from forecaster.evaluate import intervals as module
 from forecaster.evaluate.intervals import fitted, verdict
-from forecaster.forecast.intervals import LEAST, Conditions, Intervals, deviation
+from forecaster.forecast.intervals import Conditions, Intervals
+from forecaster.forecast.quantiles import LEAST, Quantiles, deviation
 from forecaster.model import ForecastModel, Task
 from forecaster.record import BandScores
 
@@ -55,10 +56,11 @@ def test_offsets_about_a_point_by_hand():
     assert (own.windows, own.levels) == (58, LEVELS)
     batch = chosen.batch(torch.arange(58))
     past, known, *_ = seen_by(batch, model.task)
-    recent = deviation(past, 2)
+    recent = deviation(past, 2).numpy()
     np.testing.assert_allclose(own.conditions.usual, np.sqrt((recent**2).mean(axis=0)))
     factor = np.maximum(recent / own.conditions.usual, LEAST) ** 0.75
-    np.testing.assert_allclose(own.widths(past, known), np.repeat(factor[:, None], 3, axis=1))
+    widths = Quantiles(own).widths(past, known, None, None)
+    np.testing.assert_allclose(widths, np.repeat(factor[:, None], 3, axis=1))
     with torch.no_grad():
         errors = (batch.target - model(*batch.inputs)).numpy() / factor[:, None]
     scale = np.sqrt((errors**2).mean(axis=0))
@@ -93,8 +95,9 @@ def test_hours_that_are_harder_have_wider_intervals():
     )
     own = calibrate(Zero().eval(), chosen, LEVELS)
     batch = test.batch(torch.arange(len(test)))
-    widths = own.widths(*seen_by(batch, Zero().task))
-    ends = own.quantiles(np.zeros(batch.target.shape), (0.1, 0.9), widths)[:, :, 0]
+    past, known, *_ = seen_by(batch, Zero().task)
+    quantiles = Quantiles(own)(torch.zeros(batch.target.shape), past, known)
+    ends = quantiles[:, :, 0, [LEVELS.index(0.1), LEVELS.index(0.9)]].numpy()
     truth, width = batch.target[..., 0].numpy(), ends[..., 1] - ends[..., 0]
     inside = (ends[..., 0] <= truth) & (truth <= ends[..., 1])
     at = noon[3000 + np.arange(len(test))[:, None] + np.arange(24)]
@@ -121,7 +124,7 @@ def test_the_crps_of_normal_quantiles():
     intervals = Intervals(levels, np.tile(normal, (1, 1, 1)), np.ones((1, 1)), 99)
     coverage = Coverage(Zero(), intervals, SCALER)
     truth = np.random.default_rng(0).normal(size=(20_000, 1, 1))
-    quantiles = np.broadcast_to(normal, (20_000, 1, 1, 99))
+    quantiles = np.tile(normal, (20_000, 1, 1, 1))
     coverage.add(quantiles, 0 * truth, truth, truth < np.inf, np.ones(1))
     assert coverage.record(("x",))["crps"] == pytest.approx(np.pi**-0.5, rel=0.02)
 
@@ -171,8 +174,9 @@ def test_figures_are_plain_means(test):
     np.testing.assert_array_equal(scored.by_window, reference.by_window)
     batch = test.batch(torch.arange(len(test)))
     with torch.no_grad():
-        point = model(*batch.inputs).double().numpy()
-    quantiles = own.quantiles(point, LEVELS, own.widths(*seen_by(batch, model.task)))
+        point = model(*batch.inputs).double()
+    past, known, seen, item = seen_by(batch, model.task)
+    quantiles = Quantiles(own)(point, past, known, seen, item=item).numpy()
     if batch.target_observed is not None:
         quantiles[~batch.target_observed] = np.nan
     error = batch.target.double().numpy()[..., None] - quantiles
@@ -204,8 +208,9 @@ def test_offsets_about_a_point_are_of_what_is_observed(panel):
     own = calibrate(model, chosen, LEVELS)
     batch = chosen.batch(torch.arange(len(chosen)))
     past, *rest = seen_by(batch, model.task)
-    widths = own.widths(past, *rest)
-    np.testing.assert_array_equal(own.widths(np.where(rest[1], past, 1000.0), *rest), widths)
+    widths = Quantiles(own).widths(past, *rest).numpy()
+    other = torch.where(rest[1], past, 1000.0)
+    np.testing.assert_array_equal(Quantiles(own).widths(other, *rest), widths)
     assert (own.of_series is None) is not panel
     with torch.no_grad():
         errors = (batch.target - model(*batch.inputs)).numpy() / widths
@@ -224,7 +229,8 @@ def test_a_series_has_a_width_of_its_own_as_far_as_its_errors_show():
         quiet, loud, unseen = own.of_series[:, 0]
         assert loud / quiet == pytest.approx(ratio, rel=0.1)
         assert unseen == 1
-        widths = own.widths(np.zeros((2, 1, 1)), np.zeros((2, 3, 0)), None, np.array([1, 3]))
+        some = torch.zeros(2, 1, 1), torch.zeros(2, 3, 0), None, torch.tensor([1, 3])
+        widths = Quantiles(own).widths(*some)
         np.testing.assert_allclose(widths[:, 0, 0] / widths[1, 0, 0], [loud, 1])
     scaled = own.rescaled(np.array([[2.0], [4], [2]])).of_series[:, 0]
     np.testing.assert_allclose(scaled, [quiet, 2 * loud, unseen])
@@ -249,5 +255,5 @@ def test_many_windows_of_a_panel_are_thinned_evenly(monkeypatch):
     assert own.windows == 50
     index = torch.linspace(0, len(chosen) - 1, 50, dtype=torch.float64).round().long()
     past, _, observed, _ = seen_by(chosen.batch(index), Last().task)
-    recent = deviation(past, 2, observed)
+    recent = deviation(past, 2, observed).numpy()
     np.testing.assert_allclose(own.conditions.usual, np.sqrt(np.nanmean(recent**2, axis=0)))

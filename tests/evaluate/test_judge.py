@@ -14,9 +14,11 @@ from forecaster.evaluate.judge import (
     picked,
     validate,
 )
-from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.unusual import figures
 from forecaster.parts import Blend, Network
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.run.train import make_blend
 from tests import small
 
@@ -24,27 +26,27 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_one_window_backs_the_median_alone():
-    problem = small.problem(horizon=30)
-    assert problem.uncalibrated == ""
-    alone = Blend.alone(Network(problem.build_model().eval()))
-    found, words, _ = find_intervals(problem, alone, "cpu")
+    splits = small.splits(horizon=30)
+    assert splits.plan.uncalibrated == ""
+    alone = Blend.alone(Network(splits.build_model().eval()))
+    found, words, _ = find_intervals(splits, alone, "cpu")
     assert found.levels == (0.5,)
     assert "the 1 validation windows" in words
-    problem = small.problem("intervals.levels=[0.1, 0.9]", horizon=30)
-    found, words, _ = find_intervals(problem, alone, "cpu")
+    splits = small.splits("intervals.levels=[0.1, 0.9]", horizon=30)
+    found, words, _ = find_intervals(splits, alone, "cpu")
     assert (found, words) == (None, "none: of windows that calibrate, 1 of validation is too few")
 
 
 def test_one_pass_over_validation_scores_and_calibrates():
-    problem = small.problem()
-    network = problem.build_model().eval()
+    splits = small.splits()
+    network = splits.build_model().eval()
     model = Blend.alone(Network(network))
-    windows, asked = problem.validation("cpu"), []
+    windows, asked = splits.validation("cpu"), []
     hook = network.register_forward_hook(lambda module, inputs, output: asked.append(len(output)))
-    found, (intervals, words, _) = validate(problem, model, "cpu")
+    found, (intervals, words, _) = validate(splits, model, "cpu")
     hook.remove()
     assert sum(asked) == len(windows)
-    own, own_words, _ = find_intervals(problem, model, "cpu")
+    own, own_words, _ = find_intervals(splits, model, "cpu")
     assert words == own_words
     np.testing.assert_allclose(intervals.offsets, own.offsets, rtol=1e-5)
     np.testing.assert_allclose(intervals.scale, own.scale, rtol=1e-5)
@@ -53,21 +55,19 @@ def test_one_pass_over_validation_scores_and_calibrates():
 
 def test_what_is_served_is_calibrated_again_with_the_errors_that_were_judged():
     """The record keeps what the judged intervals covered, and says that others are served."""
-    problem = small.problem()
-    model = Blend.alone(Network(problem.build_model().eval()))
-    narrow, _, done = find_intervals(problem, model, "cpu")
+    splits = small.splits()
+    model = Blend.alone(Network(splits.build_model().eval()))
+    narrow, _, done = find_intervals(splits, model, "cpu")
     narrow = replace(narrow, offsets=narrow.offsets / 3)
-    before = judge(problem, model, "cpu", narrow)
-    after = judge(problem, model, "cpu", narrow, done=done)
+    before = judge(splits, model, "cpu", narrow)
+    after = judge(splits, model, "cpu", narrow, done=done)
     assert before.served is None
     covered = before.record.band("80")["coverage"]
     assert covered == after.record.band("80")["coverage"] < 0.6
-    test, scaler = problem.test("cpu"), problem.schema.target_scaler
+    test, scaler = splits.test("cpu"), splits.schema.target_scaler
     since = Coverage(model, after.served, scaler)
     score(since.forecast, test)
-    assert since.record(problem.schema.targets).band("80")["coverage"] == pytest.approx(
-        0.8, abs=0.1
-    )
+    assert since.record(splits.schema.targets).band("80")["coverage"] == pytest.approx(0.8, abs=0.1)
     assert "too narrow" in before.record.intervals.verdict.lower()
     assert "served were calibrated again" in after.record.intervals.verdict
     assert after.headline.endswith("of the values, and was calibrated again since.")
@@ -78,13 +78,13 @@ def test_what_is_served_is_calibrated_again_with_the_errors_that_were_judged():
 
 def test_a_few_windows_of_test_calibrate_what_was_rehearsed():
     """Where validation is too short to calibrate, the test windows do so alone."""
-    problem = small.problem(horizon=30)
-    tried, served, _ = make_blend(problem, problem.build_model(), "cpu", print)
-    intervals, words, done = find_intervals(problem, served, "cpu")
+    splits = small.splits(horizon=30)
+    tried, served, _ = make_blend(splits, splits.build_model(), "cpu", print)
+    intervals, words, done = find_intervals(splits, served, "cpu")
     assert words.startswith("from a rehearsal")
     assert done == []
-    found = judge(problem, served, "cpu", intervals, tried, done).served
-    assert found.windows == len(problem.test("cpu"))
+    found = judge(splits, served, "cpu", intervals, tried, done).served
+    assert found.windows == len(splits.test("cpu"))
 
 
 def test_examples_are_of_what_was_observed():
@@ -101,20 +101,20 @@ def test_an_example_has_the_rows_of_its_series_alone(tmp_path):
     pd.concat(parts).to_csv(tmp_path / "shops.csv", index=False)
     flags = {"data": str(tmp_path / "shops.csv"), "horizon": 10, "lookback": 8, "season": "8"}
     loaded = load(None, ["window.reach=28"], flags, {})
-    problem = make_problem(*find_data(loaded, lambda said: None))
-    windows, model = problem.test("cpu"), Blend.alone(Network(problem.build_model().eval()))
+    splits = make_splits(make_plan(*find_data(loaded, lambda said: None)))
+    windows, model = splits.test("cpu"), Blend.alone(Network(splits.build_model().eval()))
     found, shown = score(forecast_with(model), windows), {}
     for number in range(len(windows)):
         item, row, step = windows.origin(number)
-        made = example(problem, model, None, found, number, "cpu")
+        made = example(splits, model, None, found, number, "cpu")
         assert made.mse == found.by_window[number]
         assert made.title.endswith(f"{number + 1} of {len(windows)}, series {'abc'[item]}")
         (drawn,) = made.targets.values()
-        assert [*drawn.truth] == [*problem.series.values[row : row + 10, 0]]
+        assert [*drawn.truth] == [*splits.plan.series.values[row : row + 10, 0]]
         assert (len(drawn.forecast), drawn.low, made.share) == (10, (), "")
         before = len(drawn.history)
         assert [*drawn.history] == [drawn.truth[0] - ago for ago in range(before, 0, -1)]
-        assert pd.Timestamp(made.begin) == problem.series.times[step - before]
+        assert pd.Timestamp(made.begin) == splits.plan.series.times[step - before]
         shown.setdefault("abc"[item], []).append(before)
     assert set(shown["c"]) == {16}
     assert max(shown["b"]) == 10, "what there is"

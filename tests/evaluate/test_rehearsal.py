@@ -11,13 +11,15 @@ from forecaster.config.run_config import load
 from forecaster.evaluate import rehearsal
 from forecaster.evaluate.intervals import Coverage
 from forecaster.evaluate.metrics import score
-from forecaster.evaluate.problem import make_problem, take_frame
-from forecaster.parts import Blend, fit_parts, weigh
+from forecaster.parts import Blend, fit_forms, weigh
+from forecaster.plan.data import take_frame
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import Splits, make_splits
 
 
-def problem(frame, *sets):
+def splits(frame, *sets):
     loaded = load("own", ["data.name=frame.csv", "window.horizon=12", *sets])
-    return make_problem(*take_frame(loaded, frame, print))
+    return make_splits(make_plan(*take_frame(loaded, frame, print)))
 
 
 def months(series, seed, rows=96):
@@ -34,31 +36,32 @@ def months(series, seed, rows=96):
 def blend_of(own):
     """The closed forms alone, weighed as a run weighs them."""
     fold = own.fold("cpu")
-    forms = [part for part in fit_parts(fold) if part.weighed]
+    forms = [part for part in fit_forms(fold)[0] if part.weighed]
     return Blend.weighed(forms, weigh(forms, fold.choose)).eval()
 
 
 @pytest.mark.parametrize("series", [1, 8])
 def test_nothing_of_the_test_split_calibrates(series):
-    own = problem(months(series, 0))
-    assert own.uncalibrated
+    own = splits(months(series, 0))
+    assert own.plan.uncalibrated
     found, words = rehearsal.rehearse(own, blend_of(own), "cpu")
     assert words.startswith(f"from a rehearsal on {found.windows:,} windows")
-    values = own.series.values.copy()
-    values.reshape(series, 96, -1)[:, own.borders.validation :] += 1e6
-    other = replace(own, series=replace(own.series, values=values))
+    values = own.plan.series.values.copy()
+    values.reshape(series, 96, -1)[:, own.plan.borders.validation :] += 1e6
+    plan = replace(own.plan, series=replace(own.plan.series, values=values))
+    other = Splits(plan, own.schema)
     again, _ = rehearsal.rehearse(other, blend_of(own), "cpu")
     np.testing.assert_array_equal(again.offsets, found.offsets)
 
 
 def test_a_block_is_forecast_from_the_rows_before_it():
-    own = problem(months(1, 1))
+    own = splits(months(1, 1))
     model = blend_of(own)
     blocks = rehearsal._blocks(own, model.members, "cpu")
     firsts = [windows.first for _, windows in blocks]
     assert firsts == sorted(set(firsts))
     assert len(blocks) == rehearsal.BLOCKS
-    own.series.values[firsts[-1] :] += 50.0  # the scaler is that of the rows before
+    own.plan.series.values[firsts[-1] :] += 50.0  # the scaler is that of the rows before
     again = rehearsal._blocks(own, model.members, "cpu")
     for part, same in zip(blocks[-1][0], again[-1][0], strict=True):
         kept, found = part.state_dict(), same.state_dict()
@@ -71,7 +74,7 @@ def test_the_intervals_of_short_series_hold_what_they_promise():
     """On average over series whose future is like their past."""
     covered = []
     for seed in range(12):
-        own = problem(months(8, seed, rows=72))
+        own = splits(months(8, seed, rows=72))
         model = blend_of(own)
         found, _ = rehearsal.rehearse(own, model, "cpu")
         coverage = Coverage(model, found, own.schema.target_scaler)

@@ -12,8 +12,8 @@ from forecaster import Forecaster
 from forecaster.cli import app
 from forecaster.evaluate.judge import rejudge
 from forecaster.forecast import effects
-from tests.datasets.test_effects import DAY, load, weather
 from tests.forecast.export import eager
+from tests.plan.test_effects import DAY, load, weather
 
 QUICK = {"train.epochs": 1, "model": "tokens", "model.width": 4, "model.feed_forward": 4}
 ROWS = 60 * DAY

@@ -18,12 +18,14 @@ from forecaster.config.run_config import load
 from forecaster.datasets.calendar import phase_weights
 from forecaster.datasets.card import load_card
 from forecaster.datasets.fetch import locate
-from forecaster.evaluate.problem import find_data, make_problem
 from forecaster.forecast.intervals import Conditions
 from forecaster.forecast.notices import NoticeCode
 from forecaster.forecast.predictor import Predictor, load_bundle
 from forecaster.forecast.questions import Question
-from tests.bundles import COLUMNS, SEASON, blended, of_problem, scaled, unsaved, warning
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
+from tests.bundles import COLUMNS, SEASON, blended, of_splits, scaled, unsaved, warning
 from tests.service.toy import KINDS, make_bundle
 
 CYCLE = np.array([[10.0, -3.5, 400.0], [20.0, 0.25, 300.0], [15.0, 7.0, 100.0], [5.0, 1.0, 250.0]])
@@ -284,10 +286,12 @@ class TestCards:
     def untrained(self, name, path, folder):
         sets = ["window.past=1 cycle", "model.parts=1", "model.width=4"]
         sets += [f"data.path={path}"] if path else []
-        problem = make_problem(
-            *find_data(load(None, sets, {"data": name, "horizon": 5}, {}), lambda text: None)
+        splits = make_splits(
+            make_plan(
+                *find_data(load(None, sets, {"data": name, "horizon": 5}, {}), lambda text: None)
+            )
         )
-        return Predictor(of_problem(problem).save(folder / "bundle"), "cpu")
+        return Predictor(of_splits(splits).save(folder / "bundle"), "cpu")
 
     def check(self, name, file, forecaster, folder, header=True):
         ahead = forecaster.predict(file)

@@ -1,11 +1,13 @@
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from forecaster.attention import ATTENTIONS, AttentionChoice, AttentionPlan
 from forecaster.base.errors import DeviceLostError
@@ -20,10 +22,10 @@ import os
 import torch
 
 from forecaster.base.errors import DeviceLostError
-from tests.forecast.test_runner import Runner, batch, make_model
+from tests.forecast.test_runner import batch, make_model, runner
 
 model = make_model().to("cuda")
-run, forward = Runner(model, "cuda"), model.forward
+run, forward = runner(model, "cuda"), model.forward
 
 def wrong(*_):
     raise ValueError("wrong")
@@ -63,6 +65,16 @@ def make_model(name: str = "prob", skeleton: str = "tokens") -> Blend:
     return Blend.alone(Network(model.eval()))
 
 
+def runner(model: Blend, device: str = "cpu") -> Callable[..., np.ndarray]:
+    """Calls a blend on a device, with the known features in one array."""
+
+    def forecast(past: Tensor, known: Tensor, observed: Tensor | None) -> tuple[Tensor]:
+        return (model(past, known[:, :24], known[:, 24:], observed),)
+
+    run = Runner(forecast, device)
+    return lambda *inputs: run(*inputs)[0]
+
+
 def batch(count: int, masked: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     draw = np.random.default_rng(count)
     past = draw.normal(size=(count, 24, 3)).astype(np.float32)
@@ -74,7 +86,7 @@ def batch(count: int, masked: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray 
 def test_on_a_processor_it_is_the_model_itself(masked: bool) -> None:
     model = make_model()
     past, known, observed = batch(3, masked)
-    found = Runner(model, "cpu")(past, known, observed)
+    found = runner(model)(past, known, observed)
     given = past, known[:, :24], known[:, 24:], observed
     with torch.inference_mode():
         wanted = model(*(None if x is None else torch.from_numpy(x) for x in given))
@@ -107,11 +119,11 @@ class TestFailures:
             run(*inputs)
 
 
-def failing(error: Exception, monkeypatch: Any) -> Runner:
+def failing(error: Exception, monkeypatch: Any) -> Callable[..., np.ndarray]:
     """A runner whose model raises an error."""
     model = make_model()
     monkeypatch.setattr(model, "forward", Mock(side_effect=error))
-    return Runner(model, "cpu")
+    return runner(model)
 
 
 @pytest.mark.gpu
@@ -119,8 +131,8 @@ class TestOnAGpu:
     @pytest.mark.parametrize("skeleton", ["informer", "tokens"])
     @pytest.mark.parametrize("name", ATTENTIONS)
     def test_it_answers_as_a_processor(self, name: str, skeleton: str) -> None:
-        here = Runner(make_model(name, skeleton), "cpu")
-        there = Runner(make_model(name, skeleton).to("cuda"), "cuda")
+        here = runner(make_model(name, skeleton))
+        there = runner(make_model(name, skeleton).to("cuda"), "cuda")
         for count, masked in ((3, False), (3, True), (1, False), (4, False), (300, True)):
             past, known, observed = batch(count, masked)
             found = there(past, known, observed)
@@ -131,7 +143,7 @@ class TestOnAGpu:
 
     @pytest.mark.parametrize("name", ["prob", "topk"])
     def test_an_answer_does_not_depend_on_its_batch(self, name: str) -> None:
-        run = Runner(make_model(name, "informer").to("cuda"), "cuda")
+        run = runner(make_model(name, "informer").to("cuda"), "cuda")
         past, known, _ = batch(37, False)
         together = run(past, known, None)
         alone = [run(past[i : i + 1], known[i : i + 1], None) for i in range(37)]

@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import _pop_mode, _push_mode
 
 from forecaster import Forecaster
 from forecaster.evaluate.cutoffs import roll
-from forecaster.evaluate.problem import Problem
 from forecaster.forecast.predictor import Predictor
+from forecaster.plan.splits import Splits
 from forecaster.run import train
 from forecaster.study.compare.cell import FACTS
 from forecaster.study.compare.cell import train as train_cell
@@ -111,12 +111,12 @@ class TestFaces:
     @pytest.mark.usefixtures("home")
     def test_cut_offs(self) -> None:
         def judged(device: str) -> Any:
-            problem = small.problem(f"device={device}", "train.epochs=1")
+            splits = small.splits(f"device={device}", "train.epochs=1")
 
-            def make(at: Problem) -> Any:
+            def make(at: Splits) -> Any:
                 return train.train_anew(at, device, quiet)
 
-            return roll(problem, 2, make, device, quiet).record.mse.mean
+            return roll(splits, 2, make, device, quiet).record.mse.mean
 
         with Simulated():
             there = judged("cuda")

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -8,21 +7,23 @@ import pytest
 from forecaster.config.run_config import load
 from forecaster.evaluate import score
 from forecaster.evaluate.metrics import forecast_with
-from forecaster.evaluate.problem import examples, find_data, make_problem, with_options
 from forecaster.model.start import STARTS, untrained_error
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import examples, make_splits, with_options
 from tests import shapes, small
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def problem(table, *sets, horizon=12):
+def splits(table, *sets, horizon=12):
     table.to_csv("own.csv", index=False)
     loaded = load(None, list(sets), {"data": "own.csv", "horizon": horizon}, {})
-    return make_problem(*find_data(loaded, lambda _: None))
+    return make_splits(make_plan(*find_data(loaded, lambda _: None)))
 
 
 def start(table, *sets, horizon=12):
-    options = problem(table, *sets, horizon=horizon).config.model.options
+    options = splits(table, *sets, horizon=horizon).plan.config.model.options
     return tuple(options[name] for name in STARTS[0])
 
 
@@ -37,7 +38,7 @@ def test_what_grows_starts_at_its_changes_and_what_stays_at_its_mean():
     assert start(shapes.monthly()) == ("cycle", True, False)
     assert start(shapes.weekly(), horizon=26) == ("last", True, False)
     assert start(noise()) == ("cycle", False, True)
-    card = small.problem().config.model.options
+    card = small.splits().plan.config.model.options
     assert [card[name] for name in STARTS[0]] == ["cycle", False, True], "as its recipe says"
 
 
@@ -50,36 +51,38 @@ def test_what_is_named_is_kept():
 
 def test_the_training_rows_alone_decide():
     table = shapes.daily()
-    first = problem(table)
-    rest = np.arange(len(table)) >= first.borders.train
+    first = splits(table)
+    rest = np.arange(len(table)) >= first.plan.borders.train
     turned = table.assign(value=np.where(rest, table["value"][::-1] ** 2, table["value"]))
-    assert problem(turned).config.model == first.config.model
+    assert splits(turned).plan.config.model == first.plan.config.model
     grown = shapes.monthly()
     half = grown.assign(value=np.where(np.arange(144) < 100, noise()["value"][:144] + 9, 9e9))
     assert start(half)[1] is False
 
 
 def test_the_error_is_that_of_the_training_windows():
-    own = problem(shapes.monthly())
-    task, windows = own.schema.task(*own.config.window.lengths()), own.training("cpu")
+    own = splits(shapes.monthly())
+    task, windows = own.schema.task(*own.plan.config.window.lengths()), own.training("cpu")
     errors = []
     for chosen in STARTS:
-        config = with_options(own.config, own.config.model.options | chosen)
+        config = with_options(own.plan.config, own.plan.config.model.options | chosen)
         errors.append(
             untrained_error(partial(config.build_model, task), windows.rows(), examples(windows))
         )
-        wanted = score(forecast_with(replace(own, config=config).build_model().eval()), windows)
+        wanted = score(
+            forecast_with(small.planned(own, config=config).build_model().eval()), windows
+        )
         assert errors[-1] == pytest.approx(wanted.mse, rel=1e-5)
     assert errors[1] == min(errors)
     # with what is known without training, of one and a half cycles
-    own = problem(shapes.monthly(), "model.prior=true", "window.past=18")
-    task, windows = own.schema.task(*own.config.window.lengths()), own.training("cpu")
+    own = splits(shapes.monthly(), "model.prior=true", "window.past=18")
+    task, windows = own.schema.task(*own.plan.config.window.lengths()), own.training("cpu")
     model = own.build_model().eval()
     without = score(forecast_with(model), windows).mse
     model.prepare(windows.rows())
     wanted = score(forecast_with(model), windows).mse
     assert wanted != pytest.approx(without, rel=1e-4)
-    build = partial(own.config.build_model, task)
+    build = partial(own.plan.config.build_model, task)
     assert untrained_error(build, windows.rows(), examples(windows)) == pytest.approx(
         wanted, rel=1e-5
     )

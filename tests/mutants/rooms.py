@@ -10,13 +10,14 @@ ROOMS = {
     "model": ("forecaster/model/", "model/*"),
     "parts": ("forecaster/parts/", "parts/*"),
     "reader": ("forecaster/datasets/reader/", "datasets/reader/* datasets/facts own_files"),
-    "datasets": ("forecaster/datasets/", "datasets/* evaluate/problem own_files"),
+    "datasets": ("forecaster/datasets/", "datasets/* plan/* own_files"),
     "train": ("forecaster/train/", "train/*"),
     "intervals": (
-        "forecaster/(evaluate|forecast)/intervals",
-        "forecast/intervals evaluate/intervals evaluate/metrics evaluate/judge evaluate/cutoffs",
+        "forecaster/(evaluate/intervals|forecast/(intervals|quantiles))",
+        "forecast/intervals forecast/quantiles evaluate/intervals evaluate/metrics evaluate/judge"
+        " evaluate/cutoffs",
     ),
-    "evaluate": ("forecaster/evaluate/(?!problem)", "evaluate/*"),
+    "evaluate": ("forecaster/evaluate/", "evaluate/*"),
     "export": ("forecaster/forecast/export/", "forecast/export/*"),
     "cli": (
         "forecaster/(cli/|config/flags)",
@@ -30,13 +31,13 @@ ROOMS = {
     ),
     "client": ("forecaster/client", "client"),
     "run": (
-        "forecaster/(run/|evaluate/problem|config/|base/installation|estimator)",
-        "config/run_config evaluate/problem run/resuming run/tune run/train_traps own_files",
+        "forecaster/(run/|plan/|config/|base/installation|estimator)",
+        "config/run_config plan/* run/resuming run/tune run/train_traps own_files",
     ),
     "forecast": (
         "forecaster/forecast/",
         "forecast/golden forecast/questions forecast/unusual forecast/predictor forecast/bundle"
-        " forecast/batch forecast/runner",
+        " forecast/batch forecast/runner forecast/served",
     ),
     "base": ("forecaster/", "base/* model/start"),
     "service": (

@@ -16,10 +16,10 @@ from forecaster.parts import (
     Part,
     TrainingMean,
     boosted,
-    fit_and_weigh,
-    fit_parts,
+    fit_forms,
     kind_of,
     weigh,
+    weigh_forms,
 )
 from forecaster.parts import blend as module
 from forecaster.parts.blend import mixed, nearest
@@ -57,7 +57,7 @@ class Constant(Part):
 def fitted(name):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(boosted, "FEWEST", 0)
-        return fit_parts(FOLDS[name])
+        return fit_forms(FOLDS[name])[0]
 
 
 def blended(parts, weights):
@@ -254,13 +254,13 @@ class TestRehearsal:
         long = replace(FEW, choose=folds.windows(folds.series(), 240, 360))
         alone = replace(FEW, train=folds.windows(folds.series(), 0, PAST + HORIZON))
         assert [each.rehearsal for each in (long, alone, folds.panel_fold())] == [None] * 3
-        tried, found = fit_and_weigh(long, Constant(FEW.task, "network", 0.3))
+        tried, found = weigh_forms(long, fit_forms(long), Constant(FEW.task, "network", 0.3))
         for own, wanted in zip(found[:2], weigh(tried, long.choose)[:2], strict=True):
             assert torch.equal(own, wanted)
 
     def test_what_was_chosen_there_is_fitted_to_all_training_rows(self):
         rehearsed = [part for kind in KINDS.values() for part in kind.fit(FEW.rehearsal)]
-        for part, other in zip(fit_parts(FEW), rehearsed, strict=True):
+        for part, other in zip(fit_forms(FEW)[0], rehearsed, strict=True):
             assert part.settings == other.settings
             wanted = other.refit(FEW)
             assert torch.equal(*(folds.forecast(each, FEW.choose) for each in (part, wanted)))
@@ -270,9 +270,10 @@ class TestRehearsal:
         network = Constant(FEW.task, "network", 0.3)
 
         def common(**changes):
-            return fit_and_weigh(replace(FEW, **changes), network)[1].common
+            fold = replace(FEW, **changes)
+            return weigh_forms(fold, fit_forms(fold), network)[1].common
 
-        tried, (weights, errors, _) = fit_and_weigh(FEW, network)
+        tried, (weights, errors, _) = weigh_forms(FEW, fit_forms(FEW), network)
         assert tried[-1] is network
         assert (weights >= 0).all()
         torch.testing.assert_close(weights.sum(dim=0), torch.ones(HORIZON))

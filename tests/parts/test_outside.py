@@ -45,7 +45,7 @@ def home(tmp_path):
 @pytest.mark.usefixtures("package")
 def test_it_is_fitted_beside_ours_and_replaces_none():
     fold = folds.fold(folds.series())
-    found = parts.fit_parts(fold)
+    found = parts.fit_forms(fold)[0]
     (own,) = (part for part in found if part.name == "repeated")
     assert own.family == "repeated", "a family of its own"
     assert parts.kind_of("ridge") is parts.Ridge

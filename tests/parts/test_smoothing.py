@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from forecaster.parts import fit_parts
+from forecaster.parts import fit_forms
 from forecaster.parts.base import filled
 from forecaster.parts.smoothing import LONGEST, Smoothing, extended, reach
 from tests.parts import folds
@@ -102,7 +102,7 @@ def test_it_reads_further_than_the_look_back_and_needs_two_cycles():
     assert (part.past, part.season, part.needs) == (24, 6, 12)
     (other,) = Smoothing.fit(replace(near, seasons=(1,), cycle=6))
     assert other.season == 6, "the calendar's cycle, if no season was found"
-    others = [each for each in fit_parts(near) if each is not part and each.kind != part.kind]
+    others = [each for each in fit_forms(near)[0] if each is not part and each.kind != part.kind]
     assert all(each.needs <= 8 for each in others)
 
 

@@ -11,7 +11,7 @@ from forecaster.record import InputEffect
 from forecaster.report import runs
 from tests import small
 from tests.browser import READY, complaints, quiet, wants_chromium
-from tests.bundles import blended, of_problem, rejudged, unsaved
+from tests.bundles import blended, of_splits, rejudged, unsaved
 from tests.report.reader import check_alone
 
 SECTIONS = [
@@ -22,7 +22,7 @@ EVIL = "<b>& 'co'"
 
 def bundle(name, *sets, seed=0, calibrated=False, refit=False):
     """An untrained bundle, judged as after a training; and what was found."""
-    problem = small.problem(*sets, seed=seed)
+    problem = small.splits(*sets, seed=seed)
     model = Blend.alone(Network(problem.build_model().eval()))
     intervals = find_intervals(problem, model, "cpu")[0] if calibrated else None
     test = judge(problem, model, "cpu", intervals)
@@ -30,7 +30,7 @@ def bundle(name, *sets, seed=0, calibrated=False, refit=False):
         kind: example(problem, model, intervals, test.model, number, "cpu")
         for kind, number in picked(test.model.by_window).items()
     }
-    made = of_problem(problem, test.record, intervals, refit=refit)
+    made = of_splits(problem, test.record, intervals, refit=refit)
     record = made.record.model_copy(update={"examples": examples})
     replace(made, record=record).save(Path(name))
     return test

@@ -302,7 +302,7 @@ class TestTracking:
 class TestIntervals:
     def test_without_calibration_all_of_validation_stops(self):
         plain, _ = run(UNREGISTERED, "intervals.calibrate=false")
-        problem = small.problem("intervals.calibrate=false")
+        problem = small.splits("intervals.calibrate=false")
         model, _ = train.train_network(problem, "cpu")
         assert len(problem.stopping("cpu")) == len(problem.validation("cpu")) == 56
         assert plain.bundle.intervals is None

@@ -19,9 +19,11 @@ from forecaster.datasets.series import Series
 from forecaster.evaluate import score
 from forecaster.evaluate.judge import judge
 from forecaster.evaluate.metrics import forecast_with
-from forecaster.evaluate.problem import make_problem
 from forecaster.parts import Blend, Network
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.run.train import make_blend, train_network
+from tests import small
 
 ROWS, TRAIN, VALIDATION, TEST = 420, 240, 320, 400
 COLUMNS = ("a", "b", "c")
@@ -38,7 +40,7 @@ def values():
     return 20 + cycles * [1.0, 5.0, 0.2] + 0.3 * noise + 0.02 * noise.cumsum(axis=0)
 
 
-def problem(data, model=CYCLE, features="M"):
+def splits(data, model=CYCLE, features="M"):
     config = RunConfig.model_validate({
         "window": {"past": 36, "horizon": 14},
         "model": model,
@@ -54,7 +56,12 @@ def problem(data, model=CYCLE, features="M"):
         name="small", reading=reading, series=series, targets=targets, features="M",
         main_target="b", said=(), counts={}, split=SplitRule(rows=(TRAIN, VALIDATION, TEST)),
     )  # fmt: skip
-    return make_problem(config, dataset)
+    return make_splits(make_plan(config, dataset))
+
+
+def blending(posed, name):
+    """The same windows, for a forecast of one part."""
+    return small.planned(posed, config=posed.plan.config.model_copy(update={"blend": name}))
 
 
 def blended(posed):
@@ -71,7 +78,7 @@ def blended(posed):
 @both
 def test_only_what_stops_training_chooses(model):
     """Parts, penalties, cycles, weights and the network; the calibrating half chooses nothing."""
-    posed = problem(values(), model)
+    posed = splits(values(), model)
     stop, calibrate = posed.stopping("cpu"), posed.calibrating("cpu")
     assert (stop.first, stop.last, calibrate.first) == (TRAIN, 280, 280)
     scaler, known = Scaler.fit(values()[:TRAIN]), posed.schema.scaler
@@ -81,14 +88,14 @@ def test_only_what_stops_training_chooses(model):
         noisy = values()
         random = np.random.default_rng(1)
         noisy[first:last] = 1000 * random.normal(size=(last - first, 3))
-        found.append(blended(problem(noisy, model))[2])
+        found.append(blended(splits(noisy, model))[2])
     assert found[1] == found[0]
     assert found[2] != found[0]
 
 
 def test_no_part_sees_more_than_the_look_back():
-    posed = problem(values())
-    past = posed.config.window.lengths()[0]
+    posed = splits(values())
+    past = posed.plan.config.window.lengths()[0]
     tried, served, _ = blended(posed)
     assert served.needs <= past
     assert all(part.past <= past and part.needs <= past for part in tried)
@@ -105,9 +112,9 @@ def test_no_part_sees_more_than_the_look_back():
 
 
 def test_without_a_blend_the_network_is_the_forecast_bit_for_bit():
-    posed = problem(values())
+    posed = splits(values())
     tried, served, _ = blended(posed)
-    alone = replace(posed, config=posed.config.model_copy(update={"blend": "none"}))
+    alone = blending(posed, "none")
     same, network, _ = blended(alone)
     assert (network.names, len(same)) == (("network",), len(tried))
     batch = posed.test("cpu").batch(torch.arange(9))
@@ -121,8 +128,10 @@ def test_without_a_blend_the_network_is_the_forecast_bit_for_bit():
 
 
 def test_one_part_by_its_name_is_the_forecast_and_the_others_are_judged():
-    posed = problem(values())
-    named = replace(posed, config=posed.config.model_copy(update={"blend": "level ridge"}))
+    posed = splits(values())
+    named = small.planned(
+        posed, config=posed.plan.config.model_copy(update={"blend": "level ridge"})
+    )
     tried, served, _ = blended(named)
     ridges = [part.name for part in tried if part.name.startswith("level ridge")]
     errors = {name: score(forecast_with(own), posed.stopping("cpu")).mse for name, own in
@@ -131,7 +140,9 @@ def test_one_part_by_its_name_is_the_forecast_and_the_others_are_judged():
     found = judge(named, served, "cpu", parts=tried).record
     assert found.mse == found.floors[served.names[0]].mse
     assert found.network.verdict.startswith("The network has no share")
-    other = replace(posed, config=posed.config.model_copy(update={"blend": "weekly drift"}))
+    other = small.planned(
+        posed, config=posed.plan.config.model_copy(update={"blend": "weekly drift"})
+    )
     with pytest.raises(UsageError, match=r"--blend 'weekly drift': these data"):
         blended(other)
 
@@ -139,7 +150,7 @@ def test_one_part_by_its_name_is_the_forecast_and_the_others_are_judged():
 @pytest.mark.parametrize("features", ["M", "S", "MS"])
 @both
 def test_every_test_window_is_scored_at_any_batch_size(model, features):
-    posed = problem(values(), model, features)
+    posed = splits(values(), model, features)
     network = posed.build_model().eval()
     judged = judge(posed, Blend.alone(Network(network)), "cpu").record.to_dict()
     assert judged["windows"] == TEST - VALIDATION - 14 + 1
@@ -157,7 +168,7 @@ def test_columns_that_never_change_are_no_trouble(model):
     for still in ([0], [0, 1, 2]):
         data = values()
         data[:, still] = 7.0
-        posed = problem(data, model)
+        posed = splits(data, model)
         network, fitted = train_network(posed, "cpu")
         assert math.isfinite(fitted.validation_mse)
         report = judge(posed, Blend.alone(Network(network)), "cpu").record.to_dict()

@@ -17,7 +17,9 @@ from forecaster.base.errors import (
     UsageError,
 )
 from forecaster.config.run_config import load
-from forecaster.evaluate.problem import find_data, make_problem
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.run import train, tune
 from forecaster.run.tune import read_space
 from forecaster.tracking.store import MlflowClient  # which silences MLflow first
@@ -140,11 +142,11 @@ def test_a_trial_that_fails_is_told_and_stops_no_other(monkeypatch, judged):
 
 
 def test_memory_is_free_again_and_a_lost_gpu_ends_the_search(monkeypatch):
-    def network(problem, device):
+    def network(splits, device):
         assert all(model() is None for model in models), "no earlier model is left"
         if len(models) == 2:
             raise RuntimeError("illegal memory access")
-        model, fitted = original(problem, device)
+        model, fitted = original(splits, device)
         models.append(ref(model))
         return model, fitted
 
@@ -161,8 +163,8 @@ def test_a_real_search_is_judged_on_validation_within_its_time(tmp_path):
     found = search(trials=2)
     assert all(trial.validation_mse > 0 for trial in found.trials)
     best = load(str(found.file), [], {}, {})
-    problem = make_problem(*find_data(best, print))
-    _, fitted = train.train_network(problem, "cpu")
+    splits = make_splits(make_plan(*find_data(best, print)))
+    _, fitted = train.train_network(splits, "cpu")
     assert found.trials[0].validation_mse == pytest.approx(fitted.validation_mse, rel=1e-6)
     with pytest.raises(ForecasterError, match=r"took longer than|before one ended"):
         search(name="late", limit=0.01)

@@ -23,7 +23,7 @@ from forecaster.forecast import golden
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.predictor import Predictor, keep
 from forecaster.forecast.questions import Question
-from forecaster.forecast.schema import Schema
+from forecaster.plan.schema import Schema
 from forecaster.record import Record
 from tests.bundles import blended
 from tests.service.toy import make_bundle

@@ -20,7 +20,7 @@ from forecaster.datasets.scaling import Scaler
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Intervals
 from forecaster.forecast.predictor import keep
-from forecaster.forecast.schema import Schema
+from forecaster.plan.schema import Schema
 from forecaster.record import Record
 from forecaster_service.app import create_app
 from forecaster_service.registry import Found

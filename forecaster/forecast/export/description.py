@@ -12,7 +12,7 @@ from forecaster.base.atomic import write
 from forecaster.base.errors import BundleError, StorageError, UnavailableError
 from forecaster.datasets.calendar import calendar_names
 from forecaster.forecast.intervals import Intervals
-from forecaster.forecast.schema import Schema
+from forecaster.plan.schema import Schema
 from forecaster.record import Record
 
 FILE, DESCRIPTION = "model.onnx", "model.json"

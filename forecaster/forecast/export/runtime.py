@@ -41,7 +41,6 @@ class Exported(Predictor):
     def _ahead(
         self,
         question: Question,
-        scaled: np.ndarray,
         scaler: Scaler,
         known: np.ndarray,
         levels: Sequence[float],

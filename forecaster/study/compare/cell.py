@@ -34,10 +34,11 @@ from forecaster.evaluate import score, scores
 from forecaster.evaluate.figures import measure
 from forecaster.evaluate.judge import errors_of
 from forecaster.evaluate.metrics import forecast_with
-from forecaster.evaluate.problem import Problem, make_problem
 from forecaster.model import ForecastModel
 from forecaster.model.base import parameters
-from forecaster.parts import fit_parts
+from forecaster.parts import fit_forms
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import Splits, make_splits
 from forecaster.run.train import summarise
 from forecaster.study.compare.grid import Cell, Data, amounts_to_full, tokens
 from forecaster.study.compare.record import CellRecord
@@ -104,11 +105,11 @@ def train(shared: tuple[Data, str, str], cell: Cell) -> dict[str, bytes]:
 
     torch.set_num_threads(1)
     start = time.monotonic()
-    problem = make_problem(cell.config, data[cell.data], effects=None)
-    config = problem.config
+    splits = make_splits(make_plan(cell.config, data[cell.data]), known=None)
+    config = splits.plan.config
     device = find_device(config.device)
-    train = problem.training(device)
-    validation = problem.validation(device).looking_back(train.past)
+    train = splits.training(device)
+    validation = splits.validation(device).looking_back(train.past)
     order = EpochOrder(len(train), config.train.batch, config.train.stride, cell.seed)
     between = max(1, len(order) // config.train.checks)
     if cell.steps < between:
@@ -116,7 +117,7 @@ def train(shared: tuple[Data, str, str], cell: Cell) -> dict[str, bytes]:
             f"{cell.steps} steps end before the first check, which comes after {between}: train "
             f"for more steps, or raise train.checks (now {config.train.checks})"
         )
-    model = problem.build_model()
+    model = splits.build_model()
     effective = summarise(model.effective()) or "the linear path alone"
     full = amounts_to_full(cell.attn, model)
     spent = time.process_time()
@@ -127,17 +128,17 @@ def train(shared: tuple[Data, str, str], cell: Cell) -> dict[str, bytes]:
         )  # fmt: skip
     seconds = time.process_time() - spent if device == "cpu" else fitted.seconds
     windows = cell.steps * order.windows / order.stride / len(order)
-    test = problem.test(device).looking_back(train.past)
+    test = splits.test(device).looking_back(train.past)
     scored = score(forecast_with(model), test)
-    errors = errors_of(problem, train, scored)
+    errors = errors_of(splits, train, scored)
     together = None  # for a panel
     if train.items is None:
-        together = mean_correlation(train.values.cpu().numpy(), problem.dataset.seasons)
+        together = mean_correlation(train.values.cpu().numpy(), splits.plan.dataset.seasons)
     facts = {
         **{key: getattr(cell, key) for key in IDENTITY},
         "config": config.to_dict(),
         "config_digest": cell.digest,
-        "data_digest": problem.digest,
+        "data_digest": splits.plan.dataset.digest,
         "tokens": tokens(model),
         "together": together,
         "parameters": parameters(model),
@@ -153,7 +154,7 @@ def train(shared: tuple[Data, str, str], cell: Cell) -> dict[str, bytes]:
         "windows": scored.windows,
         **measure(errors),
         "by_step": measure(errors, "step"),
-        "floors": _floors(problem, train, test),
+        "floors": _floors(splits, train, test),
         **_costs(model, train, test, config.train.batch, device),
         "hardware": hardware(device, 1),
         "commit": commit,
@@ -188,17 +189,17 @@ def keep(folder: Path, contents: dict[str, bytes]) -> Finished:
 _known_floors: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
 
 
-def _floors(problem: Problem, train: Windows, test: Windows) -> dict[str, dict[str, Any]]:
-    """The metrics of each floor on the test windows, computed once for the same problem."""
-    config = problem.config.model_dump_json(include={"data", "window", "intervals"})
-    key = (problem.digest, problem.borders, config)
+def _floors(splits: Splits, train: Windows, test: Windows) -> dict[str, dict[str, Any]]:
+    """The metrics of each floor on the test windows, computed once for the same splits."""
+    config = splits.plan.config.model_dump_json(include={"data", "window", "intervals"})
+    key = (splits.plan.dataset.digest, splits.plan.borders, config)
     if key not in _known_floors:
-        fold = problem.fold(str(test.values.device))
-        parts = fit_parts(fold)
+        fold = splits.fold(str(test.values.device))
+        parts = fit_forms(fold)[0]
         test = test.looking_back(fold.task.past)
         errors = scores(lambda batch: [part(*batch.inputs) for part in parts], test)
         _known_floors[key] = {
-            part.name: measure(errors_of(problem, train, scored), "all", "terminal")
+            part.name: measure(errors_of(splits, train, scored), "all", "terminal")
             for part, scored in zip(parts, errors, strict=True)
         }
     return _known_floors[key]

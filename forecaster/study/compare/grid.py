@@ -34,9 +34,11 @@ from forecaster.config.run_config import (
     read_yaml,
 )
 from forecaster.datasets.dataset import Dataset
-from forecaster.evaluate.problem import Problem, find_data, make_problem
 from forecaster.model import ForecastModel, TokenInformer
 from forecaster.model.start import STARTS
+from forecaster.plan.data import find_data
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import Splits, make_splits
 
 REFERENCES = ("full", *CONTROLS)
 """The types that are in every table."""
@@ -180,15 +182,15 @@ def define(values: Mapping[str, Any], changes: Mapping[str, Any], where: str) ->
     try:
         return Definition.model_validate(values)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = f"{where}: {'.'.join(map(str, problem['loc']))}"
-    if problem["type"] == "extra_forbidden":
+        splits = error.errors(include_url=False)[0]
+        where = f"{where}: {'.'.join(map(str, splits['loc']))}"
+    if splits["type"] == "extra_forbidden":
         known = [
             name for kind in (Definition, GridProtocol, TokenRegime) for name in kind.model_fields
         ]
-        raise ConfigError(f"{where}: unknown.{did_you_mean(str(problem['loc'][-1]), known)}")
-    message = problem["msg"][:1].lower() + problem["msg"][1:]
-    raise ConfigError(f"{where}: {message}, got {problem['input']!r}")
+        raise ConfigError(f"{where}: unknown.{did_you_mean(str(splits['loc'][-1]), known)}")
+    message = splits["msg"][:1].lower() + splits["msg"][1:]
+    raise ConfigError(f"{where}: {message}, got {splits['input']!r}")
 
 
 def resolve(name: str, definition: Definition) -> Grid:
@@ -223,7 +225,7 @@ def _group(
     sets, swap = [*protocol.set, *protocol.regimes[regime].set], protocol.regimes[regime].swap
     start: dict[str, Any] = {}
 
-    def problem(attn: str) -> Problem:
+    def splits(attn: str) -> Splits:
         flags = {"data": asked, "horizon": horizon, "attn": attn if "encoder" in swap else None}
         cross = [f"attn.cross={attn}"] if "cross" in swap else []
         values = options.get(attn, {}) if "encoder" in swap else {}
@@ -231,12 +233,12 @@ def _group(
         config = load(protocol.config, [*sets, *cross, *set_own], flags).config
         model = config.model.model_copy(update=start)
         config = config.model_copy(update={"data": data, "model": model})
-        return make_problem(config, dataset, effects=None)
+        return make_splits(make_plan(config, dataset), known=None)
 
-    whole = _variant(problem("full"), linear=False)
+    whole = _variant(splits("full"), linear=False)
     # where the data decide it, all start as full attention does
-    start |= {name: whole.config.model.options[name] for name in STARTS[0]
-              if name in whole.config.model.options}  # fmt: skip
+    start |= {name: whole.plan.config.model.options[name] for name in STARTS[0]
+              if name in whole.plan.config.model.options}  # fmt: skip
     budget, longest = _learned(whole), max(map(max, _lengths(whole.build_model())))
     for attn in [*definition.attentions(), LINEAR]:
         alone = attn == LINEAR
@@ -244,8 +246,8 @@ def _group(
             continue
         if attn == "static" and longest > LONGEST:
             continue
-        made = problem("none" if alone else attn)
-        has_path = LINEAR in made.config.model.options
+        made = splits("none" if alone else attn)
+        has_path = LINEAR in made.plan.config.model.options
         paths = protocol.regimes[regime].linear if has_path else [False]
         if alone and not any(paths):
             continue
@@ -253,7 +255,7 @@ def _group(
         count = _learned(_variant(made, alone, inner, alone=alone))
         for linear in paths if not alone else [True]:
             for seed in definition.each_seed():
-                config = _variant(made, linear, inner, seed, protocol.steps, alone).config
+                config = _variant(made, linear, inner, seed, protocol.steps, alone).plan.config
                 parts = [attn, horizon, regime, _path(linear), f"s{seed}"]
                 if definition.data[1:]:
                     parts = [dataset.name, *parts]
@@ -266,15 +268,15 @@ def _group(
 
 
 def _variant(
-    problem: Problem,
+    splits: Splits,
     linear: bool,
     inner: int | None = None,
     seed: int = 0,
     patience: int = 1,
     alone: bool = False,
-) -> Problem:
-    """The problem with or without the linear path, together with the path's learning rate."""
-    values = problem.config.to_dict()
+) -> Splits:
+    """The splits with or without the linear path, together with the path's learning rate."""
+    values = splits.plan.config.to_dict()
     model, train = values["model"], values["train"]
     if LINEAR in model:
         model[LINEAR] = linear
@@ -286,25 +288,25 @@ def _variant(
         model["feed_forward"] = inner
     train["patience"] = patience  # no cell stops before its last step
     config = load_dict({**values, "seed": seed}, "the grid")
-    return make_problem(config, problem.dataset, effects=None)
+    return make_splits(make_plan(config, splits.plan.dataset), known=None)
 
 
-def _inner(problem: Problem, budget: int) -> int | None:
+def _inner(splits: Splits, budget: int) -> int | None:
     """The inner width with the number of parameters nearest to the budget.
 
     The number is affine in the width; the width is None if the model has no such option.
     """
-    width: int | None = problem.config.model.options.get("feed_forward")
+    width: int | None = splits.plan.config.model.options.get("feed_forward")
     if width is None:
         return None
-    count = _learned(problem)
-    slope = _learned(_variant(problem, linear=False, inner=width + 1)) - count
+    count = _learned(splits)
+    slope = _learned(_variant(splits, linear=False, inner=width + 1)) - count
     return max(1, width + round((budget - count) / slope)) if slope > 0 else width
 
 
-def _learned(problem: Problem) -> int:
+def _learned(splits: Splits) -> int:
     """How many parameters the model learns besides those of the linear path."""
-    named = problem.build_model().named_parameters()
+    named = splits.build_model().named_parameters()
     return sum(p.numel() for name, p in named if p.requires_grad and not name.startswith(LINEAR))
 
 

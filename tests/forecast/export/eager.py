@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from forecaster.forecast.export.description import Description
-from forecaster.forecast.export.graph import ExportedModule
 from forecaster.forecast.export.runtime import Run
+from forecaster.forecast.served import ServedModel
 
 
-def write(served: ExportedModule, description: Description) -> tuple[bytes, Run]:
+def write(served: ServedModel, description: Description) -> tuple[bytes, Run]:
     def run(inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> list[np.ndarray]:
         with torch.no_grad():
             found = served(**{name: torch.tensor(array) for name, array in inputs.items()})

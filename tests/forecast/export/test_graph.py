@@ -5,14 +5,12 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import torch
 
 from forecaster.base.errors import DataError, UnavailableError
 from forecaster.forecast.export import graph
 from forecaster.forecast.export.description import read
-from forecaster.forecast.intervals import Conditions, Intervals
 from forecaster.forecast.predictor import Predictor
-from tests.bundles import LEVELS, blended, unsaved
+from tests.bundles import blended, unsaved
 from tests.forecast.export import eager
 from tests.service.toy import KINDS, make_bundle
 
@@ -63,34 +61,6 @@ class TestExport:
         monkeypatch.setitem(sys.modules, "onnx", None)
         with pytest.raises(UnavailableError, match=r"needs onnx: .*'attention-forecaster\[onnx\]'"):
             graph.export(Predictor(unsaved(), "cpu"), tmp_path / "out")
-
-
-class TestQuantiles:
-    @pytest.mark.parametrize("weights", [(), (24.0,)])
-    @pytest.mark.parametrize("steps", [12, 5])
-    def test_they_are_those_of_the_intervals(self, steps, weights):
-        random = np.random.default_rng(0)
-        usual, phases = np.array([0.7, 0.0]), 1 + random.random((3, 2))
-        conditions = Conditions(4, weights, usual, phases)
-        offsets = random.normal(size=(6, 2, 3))
-        intervals = Intervals(LEVELS, offsets, np.ones((6, 2)), 9, conditions)
-        point = random.normal(size=(5, 6, 2))
-        past, known = random.normal(size=(5, steps, 2)), random.random((5, 6, 2)) - 0.5
-        seen = random.random(past.shape) < 0.8
-        seen[0, :, 0] = False
-        at = (0.1, 0.3, 0.5, 0.85, 0.9)
-        expected = intervals.quantiles(point, at, intervals.widths(past * seen, known, seen))
-        given = (point, past * seen, known, seen, np.array(at))
-        actual = graph.Quantiles(intervals)(*map(torch.tensor, given))
-        np.testing.assert_allclose(actual, expected, rtol=1e-6)
-
-    def test_of_a_single_level_and_of_those_that_are_backed(self):
-        offsets = np.array([[[-np.inf, 0.5, np.inf]]])
-        intervals = Intervals(LEVELS, offsets, np.ones((1, 1)), 9)
-        spread = graph.Quantiles(intervals)
-        ones = torch.ones(2, 1, 1)
-        given = (ones.double(), ones, ones, ones > 0)
-        assert spread(*given, torch.tensor([0.5]).double()).tolist() == [[[[1.0]]]] * 2
 
 
 # In a process of its own, because the tracer cannot see through the checks of shapes in tests.

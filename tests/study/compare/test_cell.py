@@ -8,8 +8,9 @@ from safetensors.torch import load_file as load_weights
 from forecaster.base.errors import StorageError, UsageError
 from forecaster.config.run_config import load_dict
 from forecaster.evaluate.judge import judge
-from forecaster.evaluate.problem import make_problem
 from forecaster.parts import Blend, Network
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.study.compare.cell import FACTS, WEIGHTS, read, train
 from tests.study.compare.grids import small_grid, trained
 
@@ -67,10 +68,10 @@ def test_the_floors_are_those_of_its_own_problem(done, grid, cell, cells, holida
 
 def test_it_is_what_the_evaluation_says_and_can_be_repeated(done, grid, cell, tmp_path):
     """With every test window, the floors, and the weights that were kept."""
-    problem = make_problem(cell.config, grid.data["small"])
-    model = problem.build_model()
+    splits = make_splits(make_plan(cell.config, grid.data["small"]))
+    model = splits.build_model()
     model.load_state_dict(load_weights(done.folder / WEIGHTS))
-    judged = judge(problem, Blend.alone(Network(model)), "cpu").record.to_dict()
+    judged = judge(splits, Blend.alone(Network(model)), "cpu").record.to_dict()
     for key in ("mse", "mae", "windows", "by_step"):
         assert done.facts.to_dict()[key] == judged[key]
     for name, floor in judged["floors"].items():

@@ -6,9 +6,10 @@ import pytest
 from forecaster.attention import ATTENTIONS
 from forecaster.base import installation
 from forecaster.base.errors import ConfigError, UsageError
-from forecaster.evaluate import problem
-from forecaster.evaluate.problem import make_problem
 from forecaster.model.start import STARTS
+from forecaster.plan import splits as module
+from forecaster.plan.plan import make_plan
+from forecaster.plan.splits import make_splits
 from forecaster.study.compare.grid import (
     BUDGET_MARGIN,
     amounts_to_full,
@@ -35,7 +36,7 @@ def grid(home):
 
 
 def build(cell, grid):
-    return make_problem(cell.config, grid.data[cell.data], effects=None).build_model()
+    return make_splits(make_plan(cell.config, grid.data[cell.data]), known=None).build_model()
 
 
 class TestDefine:
@@ -103,12 +104,12 @@ class TestResolve:
     def test_where_the_data_decide_it_all_start_as_full_attention_does(self, home, monkeypatch):
         asked = []
 
-        def started(problem):
-            config = problem.config
+        def started(splits):
+            config = splits.plan.config
             asked.append(config.attn.name)
             return config.model_copy(update={"model": config.model.model_copy(update=STARTS[2])})
 
-        monkeypatch.setattr(problem, "started", started)
+        monkeypatch.setattr(module, "started", started)
         sets = [f"model.{name}=null" for name in STARTS[2]]
         given = values(attn=["prob", "none"])
         cells = resolve("toy", define(given, {"protocol.set": sets}, "")).cells
@@ -189,7 +190,7 @@ class TestResolve:
 def test_what_amounts_to_full(home):
     sets = {"full": [], "prob": ["attn.factor=9"], "topk": ["attn.topk=9"], "lsh": []}
     for name, own in sets.items():
-        model = small.problem(*own, attn=name).build_model()
+        model = small.splits(*own, attn=name).build_model()
         assert amounts_to_full(name, model) == (name != "full")
 
 

@@ -4,10 +4,13 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from scipy.signal import lfilter
 
-from forecaster.datasets.effects import BEYOND, LASTING, Effects, Term, recent_mean
 from forecaster.datasets.items import Items
+from forecaster.datasets.known import Effects, Term
+from forecaster.plan import effects as module
+from forecaster.plan.effects import BEYOND, LASTING, Shift, recent_mean
 
 DAY = 24
 
@@ -27,14 +30,22 @@ def load(rows, seed=0):
 def fit(target, *covariates, items=None):
     items = items or Items.single(len(target))
     table, known = target.reshape(len(target), -1), np.stack(covariates, axis=1)
-    return Effects.fit(table, known, items, items.lengths, (DAY, 7 * DAY), 96)
+    return module.fit(table, known, items, items.lengths, (DAY, 7 * DAY), 96)
+
+
+def shift(effects, known):
+    """Of one stretch of rows, as a table and as a window."""
+    stretch = Shift(effects)(torch.from_numpy(known))
+    window = Shift(effects, steps=len(known))(torch.from_numpy(known)[None])
+    torch.testing.assert_close(window[0], stretch)
+    return stretch.numpy()
 
 
 def moved(effects, known, by, column=0):
     """The mean change of the targets when a covariate is `by` more in the last day."""
     other = known.copy()
     other[-DAY:, column] += by
-    change = effects.shift(other) - effects.shift(known)
+    change = shift(effects, other) - shift(effects, known)
     assert not change[:-DAY].any()
     return np.asarray(change[-DAY:].mean(axis=0))
 
@@ -99,8 +110,9 @@ def test_a_panel_shares_its_effects_and_no_change_crosses_its_series():
     target += 0.5 * np.concatenate([known[: lengths[0]], known[lengths[0] :] - 50])
     found = fit(target, known, items=items)
     assert moved(found, known[-90:, None], 1.0) == pytest.approx([0.5], rel=0.15)
-    apart = [found.shift(part[:, None]) for part in np.split(known, [lengths[0]])]
-    assert np.array_equal(found.shift_table(known[:, None], items), np.concatenate(apart))
+    apart = [shift(found, part[:, None]) for part in np.split(known, [lengths[0]])]
+    table = Shift(found).table(known[:, None], items)
+    np.testing.assert_array_equal(table, np.concatenate(apart).astype(np.float32))
 
 
 def test_only_the_counted_rows_are_read():
@@ -109,7 +121,7 @@ def test_only_the_counted_rows_are_read():
 
     def effects():
         items = Items.single(60 * DAY)
-        return Effects.fit(target[:, None], known[:, None], items, [40 * DAY], (DAY,), 96)
+        return module.fit(target[:, None], known[:, None], items, [40 * DAY], (DAY,), 96)
 
     before = effects()
     target[40 * DAY :] = 1e6
@@ -118,7 +130,7 @@ def test_only_the_counted_rows_are_read():
 
 def test_beyond_the_training_range_the_slope_is_damped():
     effects = Effects((Term(0),), ((2.0,),), (-1.0,), (1.0,), ())
-    assert effects.shift(np.array([[0.5], [3.0]]))[:, 0].tolist() == [1.0, 2 + 4 * BEYOND]
+    assert shift(effects, np.array([[0.5], [3.0]]))[:, 0].tolist() == [1.0, 2 + 4 * BEYOND]
 
 
 def test_json_keeps_all():
@@ -135,7 +147,7 @@ def test_a_series_younger_than_the_training_rows_changes_nothing():
     target = [load(2000, seed) + late(own) for seed, own in enumerate(known)]
     items = Items(("a", "b", "young"), np.array([0, 2000, 4000, 6000]), np.zeros(3, np.int64))
     table, inputs = np.concatenate(target)[:, None], np.concatenate(known)[:, None]
-    found = Effects.fit(table, inputs, items, (2000, 2000, 0), (DAY,), 96)
+    found = module.fit(table, inputs, items, (2000, 2000, 0), (DAY,), 96)
     both = Items(("a", "b"), np.array([0, 2000, 4000]), np.zeros(2, np.int64))
     assert found.terms
-    assert found == Effects.fit(table, inputs, both, (2000, 2000), (DAY,), 96)
+    assert found == module.fit(table, inputs, both, (2000, 2000), (DAY,), 96)

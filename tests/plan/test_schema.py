@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from forecaster.forecast.schema import Schema
+from forecaster.plan.schema import Schema
 from tests.bundles import unsaved
 
 

@@ -83,6 +83,11 @@ class Schema:
             return features
         return np.concatenate([features, holiday_feature(times, self.holidays)], axis=1)
 
+    @property
+    def calendar_width(self) -> int:
+        """The number of calendar features."""
+        return len(calendar_names(self.freq)) + (self.holidays is not None)
+
     def check_names(self, levels: "Sequence[float]") -> None:
         """Raise UsageError if the quantile of a target at one of the levels would have the name of
         another target."""

@@ -10,15 +10,17 @@ help across blocks of time.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from itertools import chain, pairwise
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from forecaster.datasets.items import Items
+from forecaster.datasets.known import Effects, Term, Terms, tuples
 
 Array = NDArray[np.floating[Any]]
 
@@ -42,154 +44,132 @@ LASTING = 5
 """The memory of an effect, in half-lives."""
 
 
-@dataclass(frozen=True)
-class Term:
-    """max(x - knot, 0), or x without a knot, where x is a covariate or, with a half-life in steps,
-    its weighted mean over the last `memory` steps."""
+class Shift(nn.Module):
+    """What covariates do to the targets, both scaled.
 
-    covariate: int
-    half_life: float = 0.0
-    memory: int = 1
-    knot: float | None = None
-
-    def of(self, values: Array) -> Array:
-        """(..., n): the term for n consecutive steps of covariates (..., n, K)."""
-        column: Array = values[..., self.covariate].astype(np.float64)
-        if self.half_life:
-            column = recent_mean(column, self.half_life, self.memory)
-        return column if self.knot is None else np.maximum(column - self.knot, 0.0)
-
-
-Terms = tuple[Term, ...]
-
-
-@dataclass(frozen=True)
-class Effects:
-    """The effects of covariates on the targets; both are scaled.
-
-    `weights` (terms, targets) belong to `terms`; `low` and `high` are the training range of each
-    covariate, `determined` says whether the training rows tell what it does.
+    The covariates begin at the feature `first`. Windows of `steps` are mapped to their recent means
+    by a matrix; without `steps`, `forward` takes one stretch of any length.
     """
 
-    terms: tuple[Term, ...]
-    weights: tuple[tuple[float, ...], ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    determined: tuple[bool, ...]
+    weights: Tensor
+    low: Tensor
+    high: Tensor
 
-    def shift(self, covariates: Array) -> Array:
-        """(..., n, targets): what n consecutive steps of covariates (..., n, K) do."""
-        inside = np.clip(covariates, self.low, self.high)
-        values = inside + BEYOND * (covariates - inside)
-        terms = np.stack([term.of(values) for term in self.terms], axis=-1)
-        return np.asarray(terms @ np.array(self.weights))
+    def __init__(self, effects: Effects, first: int = 0, steps: int | None = None) -> None:
+        super().__init__()
+        self.columns, self.terms = slice(first, first + len(effects.low)), effects.terms
+        for name in ("weights", "low", "high"):
+            values = torch.tensor(getattr(effects, name), dtype=torch.float64)
+            self.register_buffer(name, values)
+        delays = {(term.half_life, term.memory) for term in effects.terms if term.half_life}
+        self.means: dict[tuple[float, int], str] = {}
+        for place, delay in enumerate(sorted(delays) if steps else ()):
+            self.means[delay] = f"mean{place}"
+            matrix = np.stack([recent_mean(row, *delay) for row in np.eye(steps or 0)])
+            self.register_buffer(f"mean{place}", torch.from_numpy(matrix))
 
-    def shift_table(self, covariates: Array, items: Items | None) -> Array:
-        """`shift` of a table (N, K) of one series or of the items of a panel."""
-        if items is None:
-            return self.shift(covariates)
+    def forward(self, known: Tensor) -> Tensor:
+        """(..., n, targets): the shift at n consecutive steps with known features (..., n, F)."""
+        values = known[..., self.columns].double()
+        inside = torch.minimum(torch.maximum(values, self.low), self.high)
+        values = inside + BEYOND * (values - inside)
+        shifts = []
+        for term in self.terms:
+            name = self.means.get((term.half_life, term.memory))
+            shifts.append(acting(term, values, getattr(self, name) if name else None))
+        return torch.stack(shifts, dim=-1) @ self.weights
+
+    def table(self, covariates: Array, items: Items) -> Tensor:
+        """(N, targets) float32: `forward` of a table (N, K) of the items of a panel, or of one."""
         cuts = zip(items.bounds[:-1], items.bounds[1:], strict=True)
-        return np.concatenate([self.shift(covariates[first:last]) for first, last in cuts])
+        return torch.cat(
+            [self(torch.from_numpy(covariates[first:last])).float() for first, last in cuts]
+        )
 
-    @classmethod
-    def fit(
-        cls,
-        values: Array,
-        covariates: Array,
-        items: Items,
-        counts: Sequence[int] | NDArray[np.int64],
-        seasons: Sequence[int],
-        past: int,
-    ) -> Self:
-        """Estimate from the first `counts` rows of each item.
 
-        values (N, targets), NaN where missing, and covariates (N, K), complete, are scaled. `past`
-        is the look-back: the longest memory.
-        """
-        every = -(-int(sum(counts)) // ROWS)
-        if len(items) > 1:
-            starts = zip(items.bounds[:-1], counts, strict=True)
-            cuts = [(first, first + count) for first, count in starts if count][::every]
-        else:
-            cuts = [(max(0, int(counts[0]) - ROWS), int(counts[0]))]
-        inside = np.concatenate([covariates[first:last] for first, last in cuts])
-        season = _season(np.array([last - first for first, last in cuts]), seasons)
-        low, high = inside.min(axis=0).tolist(), inside.max(axis=0).tolist()
+def acting(term: Term, values: Tensor, means: Tensor | None = None) -> Tensor:
+    """(..., n): a term for n consecutive steps of covariates (..., n, K).
 
-        def changes(table: Array) -> Array:
-            """The changes over a season within each stretch of rows, less their mean."""
-            parts = [table[first + season : last] - table[first : last - season]
-                     for first, last in cuts if last - first > season]  # fmt: skip
-            return np.concatenate(parts) if parts else np.empty((0, table.shape[1]))
+    `means` (n, n) maps the steps to their recent means; without it, they are one stretch (n, K).
+    """
+    column = values[..., term.covariate].double()
+    if term.half_life and means is not None:
+        column = column @ means
+    elif term.half_life:
+        column = torch.from_numpy(recent_mean(column.numpy(), term.half_life, term.memory))
+    return column if term.knot is None else torch.relu(column - term.knot)
 
-        def of(term: Term) -> Array:
-            made = np.empty((len(values), 1))
-            for first, last in cuts:
-                made[first:last, 0] = term.of(covariates[first:last])
-            return np.asarray(changes(made)[seen, 0])
 
-        target = changes(values)
-        seen = np.asarray(~np.isnan(target).any(axis=1))
-        target, block = target[seen], np.arange(len(seen))[seen] // season
-        nothing = cls((), (), tuple(low), tuple(high), (False,) * len(low))
-        if len(target) < 2 * FOLDS:
-            return nothing
-        lines: list[Terms] = [(Term(k),) for k in range(len(low))]
-        lively = [line for line in lines if of(line[0]).std() > 1e-6]
-        regression = _Regression(target, block, lively, of)
-        while lively:
-            errors = regression.solve(lively)[1].min(axis=1)
-            if errors.max() <= UNSURE:
-                break
-            del lively[int(errors.argmax())]
-        if not lively:
-            return nothing
-        chosen = lively
-        if len(lively) <= SHAPED:
-            shapes = [_shapes(line[0].covariate, inside, seasons[0], past) for line in lively]
-            regression = _Regression(target, block, [*lively, *chain(*shapes)], of)
-            chosen = regression.choose(lively)
-        determined = tuple(any(line[0].covariate == k for line in lively) for k in range(len(low)))
-        if regression.missed(chosen) > BETTER * regression.missed([]):
-            return replace(nothing, determined=determined)
-        weights = _tuples(regression.solve(chosen)[0].tolist())
-        return cls(tuple(chain(*chosen)), weights, tuple(low), tuple(high), determined)
+def fit(
+    values: Array,
+    covariates: Array,
+    items: Items,
+    counts: Sequence[int] | NDArray[np.int64],
+    seasons: Sequence[int],
+    past: int,
+) -> Effects:
+    """Estimate from the first `counts` rows of each item.
 
-    @property
-    def unused(self) -> Self:
-        """The same effects, none of which is taken out of the targets."""
-        return replace(self, terms=(), weights=())
+    values (N, targets), NaN where missing, and covariates (N, K), complete, are scaled. `past`
+    is the look-back: the longest memory.
+    """
+    every = -(-int(sum(counts)) // ROWS)
+    if len(items) > 1:
+        starts = zip(items.bounds[:-1], counts, strict=True)
+        cuts = [(first, first + count) for first, count in starts if count][::every]
+    else:
+        cuts = [(max(0, int(counts[0]) - ROWS), int(counts[0]))]
+    inside = np.concatenate([covariates[first:last] for first, last in cuts])
+    season = _season(np.array([last - first for first, last in cuts]), seasons)
+    low, high = inside.min(axis=0).tolist(), inside.max(axis=0).tolist()
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+    def changes(table: Array) -> Array:
+        """The changes over a season within each stretch of rows, less their mean."""
+        parts = [table[first + season : last] - table[first : last - season]
+                 for first, last in cuts if last - first > season]  # fmt: skip
+        return np.concatenate(parts) if parts else np.empty((0, table.shape[1]))
 
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """What `to_dict` gave, also after JSON."""
-        terms = tuple(Term(**term) for term in state["terms"])
-        weights = state["weights"]
-        if len(weights) != len(terms):
-            raise ValueError(f"expected a row of weights for each of {len(terms)} terms")
-        low, high, determined = (tuple(state[name]) for name in ("low", "high", "determined"))
-        return cls(terms, _tuples(weights), low, high, determined)
+    def of(term: Term) -> Array:
+        changed = np.empty((len(values), 1))
+        for first, last in cuts:
+            changed[first:last, 0] = acting(term, torch.from_numpy(covariates[first:last]))
+        return np.asarray(changes(changed)[seen, 0])
+
+    target = changes(values)
+    seen = np.asarray(~np.isnan(target).any(axis=1))
+    target, block = target[seen], np.arange(len(seen))[seen] // season
+    nothing = Effects((), (), tuple(low), tuple(high), (False,) * len(low))
+    if len(target) < 2 * FOLDS:
+        return nothing
+    lines: list[Terms] = [(Term(k),) for k in range(len(low))]
+    lively = [line for line in lines if of(line[0]).std() > 1e-6]
+    regression = _Regression(target, block, lively, of)
+    while lively:
+        errors = regression.solve(lively)[1].min(axis=1)
+        if errors.max() <= UNSURE:
+            break
+        del lively[int(errors.argmax())]
+    if not lively:
+        return nothing
+    chosen = lively
+    if len(lively) <= SHAPED:
+        shapes = [_shapes(line[0].covariate, inside, seasons[0], past) for line in lively]
+        regression = _Regression(target, block, [*lively, *chain(*shapes)], of)
+        chosen = regression.choose(lively)
+    determined = tuple(any(line[0].covariate == k for line in lively) for k in range(len(low)))
+    if regression.missed(chosen) > BETTER * regression.missed([]):
+        return replace(nothing, determined=determined)
+    weights = tuples(regression.solve(chosen)[0].tolist())
+    return Effects(tuple(chain(*chosen)), weights, tuple(low), tuple(high), determined)
 
 
 def recent_mean(values: Array, half_life: float, memory: int) -> Array:
-    """(..., n): the mean of the last `memory` of n steps, as far as there are so many, with weights
+    """(n,): the mean of the last `memory` of n steps, as far as there are so many, with weights
     that fall by half in `half_life` steps."""
-    steps = values.shape[-1]
-    if values.ndim > 1:
-        return np.asarray(values @ _means(steps, half_life, memory))
+    steps = len(values)
     falling = 0.5 ** (np.arange(min(memory, steps)) / half_life)
     sums, whole = (np.convolve(summand, falling)[:steps] for summand in (values, np.ones(steps)))
     return np.asarray(sums / whole)
-
-
-@lru_cache(maxsize=64)
-def _means(steps: int, half_life: float, memory: int) -> Array:
-    """The map (n, n) of `recent_mean` from n steps to their means."""
-    return np.stack([recent_mean(row, half_life, memory) for row in np.eye(steps)])
 
 
 def _season(lengths: NDArray[np.int64], seasons: Sequence[int]) -> int:
@@ -279,8 +259,3 @@ class _Regression:
             sums = np.add.reduceat(design * wrong[:, [place]], starts)
             errors.append(np.sqrt(np.diag(inverse @ (sums.T @ sums) @ inverse)))
         return weights, np.stack(errors, axis=1)
-
-
-def _tuples(value: Any) -> Any:
-    """Lists as tuples, at every depth."""
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

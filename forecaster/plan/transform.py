@@ -1,0 +1,68 @@
+"""From histories in units to what the parts of a model read, and from their forecasts to units.
+
+The same module serves and is exported; training reads tables that its `Shift` has changed.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from forecaster.base.shapes import Float
+from forecaster.datasets.limits import ends
+from forecaster.plan.effects import Shift
+from forecaster.plan.schema import Schema
+
+
+class Transform(nn.Module):
+    """Scaling, and the effects of covariates, which are taken out of the history of the targets and
+    added to their forecast.
+
+    A panel's series are scaled by the `mean` and `std` that are given.
+    """
+
+    mean: Tensor
+    std: Tensor
+    onto: Tensor
+
+    def __init__(self, schema: Schema, past: int, horizon: int) -> None:
+        super().__init__()
+        self.past, self.targets = past, list(schema.target_positions)
+        onto = torch.eye(len(schema.columns), dtype=torch.float64)[self.targets]
+        self.register_buffer("onto", onto)  # targets as columns
+        if not schema.items:
+            self.register_buffer("mean", torch.from_numpy(schema.scaler.mean)[None, None])
+            self.register_buffer("std", torch.from_numpy(schema.scaler.std)[None, None])
+        self.shift: Shift | None = None
+        if effects := schema.known.shifting:
+            self.shift = Shift(effects, schema.calendar_width, past + horizon)
+
+    def forward(
+        self,
+        history: Float[Tensor, "b p c"],
+        known: Float[Tensor, "b steps f"],
+        mean: Float[Tensor, "b 1 c"] | None = None,
+        std: Float[Tensor, "b 1 c"] | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The scaled history (B, P, C), 0 where missing; where it is observed; and what covariates
+        add over the horizon (B, T, targets), None without effects."""
+        observed = ~history.isnan()
+        mean, std = (self.mean, self.std) if mean is None or std is None else (mean, std)
+        past, ahead = (history - mean) / std, None
+        if self.shift is not None:
+            shift = self.shift(known)
+            past, ahead = past - shift[:, : self.past] @ self.onto, shift[:, self.past :]
+        return past.float().masked_fill(~observed, 0.0), observed, ahead
+
+    def units(self, values: Tensor, mean: Tensor | None, std: Tensor | None) -> Tensor:
+        """Scaled values (B, T, targets, Q) of the targets, in units."""
+        mean, std = (self.mean, self.std) if mean is None or std is None else (mean, std)
+        return values * std[..., self.targets, None] + mean[..., self.targets, None]
+
+
+def scaled_limits(schema: Schema) -> Tensor | None:
+    """The limits of the targets, (targets, 2) or (S, targets, 2), scaled."""
+    if not schema.limits:
+        return None
+    scaler = schema.target_scaler
+    scaled = (ends(schema.limits) - scaler.mean[..., None]) / scaler.std[..., None]
+    return torch.from_numpy(scaled.astype(np.float32))
