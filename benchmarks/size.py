@@ -3,6 +3,7 @@
     python -m benchmarks.size               of this tree
     python -m benchmarks.size OTHER ...     of other checkouts, too, each in columns of its own
     python -m benchmarks.size --words       how often a name of WORDS is bound, by room
+    python -m benchmarks.size --walks       the files and types of two walks (walks.py)
 
 A room is a name at the top of forecaster/, or the service, the tests, the benchmarks; a GPU that is
 not there is a room of its own. Tokens are those of Python without comments and docstrings.
@@ -15,6 +16,8 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+from benchmarks import walks
 
 ROOT = Path(__file__).resolve().parent.parent
 SIMULATED = "tests/gpu_simulated"
@@ -114,7 +117,10 @@ def product(tree: Path) -> list[Path]:
 def main() -> None:
     arguments = sys.argv[1:]
     of_words = "--words" in arguments
-    trees = [Path(each).resolve() for each in arguments if each != "--words"] + [ROOT]
+    trees = [Path(name).resolve() for name in arguments if name[:2] != "--"] + [ROOT]
+    if "--walks" in arguments:
+        walks.show(trees)
+        return
     counts = [(words if of_words else rooms)(tree) for tree in trees]
     names = sorted(set().union(*counts), key=lambda name: -max(each[name] for each in counts))
     wide = max(map(len, names))
