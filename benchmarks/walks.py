@@ -45,8 +45,8 @@ PACKAGES = ("forecaster", "forecaster_service")
 
 class Walk(NamedTuple):
     callers: dict[str, list[str]]
-    """The files in the order of first entry; by file, those whose functions were open then, the
-    innermost first."""
+    """The files, in the order in which records reach or leave them first; and those whose functions
+    are open then, the innermost first."""
     taken: dict[str, list[str]]
     """The types of the records that go into a file."""
     given: dict[str, list[str]]
@@ -54,7 +54,7 @@ class Walk(NamedTuple):
 
     @property
     def files(self) -> list[str]:
-        return [file for file in self.callers if self.taken[file] or self.given[file]]
+        return [*self.callers]
 
     @property
     def types(self) -> list[str]:
@@ -100,14 +100,14 @@ class Trace:
         callers = [place for outer in stack[1:] if (place := self.place(outer)) is not None]
         if callers[:1] == [file]:
             return
-        walk = self.walk
-        if file not in walk.callers:
-            walk.callers[file] = list(dict.fromkeys(callers))
-            walk.taken[file], walk.given[file] = [], []
-        types, values = walk.taken[file], arguments(frame)
-        if event == "return":
-            types, values = walk.given[file], [result]
-        types += [kind for kind in dict.fromkeys(records(values)) if kind not in types]
+        kinds = dict.fromkeys(records([result] if event == "return" else arguments(frame)))
+        if not kinds:
+            return
+        if file not in self.walk.callers:
+            self.walk.callers[file] = list(dict.fromkeys(callers))
+            self.walk.taken[file], self.walk.given[file] = [], []
+        types = (self.walk.given if event == "return" else self.walk.taken)[file]
+        types += [kind for kind in kinds if kind not in types]
 
     def place(self, frame: FrameType) -> str | None:
         """The file of a frame, from the tree on; None if it is passed over."""
