@@ -76,7 +76,7 @@ def kind_of(name: str) -> type[Part]:
 
 def _offered() -> dict[str, EntryPoint]:
     """The kinds that other packages offer; none can replace one of ours."""
-    return {each.name: each for each in entry_points(group=GROUP) if each.name not in KINDS}
+    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in KINDS}
 
 
 @machine.exact()
@@ -109,12 +109,12 @@ def weigh_forms(fold: Fold, forms: Forms, network: Network) -> tuple[list[Part],
     """
     parts, rehearsed, rehearsal = forms
     parts = [part.to(fold.choose.values.device) for part in parts]
-    tried = [*parts, network]
+    candidates = [*parts, network]
     if rehearsal is None:
-        return tried, weigh(tried, fold.choose)
+        return candidates, weigh(candidates, fold.choose)
     shares = weigh(rehearsed, rehearsal.choose).common
     together = Blend(fold.task, {part.name: part for part in parts}, shares).eval()
     together.to(fold.choose.values.device)
-    errors = mse(tried, fold.choose)
+    errors = mse(candidates, fold.choose)
     both = weigh([together, network], fold.choose, (3.0, 1.0)).common
-    return tried, Weights(torch.cat([shares * both[0], both[1:]]), errors)
+    return candidates, Weights(torch.cat([shares * both[0], both[1:]]), errors)

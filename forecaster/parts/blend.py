@@ -33,8 +33,8 @@ class Network(Part):
     ) -> Tensor:
         reach = self.model.task.past
         seen = None if observed is None else observed[:, -reach:]
-        own = past[:, -reach:], past_known[:, -reach:], future_known, seen
-        forecast: Tensor = self.model(*own)
+        inputs = past[:, -reach:], past_known[:, -reach:], future_known, seen
+        forecast: Tensor = self.model(*inputs)
         return forecast
 
 
@@ -67,12 +67,12 @@ class Blend(nn.Module):
             )
         if not torch.allclose(weights.sum(dim=0), weights.new_ones(task.horizon), atol=1e-5):
             raise ValueError("the weights of the parts do not sum to one at every step")
-        own = torch.empty(0, len(parts)) if of_series is None else of_series
-        ones = own.new_ones(len(own))
+        by_series = torch.empty(0, len(parts)) if of_series is None else of_series
+        ones = by_series.new_ones(len(by_series))
         if (
-            own.shape[1:] != weights.shape[:1]
-            or bool((own < 0).any())
-            or (not torch.allclose(own.sum(dim=1), ones, atol=1e-5))
+            by_series.shape[1:] != weights.shape[:1]
+            or bool((by_series < 0).any())
+            or (not torch.allclose(by_series.sum(dim=1), ones, atol=1e-5))
         ):
             raise ValueError("the weights of series are not shares of the parts that sum to one")
         self.task, self.of_series = task, of_series
@@ -80,7 +80,9 @@ class Blend(nn.Module):
         self.members = list(parts.values())
         self.parts = nn.ModuleList(self.members)
         self.register_buffer("weights", weights.float(), persistent=False)
-        table = torch.cat([own, weights.mean(dim=1)[None].to(own)])  # the last: not in training
+        table = torch.cat(
+            [by_series, weights.mean(dim=1)[None].to(by_series)]
+        )  # the last: not in training
         self.register_buffer("table", table.float(), persistent=False)
         linear = [i for i, part in enumerate(self.members) if part.linear() is not None]
         self.merged = merged([self.members[i] for i in linear], weights[linear])
@@ -93,11 +95,16 @@ class Blend(nn.Module):
         return cls(part.task, {part.name: part}, torch.ones(1, part.task.horizon))
 
     @classmethod
-    def weighed(cls, parts: Sequence[Part], found: "Weights") -> "Blend":
+    def weighed(cls, parts: Sequence[Part], weights: "Weights") -> "Blend":
         """The blend of those parts that have a weight."""
-        kept = found.common.any(dim=1).nonzero()[:, 0].tolist()
-        own = None if found.of_series is None else found.of_series[:, kept]
-        return cls(parts[0].task, {parts[i].name: parts[i] for i in kept}, found.common[kept], own)
+        places = weights.common.any(dim=1).nonzero()[:, 0].tolist()
+        by_series = None if weights.of_series is None else weights.of_series[:, places]
+        return cls(
+            parts[0].task,
+            {parts[i].name: parts[i] for i in places},
+            weights.common[places],
+            by_series,
+        )
 
     @property
     def shares(self) -> dict[str, float]:
@@ -120,18 +127,18 @@ class Blend(nn.Module):
         Its weights are scaled to sum to one again; None if at some step no part with a weight is
         left.
         """
-        kept = [i for i, part in enumerate(self.members) if part.needs <= steps]
-        shares = self.weights[kept]
-        if not kept or bool((shares.sum(dim=0) <= 0).any()):
+        places = [i for i, part in enumerate(self.members) if part.needs <= steps]
+        shares = self.weights[places]
+        if not places or bool((shares.sum(dim=0) <= 0).any()):
             return None
-        parts = {self.names[i]: self.members[i] for i in kept}
-        shares, own = shares / shares.sum(dim=0), None
+        parts = {self.names[i]: self.members[i] for i in places}
+        shares, by_series = shares / shares.sum(dim=0), None
         if self.of_series is not None:
-            own = self.of_series[:, kept]
-            some = own.sum(dim=1, keepdim=True)
-            common = shares.mean(dim=1).to(own).expand(len(own), -1)
-            own = torch.where(some > 0, own / some.clamp(min=1e-12), common)
-        return Blend(self.task, parts, shares, own).to(self.weights.device).eval()
+            by_series = self.of_series[:, places]
+            some = by_series.sum(dim=1, keepdim=True)
+            common = shares.mean(dim=1).to(by_series).expand(len(by_series), -1)
+            by_series = torch.where(some > 0, by_series / some.clamp(min=1e-12), common)
+        return Blend(self.task, parts, shares, by_series).to(self.weights.device).eval()
 
     def shares_of(self, item: Tensor | None) -> Tensor:
         """The weights (B, n, 1) in series `item` (B,), or (n, T) without weights of series.
@@ -208,26 +215,26 @@ class Weights(NamedTuple):
 
 def weigh(parts: Sequence[Part | Blend], windows: Windows, votes: Sequence[float] = ()) -> Weights:
     """The weights of parts by their errors on `windows`."""
-    found = products(parts, windows)
-    common = shares(parts, found.relative, windows.horizons, votes)
-    return Weights(common, found.mse, _of_series(common, found, windows.horizons))
+    errors = products(parts, windows)
+    common = shares(parts, errors.relative, windows.horizons, votes)
+    return Weights(common, errors.mse, _of_series(common, errors, windows.horizons))
 
 
-def _of_series(common: Tensor, found: Products, apart: float) -> Tensor | None:
+def _of_series(common: Tensor, of: Products, apart: float) -> Tensor | None:
     """The weights (S, n) in each series: as in `shares`, by the mean of its own errors and those of
     all, pulled towards the common weights, of parts that have one."""
-    if found.of_series is None:
+    if of.of_series is None:
         return None
     toward = common.mean(dim=1).double()
     able = toward.nonzero()[:, 0]
-    errors = ((found.of_series + found.relative) / 2)[:, able][:, :, able]
+    errors = ((of.of_series + of.relative) / 2)[:, able][:, :, able]
     least = errors.diagonal(dim1=1, dim2=2).amin(dim=1).clamp(min=1e-12)
     pull = PULL * (1 + FEW / apart)
     shares = toward[able].expand(len(errors), -1)
-    own = nearest(errors / least[:, None, None], shares, pull, 300)
-    own = torch.where(own < LEAST, 0.0, own)
-    weights = torch.zeros(len(own), len(common), dtype=torch.float64)
-    weights[:, able] = own / own.sum(dim=1, keepdim=True)
+    near = nearest(errors / least[:, None, None], shares, pull, 300)
+    near = torch.where(near < LEAST, 0.0, near)
+    weights = torch.zeros(len(near), len(common), dtype=torch.float64)
+    weights[:, able] = near / near.sum(dim=1, keepdim=True)
     return weights.float()
 
 
@@ -247,15 +254,15 @@ def shares(
     able = [i for i, part in enumerate(parts) if isinstance(part, Blend) or part.weighed]
     if not votes:
         families = [part.family for part in parts if isinstance(part, Part) and part.weighed]
-        votes = [1 / families.count(each) for each in families]
+        votes = [1 / families.count(family) for family in families]
     relative = relative[able][:, able]
     errors = relative.diagonal().clamp(min=1e-12)
     least, doubt = errors.min(), 1 + FEW / apart
     even = torch.tensor(votes, dtype=torch.float64) * (least / errors) ** (POWER / doubt)
-    found = nearest(relative / least, even / even.sum(), PULL * doubt)
-    found = torch.where(found < min(LEAST, float(found.max())), 0.0, found)
+    near = nearest(relative / least, even / even.sum(), PULL * doubt)
+    near = torch.where(near < min(LEAST, float(near.max())), 0.0, near)
     weights = torch.zeros(len(parts), dtype=torch.float64)
-    weights[able] = found / found.sum()
+    weights[able] = near / near.sum()
     return weights[:, None].expand(-1, parts[0].task.horizon).float()
 
 

@@ -50,7 +50,7 @@ class Boosted(Part):
         moving: int = 0,
     ) -> None:
         super().__init__(task, name, past, chosen)
-        if not all(1 <= each <= past for each in (season, *longer)):
+        if not all(1 <= length <= past for length in (season, *longer)):
             raise ValueError(f"{name}: {past} steps do not hold seasons of {(season, *longer)}")
         self.season, self.longer, self.moving = season, tuple(longer), moving
         self.register_buffer("features", torch.zeros(TREES, 2**DEPTH - 1, dtype=torch.int64))
@@ -59,8 +59,8 @@ class Boosted(Part):
 
     @property
     def settings(self) -> dict[str, Any]:
-        own = {"season": self.season, "longer": list(self.longer), "moving": self.moving}
-        return {**super().settings, **own}
+        seasons = {"season": self.season, "longer": list(self.longer), "moving": self.moving}
+        return {**super().settings, **seasons}
 
     @classmethod
     def build(cls, task: Task, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
@@ -81,7 +81,7 @@ class Boosted(Part):
         if len(fold.train) * targets < FEWEST or work > WORK:
             return []
         season = fold.cycle if fold.cycle <= fold.look_back else 1
-        longer = [each for each in fold.seasons if season < each <= fold.look_back]
+        longer = [length for length in fold.seasons if season < length <= fold.look_back]
         part = cls(
             fold.task, "boosted", fold.look_back, f"{TREES} trees",
             season=season, longer=longer, moving=fold.moving,
@@ -115,20 +115,20 @@ class Boosted(Part):
         for index in chosen(windows, most).split(windows.evaluation_batch):
             batch = windows.batch(index)
             seen, base, centre, size = self._seen(*batch.inputs)
-            wanted = (batch.target.transpose(1, 2) - centre) / size - base
-            known = torch.ones_like(wanted, dtype=torch.bool)
+            target = (batch.target.transpose(1, 2) - centre) / size - base
+            known = torch.ones_like(target, dtype=torch.bool)
             if batch.target_observed is not None:
                 known = batch.target_observed.transpose(1, 2)
             order = torch.rand(len(index), 1, horizon, generator=draw).argsort(dim=2)
             picked = (order < steps).to(known.device) & known
             rows.append(seen[picked].cpu().numpy())
-            truth.append(wanted[picked].cpu().numpy())
+            truth.append(target[picked].cpu().numpy())
         return np.concatenate(rows), np.concatenate(truth)
 
     def _plant(self, place: int, nodes: np.ndarray) -> None:
         """Copy a tree of scikit-learn; below a leaf that is not the deepest, all goes left."""
         features, thresholds, leaves = (
-            each[place].numpy() for each in (self.features, self.thresholds, self.leaves)
+            table[place].numpy() for table in (self.features, self.thresholds, self.leaves)
         )
         thresholds[:] = np.inf
         below = [(0, 0, 0)]  # node, place in its level, level
@@ -151,11 +151,11 @@ class Boosted(Part):
         seen, base, centre, size = self._seen(past, past_known, future_known, observed)
         rows = seen.flatten(0, 2)
         if torch.compiler.is_exporting():
-            found = self._grown(rows)
+            grown = self._grown(rows)
         else:  # on a processor so few rows that they stay in its cache; on a GPU 400 MB of indices
             at_once = 4096 if rows.device.type == "cpu" else 2**19
-            found = torch.cat([self._grown(each) for each in rows.split(at_once)])
-        ahead = (base + found.view_as(base)) * size + centre
+            grown = torch.cat([self._grown(part) for part in rows.split(at_once)])
+        ahead = (base + grown.view_as(base)) * size + centre
         return ahead.transpose(1, 2)
 
     def _grown(self, rows: Tensor) -> Tensor:
@@ -187,10 +187,10 @@ class Boosted(Part):
         values = (values - centre) / size
         ahead = torch.arange(horizon, device=values.device)
         cycles = range(1, min(CYCLES, steps // cycle) + 1)
-        by_step = [values[..., steps - cycle * each + ahead % cycle] for each in cycles]
-        by_step += [values[..., steps - each + ahead % each] for each in self.longer]
-        whole = [values[..., steps - cycle * each :][..., :cycle].mean(-1) for each in cycles[1:]]
-        whole += [values[..., -each] for each in range(1, min(LATEST, steps) + 1)]
+        by_step = [values[..., steps - cycle * k + ahead % cycle] for k in cycles]
+        by_step += [values[..., steps - length + ahead % length] for length in self.longer]
+        whole = [values[..., steps - cycle * k :][..., :cycle].mean(-1) for k in cycles[1:]]
+        whole += [values[..., -k] for k in range(1, min(LATEST, steps) + 1)]
         whole += [values[..., -1] - values[..., -1 - apart], values.mean(dim=-1)]
         whole += [size[..., 0].log(), centre[..., 0]]
         if values.shape[1] > 1:
@@ -206,6 +206,6 @@ class Boosted(Part):
             known.append(future_known[..., moved] - past_known[:, places, moved])
         shape = (*by_step[0].shape, -1)
         parts = [torch.stack(by_step, dim=-1), torch.stack(whole, dim=-1)[:, :, None].expand(shape)]
-        parts += [each[:, None].expand(shape) for each in known]
+        parts += [known[:, None].expand(shape) for known in known]
         parts.append((ahead[:, None] + 1.0).expand(*shape[:-1], 1))
         return torch.cat(parts, dim=-1), by_step[0], centre, size

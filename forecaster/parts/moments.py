@@ -76,7 +76,7 @@ class Layout:
     @property
     def settings(self) -> dict[str, Any]:
         """The fields in plain JSON types."""
-        phases = [list(each) for each in self.phases]
+        phases = [list(phase) for phase in self.phases]
         lists = {"others": list(self.others), "seasons": list(self.seasons), "phases": phases}
         return {**vars(self), **lists}
 
@@ -119,9 +119,9 @@ class Layout:
             parts.append(torch.cat([before, ahead], dim=1).transpose(1, 2).flatten(1))
         if self.others:
             which = sent(torch.tensor(self.others), past.device)
-            own = past[..., which].transpose(1, 2)
+            values = past[..., which].transpose(1, 2)
             seen = None if observed is None else observed[..., which].transpose(1, 2)
-            parts.append(filled(own, seen, task.season)[..., -self.before :].flatten(1))
+            parts.append(filled(values, seen, task.season)[..., -self.before :].flatten(1))
         parts.append(self.place(future_known[:, 0, :count]))
         return torch.cat(parts, dim=1).to(past.dtype)
 
@@ -150,13 +150,13 @@ class Moments:
         """
         everything, horizon = self.past, self.horizon
         size = len(self.sums)
-        own = torch.zeros(size, dtype=torch.float64)
-        own[: everything + horizon] = 1
-        centre = torch.zeros_like(own)
+        ones = torch.zeros(size, dtype=torch.float64)
+        ones[: everything + horizon] = 1
+        centre = torch.zeros_like(ones)
         centre[:everything] = weights
         across = self.sums @ centre
         square = centre @ across
-        level = across - own * square
+        level = across - ones * square
         inputs = torch.cat(
             [
                 torch.arange(everything - past, everything),
@@ -166,10 +166,10 @@ class Moments:
         ahead = slice(everything, everything + horizon)
 
         def less(rows: Tensor, columns: Tensor | slice) -> Tensor:
-            found = self.sums[rows][:, columns]
-            found = found - own[rows][:, None] * across[columns]
-            found = found - across[rows][:, None] * own[columns]
-            return found + own[rows][:, None] * own[columns] * square
+            products = self.sums[rows][:, columns]
+            products = products - ones[rows][:, None] * across[columns]
+            products = products - across[rows][:, None] * ones[columns]
+            return products + ones[rows][:, None] * ones[columns] * square
 
         gram = torch.empty(len(inputs) + 1, len(inputs) + 1, dtype=torch.float64)
         gram[:-1, :-1] = less(inputs, inputs)
@@ -238,9 +238,9 @@ class _Sliding:
 
         Their products with other series are the products of their sum.
         """
-        own = self.values[:, list(targets)].double()
-        first = _slide(own, own, self.count)
-        across = self._row(own.sum(dim=1, keepdim=True), self.besides)
+        columns = self.values[:, list(targets)].double()
+        first = _slide(columns, columns, self.count)
+        across = self._row(columns.sum(dim=1, keepdim=True), self.besides)
         upper = torch.cat([first, across], dim=1)
         lower = torch.cat([across.T, len(targets) * self._beside], dim=1)
         values = len(targets) * self.count * self.horizon
@@ -249,7 +249,7 @@ class _Sliding:
     @cached_property
     def _beside(self) -> Tensor:
         """The sums of the products among the extras."""
-        ends = np.cumsum([0, *(len(each) - self.count + 1 for each in self.besides)]).tolist()
+        ends = np.cumsum([0, *(len(series) - self.count + 1 for series in self.besides)]).tolist()
         size = ends[-1] + self.place.shape[1]
         sums = torch.empty(size, size, dtype=torch.float64)
         for i, (begin, end) in enumerate(pairwise(ends)):
@@ -308,24 +308,24 @@ def _gathered(windows: Windows, task: Task, layout: Layout) -> Iterator[Moments]
             batch = windows.batch(part)
             whole = _whole(batch, targets, task.season)[:, begin : begin + room]
             extras = layout.extras(task, *batch.inputs)
-            for each in range(len(some)):
-                rows = torch.cat([whole[:, each], extras], dim=1).double()
-                sums[each] += (rows.T @ rows).cpu()
-        for each in sums:
-            yield Moments(each * share, windows.past, windows.horizon, values)
+            for place in range(len(some)):
+                rows = torch.cat([whole[:, place], extras], dim=1).double()
+                sums[place] += (rows.T @ rows).cpu()
+        for products in sums:
+            yield Moments(products * share, windows.past, windows.horizon, values)
 
 
 def _whole(batch: Batch, targets: Sequence[int], season: int) -> Tensor:
     """Past and future of the targets, (B, K, P + T), without gaps."""
-    own = torch.cat([batch.past[..., list(targets)], batch.target], dim=1).transpose(1, 2)
+    values = torch.cat([batch.past[..., list(targets)], batch.target], dim=1).transpose(1, 2)
     if batch.observed is None:
-        return own
+        return values
     past_seen, ahead_seen = batch.observed[..., list(targets)], batch.target_observed
     if ahead_seen is None:
         ahead_seen = torch.ones_like(batch.target, dtype=torch.bool)
     seen = torch.cat([past_seen, ahead_seen], dim=1).transpose(1, 2)
     past = batch.past.shape[1]
     # as the forecast will see it: the future does not fill the past
-    before = filled(own[..., :past], seen[..., :past], season)
-    repeated = filled(own, seen, season)[..., past:]
+    before = filled(values[..., :past], seen[..., :past], season)
+    repeated = filled(values, seen, season)[..., past:]
     return torch.cat([before, repeated], dim=2)

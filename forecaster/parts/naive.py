@@ -96,9 +96,9 @@ class CycleMean(Part):
         """
         task, season = fold.task, fold.seasons[0]
         naive = [
-            cls(task, f"seasonal naive, {each}", each, season=each)
-            for each in fold.seasons
-            if 1 < each <= fold.look_back
+            cls(task, f"seasonal naive, {length}", length, season=length)
+            for length in fold.seasons
+            if 1 < length <= fold.look_back
         ]
         candidates = [
             cls(task, "cycle mean", k * season, f"k = {k} cycles of {season} steps", season=season)
@@ -107,8 +107,8 @@ class CycleMean(Part):
         ]
         if not candidates:
             return naive
-        found = mse(candidates, fold.choose)
-        return [*naive, candidates[int(found.argmin())]]
+        errors = mse(candidates, fold.choose)
+        return [*naive, candidates[int(errors.argmin())]]
 
     def linear(self) -> Tensor:
         cycles = self.past // self.season

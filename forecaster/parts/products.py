@@ -47,44 +47,44 @@ def products(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) 
     n, pairs, values = len(forecasts), 0, 0
     sums, squares = torch.zeros(n, n, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
     series = 0 if windows.items is None else len(windows.items)
-    kept = series if series * n * n <= VALUES else 0
-    each, counts = torch.zeros(kept, n, n, dtype=torch.float64), torch.zeros(kept)
-    weighed = [place for place, each in enumerate(forecasts) if getattr(each, "weighed", True)]
+    series = series if series * n * n <= VALUES else 0
+    of_series, counts = torch.zeros(series, n, n, dtype=torch.float64), torch.zeros(series)
+    weighed = [i for i, forecast in enumerate(forecasts) if getattr(forecast, "weighed", True)]
     with torch.inference_mode():
         for batch in _batches(windows, most):
             off = torch.stack([_off(forecast, batch) for forecast in forecasts])
             rows = off.permute(1, 3, 0, 2).flatten(0, 1).double()  # (B K, n, T)
-            found = rows @ rows.transpose(1, 2)
-            own = found.diagonal(dim1=1, dim2=2)
-            squares += own.sum(dim=0).cpu()
-            mean = own[:, weighed].mean(dim=1)
+            crossed = rows @ rows.transpose(1, 2)
+            square = crossed.diagonal(dim1=1, dim2=2)
+            squares += square.sum(dim=0).cpu()
+            mean = square[:, weighed].mean(dim=1)
             some = mean > 0
-            found = (found[some] / mean[some, None, None]).cpu()
-            sums += found.sum(dim=0)
-            if kept and batch.item is not None:
+            crossed = (crossed[some] / mean[some, None, None]).cpu()
+            sums += crossed.sum(dim=0)
+            if series and batch.item is not None:
                 item = batch.item.repeat_interleave(batch.target.shape[2])[some].cpu()
-                each.index_add_(0, item, found)
-                counts += item.bincount(minlength=kept)
+                of_series.index_add_(0, item, crossed)
+                counts += item.bincount(minlength=series)
             pairs += int(some.sum())
             values += _counted(batch)
     _check(forecasts, squares)
     relative = sums / max(pairs, 1)
-    own = each / counts.clamp(min=1)[:, None, None]
-    own = torch.where(counts[:, None, None] > 0, own, relative)
-    return Products(relative, squares / max(values, 1), pairs, own if kept else None)
+    counts = counts[:, None, None]
+    of_series = torch.where(counts > 0, of_series / counts.clamp(min=1), relative)
+    return Products(relative, squares / max(values, 1), pairs, of_series if series else None)
 
 
 def by_window(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) -> Tensor:
     """The mean squared error of n forecasts in each window, (N, n); otherwise as `products`."""
-    found = []
+    errors = []
     with torch.inference_mode():
         for batch in _batches(windows, most):
             off = torch.stack([_off(forecast, batch) for forecast in forecasts], dim=1)
             sums = off.square().sum(dim=(2, 3), dtype=torch.float64)
             seen = batch.target_observed
             counts = torch.ones_like(batch.target) if seen is None else seen
-            found.append((sums / counts.sum(dim=(1, 2)).clamp(min=1)[:, None]).cpu())
-    squares = torch.cat(found)
+            errors.append((sums / counts.sum(dim=(1, 2)).clamp(min=1)[:, None]).cpu())
+    squares = torch.cat(errors)
     _check(forecasts, squares.sum(dim=0))
     return squares
 
@@ -95,9 +95,10 @@ def ratio(some: Tensor, others: Tensor) -> float:
     Errors (N, n) and (N, m) in the same windows count relative to the mean of both in their window.
     """
     usual = (some.mean(dim=1) + others.mean(dim=1)) / 2
-    told = usual > 0
+    counted = usual > 0
     best, other = (
-        float((own[told] / usual[told, None]).mean(dim=0).min()) for own in (some, others)
+        float((errors[counted] / usual[counted, None]).mean(dim=0).min())
+        for errors in (some, others)
     )
     return best / other if other > 0 else float("nan")
 
@@ -133,8 +134,8 @@ def _counted(batch: Batch) -> int:
 
 
 def _check(forecasts: Sequence[Forecast], squared: Tensor) -> None:
-    for forecast, own in zip(forecasts, squared.tolist(), strict=True):
-        if not isfinite(own):
+    for forecast, total in zip(forecasts, squared.tolist(), strict=True):
+        if not isfinite(total):
             name = getattr(forecast, "name", type(forecast).__name__)
             raise DivergedError(
                 f"the forecast of the part '{name}' is not finite on the windows that evaluate it: "

@@ -76,11 +76,11 @@ class Ridge(Part):
                 f"{name}: no map with centre={centre}, inputs={inputs}, maps={maps}, "
                 f"season={season}"
             )
-        size, lengths = task.columns, [len(each) for each in phases]
+        size, lengths = task.columns, [len(weights) for weights in phases]
         if not (
             0 <= moving <= task.covariates
             and 0 <= before <= task.past
-            and all(0 <= each < size for each in others)
+            and all(0 <= c < size for c in others)
             and len(others) <= size
             and len(seasons) == len(phases)
             and min(seasons, default=1) >= 1
@@ -92,7 +92,7 @@ class Ridge(Part):
         self.season, self.centre, self.inputs, self.maps = season, centre, inputs, maps
         self.penalties = tuple(penalties)
         self.layout = Layout(
-            moving, tuple(others), before, tuple(seasons), tuple(tuple(each) for each in phases)
+            moving, tuple(others), before, tuple(seasons), tuple(map(tuple, phases))
         )
         width = sum(_groups(self.layout, task, past, inputs))
         self.register_buffer("weights", torch.zeros(maps, width, task.horizon))
@@ -149,8 +149,8 @@ class Ridge(Part):
             sums = list(moments(fold.train.looking_back(near), fold.task, self.layout))
         groups = _groups(self.layout, self.task, self.past, self.inputs)
         maps = []
-        for each, penalty in zip(sums, self.penalties, strict=True):
-            normal = _Normal(each, self.past, self.centre, self.season, groups)
+        for products, penalty in zip(sums, self.penalties, strict=True):
+            normal = _Normal(products, self.past, self.centre, self.season, groups)
             maps += [weights for weights, _ in normal.solve(penalty, [groups], normal)]
         part = type(self)(self.task, **self.settings)
         part.weights.copy_(torch.stack(maps))
@@ -171,24 +171,24 @@ class Ridge(Part):
             beside = [extras[:, None], *level]
         if self.maps == 1 and len(self.task.targets) >= WIDE:
             parts = [inputs, *beside]
-            maps = self.weights[0].split([each.shape[2] for each in parts])
+            maps = self.weights[0].split([part.shape[2] for part in parts])
             ahead = centre.transpose(1, 2)
-            for each, own in zip(parts, maps, strict=True):
-                ahead = ahead + torch.matmul(own.T, each.transpose(1, 2))
+            for part, weights in zip(parts, maps, strict=True):
+                ahead = ahead + torch.matmul(weights.T, part.transpose(1, 2))
             return ahead
-        inputs = torch.cat([inputs, *(each.expand(-1, inputs.shape[1], -1) for each in beside)], 2)
+        inputs = torch.cat([inputs, *(part.expand(-1, inputs.shape[1], -1) for part in beside)], 2)
         ahead = torch.matmul(inputs.transpose(0, 1), self.weights).transpose(0, 1) + centre
         return ahead.transpose(1, 2)
 
     def linear(self) -> Tensor:
         """The map of the past; that of covariates and calendar is `beside`."""
-        found = self.weights[:, : self.past].clone()
-        centre = 1 - found.sum(dim=1, keepdim=True)
+        weights = self.weights[:, : self.past].clone()
+        centre = 1 - weights.sum(dim=1, keepdim=True)
         if self.inputs == "level":
             centre = centre + self.weights[:, -1:]
         newest = 1 if self.centre == "last" else self.season
-        found[:, -newest:] += centre / newest
-        return found
+        weights[:, -newest:] += centre / newest
+        return weights
 
     def beside(self) -> Tensor:
         """The map (maps, width, T) of covariates and calendar, 0 if they are not read."""
@@ -211,18 +211,18 @@ def merged(parts: Sequence[Part], shares: Tensor) -> Ridge | None:
     width = layout.width(task.horizon)
     weights = torch.zeros(maps, past + width + 1, task.horizon, dtype=torch.float64)
     for part, share in zip(parts, shares.double().cpu(), strict=True):
-        own = part.linear()
-        assert own is not None
-        weights[:, past - part.past : past] += own.cpu() * share
+        line = part.linear()
+        assert line is not None
+        weights[:, past - part.past : past] += line.cpu() * share
         if isinstance(part, Ridge):
             weights[:, past:-1] += part.beside().cpu() * share
     weights[:, -1] = weights[:, :past].sum(dim=1) - 1
-    found = Ridge(
+    ridge = Ridge(
         task, "merged", past,
         season=1, centre="last", inputs="level", maps=maps, penalties=(), **layout.settings,
     )  # fmt: skip
-    found.weights.copy_(weights)
-    return found.to(first.weights.device)
+    ridge.weights.copy_(weights)
+    return ridge.to(first.weights.device)
 
 
 def reach(past: int, season: int) -> int:
@@ -254,17 +254,17 @@ class _Normal:
         middle = torch.zeros(sums.past, dtype=torch.float64)
         middle[-1 if centre == "last" else -season :] = 1
         self.groups = groups
-        kept = sum(groups)
+        width = sum(groups)
         gram, cross, self.squares = sums.centred(past, middle / middle.sum())
-        self.gram, self.missing = gram[:kept, :kept], cross[:kept]
-        self.start = torch.zeros(kept, horizon, dtype=torch.float64)
+        self.gram, self.missing = gram[:width, :width], cross[:width]
+        self.start = torch.zeros(width, horizon, dtype=torch.float64)
         if centre == "cycle":
             cycles = past // season
             cycle = torch.eye(season, dtype=torch.float64).repeat(cycles, 1) / cycles
             phases = torch.arange(horizon) % season
             begin = past - len(cycle)
             self.start[begin:past] = cycle[:, phases]
-            self.missing = cross[:kept] - (self.gram[:, begin:past] @ cycle)[:, phases]
+            self.missing = cross[:width] - (self.gram[:, begin:past] @ cycle)[:, phases]
             both = cross[begin:past] + self.missing[begin:past]
             self.squares -= float((self.start[begin:past] * both).sum())
 
@@ -274,34 +274,34 @@ class _Normal:
         """The map (inputs, T) of each of `kinds`, and the sum of its squared errors on `judge`.
 
         `penalty` is relative to the mean square of each group; a kind has the groups of the one
-        before it and more. New inputs are added by block elimination: `found` is the inverse of the
+        before it and more. New inputs are added by block elimination: `inverse` is that of the
         products of the inputs so far times [products with the inputs to come, missing], and `seen`
         holds the products of `judge` times that.
         """
         means = (part.mean().clamp(min=1e-9) for part in self.gram.diagonal().split(self.groups))
         scale = torch.cat([m.expand(n) for m, n in zip(means, self.groups, strict=True)])
         inputs, horizon = self.missing.shape
-        found, seen = self.missing, judge.missing  # of no inputs yet
+        inverse, seen = self.missing, judge.missing  # of no inputs yet
         for begin, end in pairwise([0, *map(sum, kinds)]):
-            own = self.gram[begin:end, begin:end].clone()
-            own.diagonal().add_(scale[begin:end], alpha=penalty)
+            block = self.gram[begin:end, begin:end].clone()
+            block.diagonal().add_(scale[begin:end], alpha=penalty)
             right = torch.cat([self.gram[begin:end, end:], self.missing[begin:end]], dim=1)
             across = judge.gram[:, begin:end]
             if not begin:
-                step = torch.cholesky_solve(right, torch.linalg.cholesky(own))
+                step = torch.cholesky_solve(right, torch.linalg.cholesky(block))
                 seen = across @ step
-                found = step.new_empty(inputs, step.shape[1])
+                inverse = step.new_empty(inputs, step.shape[1])
             else:
                 joins = end - begin
-                before, found = found[:begin, :joins], found[:, joins:]
+                before, inverse = inverse[:begin, :joins], inverse[:, joins:]
                 known = self.gram[begin:end, :begin]
-                factor = torch.linalg.cholesky(own.addmm_(known, before, alpha=-1))
-                step = torch.cholesky_solve(right.addmm_(known, found[:begin], alpha=-1), factor)
-                found[:begin].addmm_(before, step, alpha=-1)
+                factor = torch.linalg.cholesky(block.addmm_(known, before, alpha=-1))
+                step = torch.cholesky_solve(right.addmm_(known, inverse[:begin], alpha=-1), factor)
+                inverse[:begin].addmm_(before, step, alpha=-1)
                 across, seen = across - seen[:, :joins], seen[:, joins:]
                 seen.addmm_(across, step)
-            found[begin:end] = step
-            change = found[:end, -horizon:]
+            inverse[begin:end] = step
+            change = inverse[:end, -horizon:]
             off = torch.sub(seen[:end, -horizon:], judge.missing[:end], alpha=2).mul_(change)
             yield self.start[:end] + change, judge.squares + float(off.sum())
 
@@ -319,10 +319,10 @@ class _Fitting:
         self.columns = len(task.targets)
         near = reach(fold.look_back, season)
         inputs = sum(_groups(layout, task, near, "level"))
-        each = self.columns > 1 and self.columns * inputs * task.horizon <= SIZE
-        each = each and self.columns * (inputs + task.horizon) ** 2 <= HELD
+        by_column = self.columns > 1 and self.columns * inputs * task.horizon <= SIZE
+        by_column = by_column and self.columns * (inputs + task.horizon) ** 2 <= HELD
         self.own: list[tuple[Moments, Moments]] = []
-        if each:
+        if by_column:
             pair = (moments(w.looking_back(near), task, layout) for w in (fold.train, fold.choose))
             self.own = [*zip(*pair, strict=True)]
             self.whole = self.own[0]
@@ -336,10 +336,10 @@ class _Fitting:
         """Yield the best map for each kind of inputs, for each centre, shared and by column."""
         groups = {inputs: _groups(self.layout, self.task, past, inputs) for inputs in INPUTS}
         inputs = sum(groups["level"])
-        each = self.own and self.columns * inputs**2 * (inputs + self.task.horizon) <= WORK
+        by_column = self.own and self.columns * inputs**2 * (inputs + self.task.horizon) <= WORK
         for centre in CENTRES if past >= self.season > 1 else CENTRES[:1]:
             yield self._best([self.whole], past, centre, groups)
-            if each:
+            if by_column:
                 yield self._best(self.own, past, centre, groups)
 
     def _best(
@@ -350,17 +350,17 @@ class _Fitting:
         groups: Mapping[str, Sequence[int]],
     ) -> dict[str, Trial]:
         """The best maps, with a separate penalty for each of `columns`."""
-        found: dict[str, list[tuple[float, float, Tensor]]] = {inputs: [] for inputs in groups}
+        scored: dict[str, list[tuple[float, float, Tensor]]] = {key: [] for key in groups}
         for train, judge in columns:
             normal = _Normal(train, past, centre, self.season, groups["level"])
             judged = _Normal(judge, past, centre, self.season, groups["level"])
-            trials: dict[str, list[tuple[float, float, Tensor]]] = {each: [] for each in groups}
+            trials: dict[str, list[tuple[float, float, Tensor]]] = {key: [] for key in groups}
             for penalty in PENALTIES:
                 maps = normal.solve(penalty, list(groups.values()), judged)
                 for inputs, (weights, error) in zip(groups, maps, strict=True):
                     trials[inputs].append((error, penalty, weights))
-            for inputs, scored in trials.items():
-                found[inputs].append(min(scored, key=lambda trial: trial[0]))
+            for inputs, options in trials.items():
+                scored[inputs].append(min(options, key=lambda trial: trial[0]))
         values = sum(judge.values for _, judge in columns)
         return {
             inputs: (
@@ -369,11 +369,11 @@ class _Fitting:
                 centre,
                 tuple(penalty for _, penalty, _ in best),
             )
-            for inputs, best in found.items()
+            for inputs, best in scored.items()
         }
 
     def described(self, inputs: str, past: int, centre: str, penalties: Sequence[float]) -> str:
-        ends = dict.fromkeys(f"{each:g}" for each in (min(penalties), max(penalties)))
+        ends = dict.fromkeys(f"{penalty:g}" for penalty in (min(penalties), max(penalties)))
         words = f"P = {past}, centred on the last {'value' if centre == 'last' else 'cycle'}"
         if inputs != "past":
             named = ["level"] if inputs == "level" else []

@@ -56,20 +56,22 @@ class Smoothing(Part):
         recent = 0.5 ** (age / (HALVED * max(season, SHORTEST)))
         seasons = [1, season] if 1 < season <= past // 2 else [1]
         rates, sizes = zip(*map(_rates, seasons), strict=True)
-        found = [
-            _maps(each, own, past, task.horizon, recent)
-            for each, own in zip(seasons, rates, strict=True)
+        maps = [
+            _maps(length, of_season, past, task.horizon, recent)
+            for length, of_season in zip(seasons, rates, strict=True)
         ]
-        errors, states, ahead = zip(*found, strict=True)
+        errors, states, ahead = zip(*maps, strict=True)
         width = states[-1].shape[1]
-        kept = {
+        buffers = {
             "errors": torch.cat(errors) * recent.sqrt()[:, None],
-            "states": torch.cat([pad(each, (0, 0, 0, width - each.shape[1])) for each in states]),
-            "ahead": torch.cat([pad(each, (0, width - each.shape[2])) for each in ahead]),
+            "states": torch.cat(
+                [pad(state, (0, 0, 0, width - state.shape[1])) for state in states]
+            ),
+            "ahead": torch.cat([pad(step, (0, width - step.shape[2])) for step in ahead]),
             "sizes": torch.cat(sizes),
             "recent": recent,
         }
-        for buffer, tensor in kept.items():
+        for buffer, tensor in buffers.items():
             self.register_buffer(buffer, tensor.float(), persistent=False)
 
     @property
