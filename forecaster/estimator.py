@@ -181,11 +181,11 @@ class Forecaster:
         if y is not None and getattr(y, "name", None) not in table:
             raise UsageError("y: expected None, or a column of the frame: `target` names it there")
         loaded = self._load()
-        found = take_frame(loaded, table, self._say)
+        data = take_frame(loaded, table, self._say)
         if track:
-            bundle = train.run(loaded, self._say, lambda metrics: None, cutoffs, data=found).bundle
+            bundle = train.run(loaded, self._say, lambda metrics: None, cutoffs, data=data).bundle
         else:
-            splits = make_splits(make_plan(*found, self._say))
+            splits = make_splits(make_plan(*data, self._say))
             for sentence in sentences(splits.plan.oddities):
                 self._say(sentence)
             ready = train.prepare(splits, self._say)
@@ -223,9 +223,9 @@ class Forecaster:
         table, back = self._asked(history)
         levels = questions.numbers("levels", levels)
         ends = {share: self._ends(share) for share in questions.numbers("level", level)}
-        wanted = sorted({*levels, *(end for pair in ends.values() for end in pair)})
+        quantiles = sorted({*levels, *(end for pair in ends.values() for end in pair)})
         ahead = self.fitted.predict(
-            table, horizon, wanted,
+            table, horizon, quantiles,
             future=future, policy=policy, short_history=short_history, say=say or self._say,
         )  # fmt: skip
         named = _named(ahead, self.fitted.schema, levels, ends)
@@ -256,7 +256,7 @@ class Forecaster:
         from forecaster.record import InputEffect
 
         names = [name for name in InputEffect.model_fields if name != "curve"]
-        rows = [each.to_dict() for each in self.fitted.bundle.record.effects]
+        rows = [effect.to_dict() for effect in self.fitted.bundle.record.effects]
         return pd.DataFrame(rows, columns=names)
 
     @_in_python
@@ -280,11 +280,11 @@ class Forecaster:
         from forecaster.forecast.historical import replay
 
         steps = questions.steps_of(horizon, self.bundle.horizon)
-        wanted = sorted({*questions.numbers("levels", levels)})
-        self.fitted.check_levels(wanted)
+        quantiles = sorted({*questions.numbers("levels", levels)})
+        self.fitted.check_levels(quantiles)
         stride = steps if stride is None else _whole("stride", stride)
         table, _ = self._asked(frame)
-        return replay(self.fitted, table, steps, stride, start, wanted, self._say).table()
+        return replay(self.fitted, table, steps, stride, start, quantiles, self._say).table()
 
     @_in_python
     def residuals(self, frame: Frame | str | Path | None = None, *, step: int = 1) -> pd.DataFrame:
@@ -292,13 +292,13 @@ class Forecaster:
 
         The columns are the ids, the time and the targets, in units. See `historical_forecasts`.
         """
-        found = self.historical_forecasts(frame, horizon=_whole("step", step), stride=1)
+        replayed = self.historical_forecasts(frame, horizon=_whole("step", step), stride=1)
         schema = self.fitted.schema
-        own = found.groupby([*schema.id, "origin"], sort=False).tail(1).reset_index(drop=True)
-        made = own[[*schema.id, schema.time]].copy()
+        last = replayed.groupby([*schema.id, "origin"], sort=False).tail(1).reset_index(drop=True)
+        errors = last[[*schema.id, schema.time]].copy()
         for target in schema.items if schema.wide else schema.targets:
-            made[target] = own[f"{target} actual"] - own[target]
-        return made
+            errors[target] = last[f"{target} actual"] - last[target]
+        return errors
 
     @_in_python
     def score(self, frame: Frame, y: Any = None) -> float:
@@ -313,20 +313,21 @@ class Forecaster:
         if self._history is not None:
             before, after = _flat(self._history, schema.time), _flat(table, schema.time)
             fitted, new = (
-                reader.history(each, schema.reading, where="the history").series
-                for each in (before, after)
+                reader.history(part, schema.reading, where="the history").series
+                for part in (before, after)
             )
             if new.times[0] > fitted.times[-1]:
                 last, start = fitted.times[-1], len(fitted.times)
                 if fitted.items is not None:
                     start = int(fitted.items.lengths.min())
                 table = pd.concat([before, after], ignore_index=True)
-        found = self.historical_forecasts(table, start=start)
+        replayed = self.historical_forecasts(table, start=start)
         if last is not None:  # the longer series of a panel have origins before it
-            found = found[found[schema.time] > last.tz_localize(found[schema.time].dt.tz)]
+            times = replayed[schema.time]
+            replayed = replayed[times > last.tz_localize(times.dt.tz)]
         targets = [*(schema.items if schema.wide else schema.targets)]
-        came = found[[f"{target} actual" for target in targets]].to_numpy()
-        off = np.nanmean(np.abs(came - found[targets].to_numpy()), axis=0)
+        came = replayed[[f"{target} actual" for target in targets]].to_numpy()
+        off = np.nanmean(np.abs(came - replayed[targets].to_numpy()), axis=0)
         std = np.atleast_2d(schema.target_scaler.std)
         std = std[:, 0] if schema.wide else std.mean(axis=0)
         return -float(np.mean(off / std))
@@ -344,19 +345,19 @@ class Forecaster:
         from forecaster.evaluate.figures import ErrorMetric, shown
         from forecaster.report import tables
 
-        kept = [*(metric.name for metric in shown(ErrorMetric, "terminal")), "skill", "weight"]
+        columns = [*(metric.name for metric in shown(ErrorMetric, "terminal")), "skill", "weight"]
         rows = pd.DataFrame(tables.parts(self.bundle.record)).set_index("part").rename_axis(None)
         test = self.bundle.record.test
         if metric is not None and test:
-            kept = [metric] if isinstance(metric, str) else [*metric]
+            columns = [metric] if isinstance(metric, str) else [*metric]
             known = list(dict.fromkeys([*rows.select_dtypes("number"), *test.measured]))
-            for name in kept:
+            for name in columns:
                 if name not in known:
                     hint = did_you_mean(name, known)
                     raise UsageError(f"no metric '{name}'.{hint} Known: {', '.join(known)}.")
                 if name not in rows:
                     rows[name] = [test[name], *[None] * (len(rows) - 1)]
-        return rows[kept].astype(float)
+        return rows[columns].astype(float)
 
     @_in_python
     def cross_validate(self, frame: Frame, cutoffs: int = 5) -> pd.DataFrame:
@@ -378,22 +379,22 @@ class Forecaster:
         table, _ = questions.as_pandas(frame, file=False)
         splits = make_splits(make_plan(*take_frame(self._load(), table, self._say), self._say))
         device = machine.device(splits.plan.config.device)
-        found = roll(
+        judged = roll(
             splits, cutoffs, lambda at: train_anew(at, device, self._say), device, self._say
         ).record
         zone = "UTC" if splits.schema.timezone == "UTC" else None
         rows = [
             {
-                "first": pd.Timestamp(each.first, tz=zone),
-                "last": pd.Timestamp(each.last, tz=zone),
-                "windows": each.windows,
-                "mse": each.mse,
-                "mae": each.mae,
-                f"covered_{COVERED}": each.coverage,
-                "best_floor": each.best_floor,
-                "best_floor_mse": each.floors[each.best_floor].mse,
+                "first": pd.Timestamp(cutoff.first, tz=zone),
+                "last": pd.Timestamp(cutoff.last, tz=zone),
+                "windows": cutoff.windows,
+                "mse": cutoff.mse,
+                "mae": cutoff.mae,
+                f"covered_{COVERED}": cutoff.coverage,
+                "best_floor": cutoff.best_floor,
+                "best_floor_mse": cutoff.floors[cutoff.best_floor].mse,
             }
-            for each in found.each
+            for cutoff in judged.each
         ]  # fmt: skip
         return pd.DataFrame(rows, index=pd.RangeIndex(1, len(rows) + 1, name="cutoff"))
 
@@ -417,9 +418,9 @@ class Forecaster:
         """
         ready = Predictor.load(source, device)
         config = ready.bundle.config
-        made = cls(config.attn.name, config.window.horizon, device=device)
-        made._ready, made._loaded = ready, True
-        return made
+        model = cls(config.attn.name, config.window.horizon, device=device)
+        model._ready, model._loaded = ready, True
+        return model
 
     @_in_python
     def plot(
@@ -451,31 +452,31 @@ class Forecaster:
         ends = self._ends(level) if level is not None and len(scenarios) == 1 else ()
         question = questions.ask(model.form, table, None, ends, futures[0], None, "the history")
         names = [*question.items.names]
-        wanted = names[0] if series is None else str(series)
-        if wanted not in names:
-            raise UsageError(f"no series '{wanted}'.{did_you_mean(wanted, names)}")
-        place = names.index(wanted)
+        chosen = names[0] if series is None else str(series)
+        if chosen not in names:
+            raise UsageError(f"no series '{chosen}'.{did_you_mean(chosen, names)}")
+        place = names.index(chosen)
         times, past = question.newest(place, 2 * model.bundle.horizon)
         targets = (names[place],) if schema.wide else schema.targets
 
         def of_series(given: pd.DataFrame | str | Path | None) -> pd.DataFrame:
             ahead = model.predict(table, levels=ends, future=given)
-            own = id_parts(names[place], len(schema.id)) if schema.id else ()
-            for column, part in zip(schema.id, own, strict=True):
+            parts = id_parts(names[place], len(schema.id)) if schema.id else ()
+            for column, part in zip(schema.id, parts, strict=True):
                 ahead = ahead[ahead[column].astype(str) == part]
             return ahead
 
-        test, found = model.bundle.record.test, [of_series(each) for each in futures]
+        test, forecasts = model.bundle.record.test, [of_series(given) for given in futures]
         columns = schema.targets[:1] if schema.wide else targets
-        bands = [found[0][[f"{target} {end}" for target in targets]] for end in ends]
+        bands = [forecasts[0][[f"{target} {end}" for target in targets]] for end in ends]
         return forecast_figure(
             pd.DatetimeIndex(
-                times.append(pd.DatetimeIndex(found[0][schema.time]).tz_localize(None))
+                times.append(pd.DatetimeIndex(forecasts[0][schema.time]).tz_localize(None))
             ),
             past[:, [0] if schema.wide else list(schema.target_positions)],
             {
                 name: ahead[[*targets]].to_numpy()
-                for name, ahead in zip(scenarios, found, strict=True)
+                for name, ahead in zip(scenarios, forecasts, strict=True)
             },
             targets,
             band=np.stack(bands, axis=-1) if bands else None,
@@ -486,16 +487,16 @@ class Forecaster:
                 )
                 for name in columns
             ],
-            differences=len(found) > 1,
+            differences=len(forecasts) > 1,
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        own = ", ".join(
+        parameters = ", ".join(
             f"{name}={value!r}"
             for name, value in self.get_params().items()
             if value != _PARAMETERS[name].default
         )
-        text = f"{type(self).__name__}({own})"
+        text = f"{type(self).__name__}({parameters})"
         if self._ready is None:
             return text
         bundle, test = self.bundle, self.bundle.record.test
@@ -563,7 +564,7 @@ class Forecaster:
             warnings.warn(sentence, stacklevel=2)
 
 
-_PARAMETERS = {each.name: each for each in fields(Forecaster) if each.init}
+_PARAMETERS = {parameter.name: parameter for parameter in fields(Forecaster) if parameter.init}
 _FLAGS = {
     name: "attn" if name == "attention" else name
     for name in _PARAMETERS
@@ -575,7 +576,7 @@ _FLAGS = {
 def _plain(value: Any) -> Any:
     """A value in plain Python: numbers of NumPy as numbers, sequences as lists."""
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -598,10 +599,10 @@ def _with_ids(
     """An answer with its ids, which are text, in the type of the history's."""
     for name in ids:
         if isinstance(history, pd.DataFrame) and name in history:
-            own = history[name].drop_duplicates()
-            meant = dict(zip(own.astype(str), own, strict=True))
+            known = history[name].drop_duplicates()
+            meant = dict(zip(known.astype(str), known, strict=True))
             if meant.keys() >= {*ahead[name]}:
-                ahead[name] = ahead[name].map(meant).astype(own.dtype)
+                ahead[name] = ahead[name].map(meant).astype(known.dtype)
     return ahead
 
 
@@ -612,14 +613,14 @@ def _named(
     ends: Mapping[float, tuple[float, float]],
 ) -> pd.DataFrame:
     """Rename the quantiles of an answer as they were asked for, by level or by interval."""
-    wanted = {f" {level}": f" {level}" for level in sorted(set(levels))}
+    ends_of = {f" {level}": f" {level}" for level in sorted(set(levels))}
     for share, (low, high) in ends.items():
-        wanted |= {f"-lo-{share:g}": f" {low}", f"-hi-{share:g}": f" {high}"}
+        ends_of |= {f"-lo-{share:g}": f" {low}", f"-hi-{share:g}": f" {high}"}
     index = [*schema.id, schema.time]
     targets = [name for name in ahead if name in {*schema.targets, *schema.items}]
     pairs = [(name, name) for name in index]
     for target in targets:
-        pairs += [(target, target), *((target + new, target + old) for new, old in wanted.items())]
+        pairs += [(target, target), *((target + new, target + old) for new, old in ends_of.items())]
     columns = dict(pairs)
     if len(columns) < len(pairs):
         twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))

@@ -99,7 +99,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    files = (each.replace("-", "_") for each in ATTENTIONS)
+    files = (attn.replace("-", "_") for attn in ATTENTIONS)
     for file in ("base", "common.multihead", *files) if name in __all__ else ():
         module = import_module(f"{__name__}.{file}")
         if hasattr(module, name):

@@ -194,15 +194,15 @@ class Attention(nn.Module, ABC):
 
     def effective(self) -> Effective:
         """`amounts_to`, checked. Raises UsageError when it returns anything but an `Effective`."""
-        found = self.amounts_to()
-        if not isinstance(found, Effective):
+        effective = self.amounts_to()
+        if not isinstance(effective, Effective):
             kind = type(self)
             raise UsageError(
                 f"{kind.__module__}.{kind.__name__}.amounts_to() must return "
-                f"forecaster.attention.Effective(text, full=...), got {found!r}; full says whether "
-                "it is full attention at these lengths"
+                f"forecaster.attention.Effective(text, full=...), got {effective!r}; full says "
+                "whether it is full attention at these lengths"
             )
-        return found
+        return effective
 
     def feed_forward(self) -> nn.Module | None:
         """A module (B, L, D) -> (B, L, D) that replaces the layer's feed-forward; None keeps it."""

@@ -202,7 +202,7 @@ class _Difference(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, lam, kept = ctx.saved_tensors
+        q, k, v, lam, saved = ctx.saved_tensors
         maps_of: _Maps = ctx.maps_of
         grad = grad.contiguous()
         (_, N, L, _), S = q.shape, k.shape[2]
@@ -217,10 +217,10 @@ class _Difference(torch.autograd.Function):
             sum_v = _SumOverQueries(v[n], rows == L)
             grad_lam[n] = 0
             for i in _parts(L, rows):
-                if kept is None:
+                if saved is None:
                     p = maps_of(q, keys, n, i, maps)
                 else:
-                    p = _carve(kept[2 * n.start * L * S :], (2, len(lam[n]), L, S))
+                    p = _carve(saved[2 * n.start * L * S :], (2, len(lam[n]), L, S))
                 g = torch.bmm(grad[n, i], v[n, : p.shape[3]].mT, out=_carve(scratch, p.shape[1:]))
                 t = torch.mul(p, g, out=_carve(both, p.shape))
                 r = t.sum(3, keepdim=True)

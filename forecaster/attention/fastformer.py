@@ -51,8 +51,8 @@ def definition(
 
     def pool(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """For each step, Σ_i softmax_i((w·x_i + b) / √E) x_i over the steps i that it sees."""
-        own = weight.shape[1] == E  # the weight is for the features of its own head
-        features = x if own else merge_heads(x)[:, None]
+        per_head = weight.shape[1] == E  # the weight is for the features of its own head
+        features = x if per_head else merge_heads(x)[:, None]
         scores = (features * weight[:, None]).sum(3)[:, :, None]
         scores = scores if bias is None else scores + bias[:, None, None]
         return softmax(E**-0.5 * scores, seen) @ x

@@ -125,8 +125,8 @@ def fixed_attention(
         # The kernel expands masks that differ by query or head, so take a few queries at a time.
         at_once = math.ceil(_ROWS / stride) if causal or distinct_heads else blocks
         borders = [*range(start, blocks, at_once), blocks]
-        own: list[Piece] = [_Own(patterns, triangular=causal)]
-        return strip, own + [
+        blockwise: list[Piece] = [_Own(patterns, triangular=causal)]
+        return strip, blockwise + [
             _Summaries(patterns, strip, start, stop, read=stop - 1 if causal else blocks)
             for start, stop in pairwise(borders)
         ]

@@ -57,11 +57,11 @@ def definition(
     scores = quad_q @ quad_k.mT / chunk_size
     if bias is not None:
         scores = scores + bias[..., i % chunk_size, j % chunk_size]
-    own, real = (i // chunk_size == j // chunk_size) & seen, real_keys(seen)
+    chunk, real = (i // chunk_size == j // chunk_size) & seen, real_keys(seen)
     n = real.sum(3, keepdim=True).clamp(min=1).to(v.dtype)
     scale = 1 / n if linear_scale is None else linear_scale
     summed = real & (j // chunk_size < i // chunk_size) if causal else real
-    return (scores.relu() ** 2 * own + scale * (lin_q @ lin_k.mT) * summed) @ v
+    return (scores.relu() ** 2 * chunk + scale * (lin_q @ lin_k.mT) * summed) @ v
 
 
 def mixed_chunk_attention(
@@ -124,8 +124,8 @@ def _within_chunks(
             for x in (q, k, v)
         )
         B, H, C = q_some.shape[:3]
-        own = None if bias is None else bias[:, :C, :C]
-        out = relu_squared(q_some, k_some, v_some, own, scale.expand(B, H, 1, 1), causal)
+        square = None if bias is None else bias[:, :C, :C]
+        out = relu_squared(q_some, k_some, v_some, square, scale.expand(B, H, 1, 1), causal)
         outs.append(out.unflatten(0, (-1, chunks)).transpose(1, 2).flatten(2, 3))
     return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
 

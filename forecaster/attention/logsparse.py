@@ -142,15 +142,15 @@ def log_sparse_attention(
             return spaced(i, j) & ((i - j).abs() <= reach)
 
         strip = Strip.of(q, height, margin=reach)
-        found = windows(strip, q, height, reach, causal, near)
+        pieces = windows(strip, q, height, reach, causal, near)
         for start in range(0, L, rows):
             for d in far:
                 first, stop = max(start, d), min(start + rows, L, L + d)
                 if first < stop:
-                    found.append(_Distance(strip, slice(first, stop), d))
+                    pieces.append(_Distance(strip, slice(first, stop), d))
         for start in range(0, pattern.dense_prefix, _TALLEST):
-            found.append(_Prefix(strip, start, pattern))
-        return strip, found
+            pieces.append(_Prefix(strip, start, pattern))
+        return strip, pieces
 
     return pattern_attention(
         q, k, v, (pattern,), tiles, short=_SHORT, key_mask=key_mask, scale=scale

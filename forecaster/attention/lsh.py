@@ -79,9 +79,9 @@ def definition(
     rounds, L = order.shape[2:]
     chunks = rounds * math.ceil(L / bucket_size)
     chunk = _chunk_of(order, bucket_size)
-    own, before = (x[..., None, None] for x in (chunk, (chunk - 1) % chunks))
+    query, before = (x[..., None, None] for x in (chunk, (chunk - 1) % chunks))
     held = chunk[:, :, None, None]  # (B, H, 1, 1, n, L): by the round and step of the key
-    times = ((held == own) | (held == before)).sum(4)  # (B, H, n, L, L)
+    times = ((held == query) | (held == before)).sum(4)  # (B, H, n, L, L)
     if deduplicate:
         times = times.sum(2, keepdim=True).clamp(max=1)
     i, j = positions(L, L, qk.device)
@@ -573,10 +573,10 @@ def _columns(n_buckets: Buckets) -> list[int]:
 
 
 def _check_rotations(rotations: Tensor, H: int, E: int, n_hashes: int, columns: int) -> None:
-    wanted = (E, n_hashes, columns)
-    if tuple(rotations.shape) not in (wanted, (H, *wanted)) or not rotations.is_floating_point():
+    shape = (E, n_hashes, columns)
+    if tuple(rotations.shape) not in (shape, (H, *shape)) or not rotations.is_floating_point():
         raise ValueError(
-            f"rotations must be numbers of shape (E, n_hashes, n_buckets / 2) = {wanted}, or "
-            f"{(H, *wanted)} for each head, got {rotations.dtype} of shape "
+            f"rotations must be numbers of shape (E, n_hashes, n_buckets / 2) = {shape}, or "
+            f"{(H, *shape)} for each head, got {rotations.dtype} of shape "
             f"{tuple(rotations.shape)}"
         )

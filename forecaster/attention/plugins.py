@@ -56,8 +56,8 @@ class LazyTable(UserDict[str, Any]):
 
             module = import_module(f"forecaster.attention.{name.replace('-', '_')}")
             kinds = [x for x in vars(module).values() if isinstance(x, type)]
-            own = (x for x in kinds if x.__module__ == module.__name__)
-            (self.data[name],) = (x for x in own if issubclass(x, Attention))
+            classes = (x for x in kinds if x.__module__ == module.__name__)
+            (self.data[name],) = (x for x in classes if issubclass(x, Attention))
         return self.data[name]
 
 

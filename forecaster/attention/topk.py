@@ -78,7 +78,7 @@ def topk_attention(
     at_least_one(topk=topk)
     if topk >= k.shape[2]:
         return full_attention(q, k, v, causal=causal, key_mask=key_mask, scale=scale)
-    kind, kept = accumulator(q.dtype), v.dtype
+    kind, dtype = accumulator(q.dtype), v.dtype
     hidden = None
     if key_mask is not None:
         hidden = torch.zeros(key_mask.shape, dtype=kind, device=q.device)
@@ -87,7 +87,7 @@ def topk_attention(
     attend = outside_graphs(_TopK.apply)  # its control flow depends on values
     with torch.autocast(q.device.type, enabled=False):
         out: Tensor = attend(q.to(kind), k.to(kind), v.to(kind), scores)
-    return out.to(kept)
+    return out.to(dtype)
 
 
 class TopKAttention(MultiHeadAttention):
@@ -184,8 +184,8 @@ class _TopK(torch.autograd.Function):
         rows = max(1, at_once(v, _SCORES) // (index.shape[1] * v.shape[1]))
         for i in range(0, len(index), rows):
             part = slice(i, i + rows)
-            kept = v.index_select(0, index[part].flatten()).view(-1, index.shape[1], v.shape[1])
-            grad_weights[part] = (kept * g[part, None]).sum(2)
+            values = v.index_select(0, index[part].flatten()).view(-1, index.shape[1], v.shape[1])
+            grad_weights[part] = (values * g[part, None]).sum(2)
         grad_weights -= (grad_weights * weights).sum(1, keepdim=True)
         grad_scores = grad_weights.mul_(weights).mul_(ctx.scores_of.scale)
         # The transpose of the selection: each key gathers from the queries that kept it.
@@ -229,8 +229,8 @@ def _dense(qkv: Sequence[Tensor], block: Block, scores_of: _Scores) -> Tensor:
     scores = scores_of(q, k, block)
     least = torch.finfo(scores.dtype).min  # -inf would give NaN in a row that sees nothing
     threshold = scores.detach().topk(scores_of.topk).values[..., -1:].clamp(min=least)
-    kept = scores >= threshold
-    weights = scores.masked_fill(~kept, least).softmax(3) * kept
+    largest = scores >= threshold
+    weights = scores.masked_fill(~largest, least).softmax(3) * largest
     return weights @ v[:, :, : scores.shape[3]]
 
 

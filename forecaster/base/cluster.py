@@ -50,7 +50,7 @@ def each(
         while waiting:
             with signals.orderly():  # what a signal raises in Ray's native code is a SystemError
                 ready, _ = ray.wait(list(waiting), num_returns=1, timeout=HEEDED)
-                ended = [(waiting.pop(each), _answer(ray, each)) for each in ready]
+                ended = [(waiting.pop(done), _answer(ray, done)) for done in ready]
             yield from ended
             signals.check()
 
@@ -76,7 +76,7 @@ def joined(address: str, processes: int, gpus: float) -> Iterator[Any]:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     with needed("--ray"):
         import ray
-    heeded = {each: signal.getsignal(each) or signal.SIG_DFL for each in signals.WANTED}
+    heeded = {sign: signal.getsignal(sign) or signal.SIG_DFL for sign in signals.WANTED}
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         _reach(address)

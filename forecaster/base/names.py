@@ -34,12 +34,12 @@ def canonical(name: str) -> str:
 def did_you_mean(name: str, choices: Iterable[str], synonyms: Mapping[str, str] = {}) -> str:
     """ " Did you mean 'prob'?", or "" if no choice is similar."""
     known = list(choices)
-    wanted = canonical(name)
-    synonym = synonyms.get(wanted)
+    spelling = canonical(name)
+    synonym = synonyms.get(spelling)
     if synonym in known:
         return f" Did you mean '{synonym}'?"
     folded = {canonical(choice): choice for choice in known}
-    near = difflib.get_close_matches(wanted, folded, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(spelling, folded, n=1, cutoff=0.5)
     return f" Did you mean '{folded[near[0]]}'?" if near else ""
 
 

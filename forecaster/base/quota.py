@@ -36,10 +36,10 @@ def _quotas() -> Iterator[int]:
 def _groups(controller: str) -> Iterator[Path]:
     """The folders of the control groups of this process, for versions 2 and 1, the inner first."""
     for line in MEMBERSHIP.read_text().splitlines() if MEMBERSHIP.exists() else []:
-        _, controllers, own = line.split(":", 2)
+        _, controllers, path = line.split(":", 2)
         if controllers == "" or controller in controllers.split(","):
-            place = GROUPS / controllers / own.lstrip("/")
-            yield from (each for each in (place, *place.parents) if GROUPS in (each, *each.parents))
+            place = GROUPS / controllers / path.lstrip("/")
+            yield from (p for p in (place, *place.parents) if GROUPS in (p, *p.parents))
 
 
 def memory_left() -> int | None:

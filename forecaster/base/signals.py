@@ -76,8 +76,8 @@ def heeding() -> Iterator[None]:
     heeded = [number for number in WANTED if signal.getsignal(number) != signal.SIG_IGN]
 
     def heed(number: int, frame: Any) -> None:
-        for each in heeded:
-            signal.signal(each, signal.SIG_DFL)
+        for other in heeded:
+            signal.signal(other, signal.SIG_DFL)
         if _state.number is not None:  # other code has restored this handler
             signal.raise_signal(number)
         _state.since, _state.number = time.monotonic(), number

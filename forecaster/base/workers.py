@@ -88,7 +88,7 @@ def each(
             yield from finished
             finished.clear()
             ready = wait(list(busy)) if busy else []
-            for connection in [own for own in busy if own in ready]:
+            for connection in [end for end in busy if end in ready]:
                 worker, item = busy.pop(connection)
                 try:
                     finished.append((item, worker.receive()))
@@ -106,8 +106,8 @@ def _serve(connection: Connection, work: Callable[..., Any], shared: tuple[Any, 
         except EOFError:  # the parent has ended
             return
         try:
-            found = work(*shared, *arguments)
-            for result in found if isgenerator(found) else [found]:
+            results = work(*shared, *arguments)
+            for result in results if isgenerator(results) else [results]:
                 connection.send((result, None))
         except Exception as error:
             connection.send((None, f"{type(error).__name__}: {error}"))

@@ -59,8 +59,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(show: bool) -> None:
+    if show:
         print(f"forecaster {__version__}")
         raise typer.Exit
 

@@ -140,7 +140,7 @@ def bench_attention(
 
 
 @configured(*ABOUT_DATA)
-def advise(asked: Asked, as_json: AsJson = False) -> None:
+def advise(request: Asked, as_json: AsJson = False) -> None:
     """Name an attention for your data.
 
     Measures a few facts about the data, and names the studied regimes that they resemble, with the
@@ -148,31 +148,32 @@ def advise(asked: Asked, as_json: AsJson = False) -> None:
 
     Example: forecaster advise --data sales.csv --target amount
     """
-    if "data" not in asked.flags:
+    if "data" not in request.flags:
         raise UsageError("advise needs --data FILE")
     from forecaster.datasets.facts import measure
     from forecaster.plan.data import find_data
     from forecaster.study.advise import data as adviser
 
-    config, dataset = find_data(asked.load(), nothing if as_json else say)
+    config, dataset = find_data(request.load(), nothing if as_json else say)
 
     def train(attn: str | None, recipe: str | None, sets: Sequence[str]) -> str:
-        named = asked.config or (None if config.data.is_file else recipe)
-        return replace(asked, config=named, sets=[*asked.sets, *sets]).command("train", attn=attn)
+        named = request.config or (None if config.data.is_file else recipe)
+        changed = replace(request, config=named, sets=[*request.sets, *sets])
+        return changed.command("train", attn=attn)
 
     def compare(grid: str, attn: str | None, fits: Sequence[str]) -> str:
         read = {
-            name: value for name, value in asked.flags.items() if name not in ("data", "horizon")
+            name: value for name, value in request.flags.items() if name not in ("data", "horizon")
         }
         sets = [f"{FLAGS[name]}={_value(value)}" for name, value in read.items()]
         options = {
             "--grid": grid,
-            "--data": asked.flags["data"],
+            "--data": request.flags["data"],
             "--attn": attn,
-            "--horizon": asked.flags.get("horizon"),
+            "--horizon": request.flags.get("horizon"),
             "--name": f"{config.data.label}-{grid}",
         }
-        given = [("--set", value) for value in (*fits, *asked.sets, *sets)]
+        given = [("--set", value) for value in (*fits, *request.sets, *sets)]
         return shell("compare", [*options.items(), *given])
 
     facts = measure(dataset, config.data.holidays)

@@ -76,7 +76,7 @@ def data_fetch(name: str, as_json: AsJson = False) -> None:
     no_picture="Draw no picture.",
 )
 def data_check(
-    asked: Asked,
+    request: Asked,
     file: Annotated[str, typer.Argument()],
     picture: Path | None = None,
     no_picture: Annotated[bool, typer.Option("--no-picture")] = False,
@@ -96,7 +96,7 @@ def data_check(
             f"by name: forecaster data show {file}"
         )
     check_ending("picture", picture, *PICTURES)
-    loaded = asked.load(data=file)
+    loaded = request.load(data=file)
     from forecaster.datasets import check
     from forecaster.plan.data import find_data
     from forecaster.plan.plan import make_plan
@@ -111,7 +111,7 @@ def data_check(
     time = dataset.reading.time_columns or dataset.time
     read = {"time": time, "id": dataset.id, "freq": dataset.freq, "season": dataset.seasons}
     cut = {"horizon": steps, "lookback": past, "split": splits.plan.config.data.split}
-    command = asked.command("train", data=file, **read, **cut)
+    command = request.command("train", data=file, **read, **cut)
     if not as_json:
         print(check.text(report))
     drawn = None if no_picture else picture or Path(f"{dataset.name}-check.png")

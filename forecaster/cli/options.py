@@ -122,13 +122,13 @@ class Asked:
         """Whether any option concerns the configuration."""
         return bool(self.flags or self.config or self.sets)
 
-    def load(self, begun: Callable[[str], None] = nothing, **also: Any) -> run_config.Loaded:
-        """Resolve the configuration; `begun` is as in `load`, `also` are further flags."""
-        return run_config.load(self.config, self.sets, {**self.flags, **also}, begun=begun)
+    def load(self, tell: Callable[[str], None] = nothing, **also: Any) -> run_config.Loaded:
+        """Resolve the configuration; `tell` is `say` as in `load`, `also` are further flags."""
+        return run_config.load(self.config, self.sets, {**self.flags, **also}, say=tell)
 
-    def command(self, name: str, **found: Any) -> str:
-        """The shell command `name` with these options, and values of `found` for missing ones."""
-        values = {**found, **self.flags}
+    def command(self, name: str, **defaults: Any) -> str:
+        """The shell command `name` with these options, those missing from `defaults`."""
+        values = {**defaults, **self.flags}
         given = [(option(flag), values.get(flag)) for flag in FLAGS]
         sets = [("--set", pair) for pair in self.sets]
         return shell(name, [*given, ("--config", self.config), *sets])

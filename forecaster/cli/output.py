@@ -19,7 +19,7 @@ def command() -> str:
     return shlex.join(["forecaster", *sys.argv[1:]])
 
 
-def nothing(told: object) -> None:
+def nothing(text: object) -> None:
     pass
 
 

@@ -36,7 +36,7 @@ CUTOFFS = "Train anew and judge at this many cut-offs of the test split (docs/ev
     force="Train even if the same run has already finished.",
 )
 def train(
-    asked: Asked,
+    request: Asked,
     cutoffs: CountOrNone = None,
     resume: Annotated[str | None, typer.Option(metavar="RUN|auto")] = None,
     force: Annotated[bool, typer.Option("--force")] = False,
@@ -50,8 +50,8 @@ def train(
 
     Example: forecaster train --attn prob --horizon 336 --data ETTh1
     """
-    if resume in (None, "auto") or asked.given:
-        loaded = asked.load(say)
+    if resume in (None, "auto") or request.given:
+        loaded = request.load(say)
     else:
         from forecaster.run import resuming
 
@@ -124,7 +124,7 @@ SEARCHED = tuple(name for name in FLAGS if name not in ("time_limit", "refit", "
     storage="A database that several machines share, as Optuna takes it.",
 )
 def tune(
-    asked: Asked,
+    request: Asked,
     space: str = "default",
     trials: Count = 20,
     time_limit: str | None = None,
@@ -143,11 +143,11 @@ def tune(
     from forecaster.run import tune as searching
 
     limit = None if time_limit is None else parse("--time-limit", seconds, time_limit)
-    loaded = asked.load(say)
+    loaded = request.load(say)
     label = f"{loaded.config.data.label}-{loaded.config.window.horizon}"
 
     def load(sets: Sequence[str]) -> "Loaded":
-        return replace(asked, sets=[*asked.sets, *sets]).load()
+        return replace(request, sets=[*request.sets, *sets]).load()
 
     name = name or f"{label}-{Path(space).stem}"
     limits: dict[str, Any] = {"trials": trials, "limit": limit}
@@ -163,7 +163,7 @@ def tune(
 
 
 @configured()
-def config(asked: Asked, as_json: AsJson = False) -> None:
+def config(request: Asked, as_json: AsJson = False) -> None:
     """Print the resolved configuration.
 
     Prints it with the origin of each value. Takes the options of train and trains nothing; the
@@ -171,7 +171,7 @@ def config(asked: Asked, as_json: AsJson = False) -> None:
 
     Example: forecaster config --attn full --set train.epochs=3
     """
-    loaded = asked.load()
+    loaded = request.load()
     if as_json:
         print_json({"config": loaded.config.to_dict(), "origins": loaded.origins})
         return
@@ -186,10 +186,12 @@ def config(asked: Asked, as_json: AsJson = False) -> None:
         print(f"{line:<38}  # {origin}" if origin else line)
 
 
-def show(found: "Backtest | Cutoffs", whole: bool = True) -> None:
+def show(judged: "Backtest | Cutoffs", whole: bool = True) -> None:
     from forecaster import record
     from forecaster.evaluate import cutoffs
     from forecaster.report import tables
 
-    text = cutoffs.text(found) if isinstance(found, record.Cutoffs) else tables.text(found, whole)
-    print(f"\n{text}")
+    if isinstance(judged, record.Cutoffs):
+        print(f"\n{cutoffs.text(judged)}")
+    else:
+        print(f"\n{tables.text(judged, whole)}")

@@ -97,7 +97,7 @@ def _from_text(read: Callable[[str], Any]) -> BeforeValidator:
 
 
 def _joined(value: Any) -> Any:
-    several = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    several = isinstance(value, list) and all(isinstance(item, str) for item in value)
     return joined(value) if several else value
 
 
@@ -312,14 +312,14 @@ class Choice(BaseModel):
             return value
         table: Mapping[str, Any] = CATALOGUE if cls.kind == "attention" else SKELETONS
         fields = dict(value) if isinstance(value, dict) else {"name": value}
-        wanted = fields.pop("name", None)
-        if not isinstance(wanted, str):
-            got = "no name" if wanted is None else _short(wanted)
+        called = fields.pop("name", None)
+        if not isinstance(called, str):
+            got = "no name" if called is None else _short(called)
             raise ValueError(
                 f"expected the name of a known {cls.kind} ({', '.join(table)}), got {got}"
             )
         try:
-            name, constructor = find(table, wanted, cls.kind, SYNONYMS)
+            name, constructor = find(table, called, cls.kind, SYNONYMS)
         except UsageError as error:
             raise ValueError(str(error)) from None
         inside = {key: fields.pop(key) for key in cls.roles if key in fields}
@@ -367,10 +367,10 @@ class AttnConfig(AttentionOption):
     def plan(self) -> "AttentionPlan":
         from forecaster.attention import AttentionChoice, AttentionPlan
 
-        own = self.choice()
+        encoder = self.choice()
         return AttentionPlan(
-            encoder=own,
-            decoder=self.decoder.choice() if self.decoder else own,
+            encoder=encoder,
+            decoder=self.decoder.choice() if self.decoder else encoder,
             cross=self.cross.choice() if self.cross else AttentionChoice("full"),
         )
 
@@ -576,9 +576,9 @@ def declared(path: str) -> FieldInfo:
     """The field of a value by its dotted name: its type, and its docstring as description."""
     section: Any = RunConfig
     for name in path.split("."):
-        found: FieldInfo = section.model_fields[name]
-        section = found.annotation
-    return found
+        info: FieldInfo = section.model_fields[name]
+        section = info.annotation
+    return info
 
 
 def load_dict(values: Mapping[str, Any], where: str) -> RunConfig:
@@ -606,9 +606,9 @@ def load(
     sets: Sequence[str] | Mapping[str, Any] = (),
     flags: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
-    begun: Callable[[str], None] = lambda sentence: None,
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> Loaded:
-    """Resolve a configuration; `begun` gets a sentence about it before torch is imported.
+    """Resolve a configuration; `say` gets a sentence about it before torch is imported.
 
     `file` is a name in the folder configs or a path; `sets` are "a.b=c", or values by their dotted
     names; `flags` maps the keys of FLAGS to values, None meaning not given. Raises UsageError for
@@ -617,34 +617,34 @@ def load(
     """
     flags = {key: value for key, value in (flags or {}).items() if value is not None}
     environment = os.environ if environment is None else environment
-    said = []
+    variables = []
     if tracked := environment.get(EXPERIMENT):
-        said.append(("track.experiment", f"${EXPERIMENT}", tracked))
+        variables.append(("track.experiment", f"${EXPERIMENT}", tracked))
     for name, text in sorted(environment.items()):
         if ENVIRONMENT.fullmatch(name):
             key = name.removeprefix("FORECASTER_").lower().replace("__", ".")
-            said.append((key, f"${name}", _parse(text, f"${name}", ConfigError)))
+            variables.append((key, f"${name}", _parse(text, f"${name}", ConfigError)))
         elif parts := ONE_UNDERSCORE.fullmatch(name):
             meant = f"FORECASTER_{parts[1]}__{parts[2]}"
             raise ConfigError(f"unknown variable {name}. Did you mean {meant}?")
     if isinstance(sets, Mapping):
-        asked = [(key, spelled(key), value) for key, value in sets.items()]
+        given = [(key, spelled(key), value) for key, value in sets.items()]
     else:
-        asked = [*map(_assignment, sets)]
-    asked += [(FLAGS[flag], spelled(flag), value) for flag, value in flags.items()]
-    named = {key: value for key, _, value in _decisive_first([*said, *asked])}
+        given = [*map(_assignment, sets)]
+    given += [(FLAGS[flag], spelled(flag), value) for flag, value in flags.items()]
+    named = {key: value for key, _, value in _decisive_first([*variables, *given])}
     path = _file(file, named.get("data.name"))
-    called = {origin for _, origin, _ in asked}
+    called = {origin for _, origin, _ in given}
     values: dict[str, Any] = {
         name: {"name": _Values.model_fields[name].default} for name in ("model", "attn")
     }
     origins: dict[str, str] = {}
-    for layer in [*_layers(path), said, asked]:
+    for layer in [*_layers(path), variables, given]:
         for key, origin, value in _decisive_first(layer):
             _put(values, origins, key, origin, value)
-    wanted = _validate(_Asked, values, origins, str(path), called)
-    ahead = f"{wanted.data.label}, {wanted.window.horizon} steps ahead"
-    begun(f"{ahead}: importing torch, reading the data")
+    asking = _validate(_Asked, values, origins, str(path), called)
+    ahead = f"{asking.data.label}, {asking.window.horizon} steps ahead"
+    say(f"{ahead}: importing torch, reading the data")
     name = path.stem if path.parent == installation.configs() else str(path)
     return Loaded(_validate(RunConfig, values, origins, str(path), called), origins, name)
 
@@ -663,8 +663,8 @@ def _file(file: str | None, data: Any) -> Path:
         return find_file(file, "configuration", folder)
     if isinstance(data, str) and names_a_file(data):
         return folder / "own.yaml"
-    own = folder / f"{data}.yaml"
-    return own if own.is_file() else folder / "default.yaml"
+    path = folder / f"{data}.yaml"
+    return path if path.is_file() else folder / "default.yaml"
 
 
 def find_file(name: str, kind: str, folder: Path, beside: Path = Path()) -> Path:
@@ -686,24 +686,24 @@ def _layers(path: Path, above: tuple[Path, ...] = ()) -> list[list[tuple[str, st
     """
     values = read_yaml(path)
     base = values.pop("base", None)
-    own = [(key, str(path), value) for key, value in values.items()]
+    layer = [(key, str(path), value) for key, value in values.items()]
     if base is None:
-        return [own]
+        return [layer]
     if not isinstance(base, str):
         raise ConfigError(
             f"{path}: base: expected a name in configs/ or a file, got {_short(base)}"
         )
     try:
-        found = find_file(base, "configuration", installation.configs(), path.parent)
+        lower_file = find_file(base, "configuration", installation.configs(), path.parent)
     except UsageError as error:
         raise ConfigError(f"{path}: base: {error}") from None
     files = (*above, path)
-    if any(found.samefile(file) for file in files):
+    if any(lower_file.samefile(file) for file in files):
         raise ConfigError(f"{path}: base: {base} is itself based on this file")
-    lower = _layers(found, files)
+    lower = _layers(lower_file, files)
     if "data.name" in dict(leaves(values)):
         lower.append([("data.otherwise", str(path), None)])
-    return [*lower, own]
+    return [*lower, layer]
 
 
 class _Loader(yaml.SafeLoader):

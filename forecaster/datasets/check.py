@@ -67,19 +67,19 @@ def report(
     }  # fmt: skip
 
 
-def text(found: dict[str, Any]) -> str:
+def text(report: dict[str, Any]) -> str:
     """The report in words."""
-    time, series, parts = found["time"], found["series"], found["parts"]
+    time, series, parts = report["time"], report["series"], report["parts"]
     zone = "UTC" if time["timezone"] == "UTC" else "local, without a zone"
     lines = [
-        f"file        {found['source']}",
+        f"file        {report['source']}",
         f"time        {time['column']}: {time['first']} to {time['last']}, "
         f"{time['steps']:,} steps of {time['freq']}, {zone}",
-        f"seasons     {', '.join(map(str, found['seasons']))} steps",
+        f"seasons     {', '.join(map(str, report['seasons']))} steps",
         f"series      {series['count']:,}"
         + (f", of {series['shortest']:,} to {series['longest']:,} rows" * (series["count"] > 1)),
     ]
-    columns, more = list(found["columns"].items()), Counter[str]()
+    columns, more = list(report["columns"].items()), Counter[str]()
     if len(columns) > 2 * LISTED:
         more.update(column["role"] for _, column in columns[LISTED:])
         columns = columns[:LISTED]
@@ -90,9 +90,9 @@ def text(found: dict[str, Any]) -> str:
         remarks += [f"one of {', '.join(column['words'])}"] if "words" in column else []
         lines.append(f"column      {name}: {', '.join([column['role'], *remarks])}")
     lines += [f"columns     {count:,} more: {role}" for role, count in more.items()]
-    irregular = [f"{kind} {count:,}" for kind, count in found["irregular"].items() if count]
+    irregular = [f"{kind} {count:,}" for kind, count in report["irregular"].items() if count]
     lines.append(f"irregular   {', '.join(irregular) or 'nothing'}")
-    oddities = [oddity["text"] for oddity in found["oddities"]]
+    oddities = [oddity["text"] for oddity in report["oddities"]]
     lines += [f"look here   {text}" for text in oddities[:LISTED]]
     if len(oddities) > LISTED:
         lines.append(f"look here   and {len(oddities) - LISTED:,} more such (--json lists all)")
@@ -100,7 +100,7 @@ def text(found: dict[str, Any]) -> str:
         end = "by length" if facts["last"] is None else f"to {facts['last']}"
         those = f" of {facts['series']:,} series" * (series["count"] > 1)
         lines.append(f"{part:<11} {end}: {facts['windows']:,} windows{those}")
-    lines.append(f"windows     {found['look_back']} steps back, {found['horizon']} ahead")
+    lines.append(f"windows     {report['look_back']} steps back, {report['horizon']} ahead")
     return "\n".join(lines)
 
 
@@ -126,14 +126,15 @@ def _columns(dataset: Dataset) -> dict[str, dict[str, Any]]:
     return columns
 
 
-def advice(found: dict[str, Any]) -> str:
+def advice(report: dict[str, Any]) -> str:
     """What to do about parts without a window; "" if every part has one."""
-    empty = [part for part, facts in found["parts"].items() if not facts["windows"]]
+    empty = [part for part, facts in report["parts"].items() if not facts["windows"]]
     if not empty:
         return ""
-    by_series = ", --split series" * (found["series"]["count"] > 1 and found["split"] == "calendar")
+    calendar = report["split"] == "calendar" and report["series"]["count"] > 1
+    by_series = ", --split series" * calendar
     return (
-        f"{found['source']}: no window of {found['look_back']} + {found['horizon']} steps fits "
+        f"{report['source']}: no window of {report['look_back']} + {report['horizon']} steps fits "
         f"into {' and '.join(empty)}; use a shorter --horizon or --lookback{by_series}, or more "
         "rows."
     )

@@ -49,8 +49,8 @@ class CycleAverage(nn.Module):
         if self.project is None or state is None:
             scores = torch.einsum("hgre,bcrhe->hrgbc", query, key)
         else:
-            own = self.project(state).reshape(state.shape[0], cycles, parts, heads, width)
-            query = query + own.permute(0, 3, 1, 2, 4) * width**-0.5
+            added = self.project(state).reshape(state.shape[0], cycles, parts, heads, width)
+            query = query + added.permute(0, 3, 1, 2, 4) * width**-0.5
             scores = torch.einsum("bhgre,bcrhe->hrgbc", query, key)
         # in the memory layout of the products
         weights = torch.softmax(scores + self.bias.permute(0, 2, 1, 3)[..., None, :], dim=-1)

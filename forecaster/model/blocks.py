@@ -39,8 +39,8 @@ class Residual(nn.Module):
         self, x: Tensor, norm: nn.Module, step: Callable[[Tensor], Tensor], last: int = 0
     ) -> Tensor:
         """x + step(x), with the norm and dropout; only the `last` rows, unless that is 0."""
-        made = step(norm(x) if self.pre else x)
-        added = self.dropout.add(x[:, -last:], made[:, -last:])
+        change = step(norm(x) if self.pre else x)
+        added = self.dropout.add(x[:, -last:], change[:, -last:])
         return added if self.pre else norm(added)
 
 
@@ -75,9 +75,9 @@ class EncoderLayer(Residual):
         key_mask: Bool[Tensor, "b l"] | None = None,
         query: Float[Tensor, "b l d"] | None = None,
     ) -> Float[Tensor, "b l d"]:
-        asked = () if query is None else (query,)
+        queries = () if query is None else (query,)
         causal = self.attention.place.causal
-        attend = partial(self.attention, *asked, causal=causal, key_mask=key_mask)
+        attend = partial(self.attention, *queries, causal=causal, key_mask=key_mask)
         x = self.add(x, self.norm_attention, attend)
         return self.add(x, self.norm_feed_forward, self.feed_forward)
 

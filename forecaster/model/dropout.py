@@ -37,11 +37,11 @@ class Dropout(nn.Dropout):
     def _draw(self, x: Tensor) -> tuple[Tensor, float]:
         """The mask as int8, 1 for a kept value and 0 otherwise, and the scale of kept values."""
         of = 1 << _BITS
-        kept = min(max(round((1 - self.p) * of), 1), of - 1)
+        share = min(max(round((1 - self.p) * of), 1), of - 1)
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         parts = words.view(torch.int16)[: x.numel()]
         # compare in place, then narrow: twice as fast as a comparison that returns bool
-        return parts.lt_(kept - of // 2).to(torch.int8).view(x.shape), of / kept
+        return parts.lt_(share - of // 2).to(torch.int8).view(x.shape), of / share
 
 
 class _Drop(torch.autograd.Function):

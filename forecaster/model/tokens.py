@@ -159,8 +159,8 @@ class TokenInformer(ForecastModel):
         self.encoder = nn.ModuleList()
         for depth, role in enumerate(roles):
             place = Place(width, heads, cut.past, cut.past, depth, role, masked=causal)
-            own = getattr(attention, role).build(place)
-            self.encoder.append(EncoderLayer(own, feed_forward, dropout, norm="pre"))
+            layer = getattr(attention, role).build(place)
+            self.encoder.append(EncoderLayer(layer, feed_forward, dropout, norm="pre"))
         # no biases from here to the weights: equal for all cycles, they would cancel in the softmax
         self.norm: nn.Module = nn.LayerNorm(width, bias=output != "average" or decoder_layers > 0)
         self.reads_last = output == "last"
@@ -177,8 +177,8 @@ class TokenInformer(ForecastModel):
         self.window = WindowNorm(normalise, *level)
         self.prior = CyclePrior(task.season, task.columns, task.phase) if prior else None
         self.calendar = nn.Linear(task.calendar, width) if calendar else None
-        told = (task.calendar, task.covariates, task.season)
-        self.effect = KnownEffect(*told, targets) if task.covariates else None
+        sizes = (task.calendar, task.covariates, task.season)
+        self.effect = KnownEffect(*sizes, targets) if task.covariates else None
         self.all_targets = list(task.targets) == list(range(task.columns))
         covariates = cut.steps * task.covariates
         self.known = nn.Linear(covariates, width, bias=False) if known else None
@@ -216,10 +216,10 @@ class TokenInformer(ForecastModel):
         return ("encoder", "decoder", "cross") if options.get("decoder_layers") else ("encoder",)
 
     def effective(self) -> dict[str, str]:
-        found = super().effective()
+        effects = super().effective()
         if self.average is None or self.write is not None or self.cut.cycles > 1:
-            return found
-        return dict.fromkeys(found, "nothing: the average of the one cycle read is that cycle")
+            return effects
+        return dict.fromkeys(effects, "nothing: the average of the one cycle read is that cycle")
 
     def prepare(self, rows: Iterable[tuple[Tensor, Tensor]]) -> None:
         if self.prior is not None:
@@ -251,14 +251,14 @@ class TokenInformer(ForecastModel):
             seen = self._read(observed[:, -cut.used :]).transpose(1, 2)
             own_seen, real = cut.tokens(self._own(seen)), cut.tokens(seen).any(dim=2)
         window, centre, scale = self.window(self._read(past).transpose(1, 2), seen)
-        own = self._own(window)
+        targets = self._own(window)
 
         tokens = cut.tokens(window)
         x = self.embed(tokens)
         if self.positions is not None:
             x = x + self.positions
-        if (told := self._told(past_known, cut.past)) is not None:
-            x = x + told
+        if (features := self._told(past_known, cut.past)) is not None:
+            x = x + features
         query = None
         if self.temporal is not None:
             query = self.temporal(future_known[:, 0, : self.task.calendar])
@@ -269,17 +269,17 @@ class TokenInformer(ForecastModel):
 
         forecast: Tensor | None = None
         if self.average is not None:
-            cycles = cut.tokens(own)
+            cycles = cut.tokens(targets)
             if self.changes:
                 seen = None if seen is None else self._own(seen)
-                cycles, own_seen = map(cut.tokens, self.window.changes(own, seen))
+                cycles, own_seen = map(cut.tokens, self.window.changes(targets, seen))
             average = self.average(encoded, cycles, state, own_seen)
             forecast = cut.merge(average)
         if self.write is not None:
             written = cut.merge(self.write(state))
             forecast = written if forecast is None else forecast + written
         if self.linear is not None:
-            path = self.linear(own)
+            path = self.linear(targets)
             forecast = path if forecast is None else forecast + path
         assert forecast is not None  # the output is an average, written, both, or the linear path
         ahead = self.window.restore(forecast, self._own(centre), self._own(scale))
@@ -301,13 +301,13 @@ class TokenInformer(ForecastModel):
     def _told(self, known: Float[Tensor, "b l f"], count: int) -> Tensor | None:
         """The known features of `count` tokens, (sequences, count, D); None if there are none."""
         calendar, covariates = known.tensor_split([self.task.calendar], dim=2)
-        told = None
+        features = None
         if self.calendar is not None:
-            told = self.cut.per_token(self.calendar, calendar, count)
+            features = self.cut.per_token(self.calendar, calendar, count)
         if self.known is not None:
-            each = self.cut.per_token(self.known, covariates, count, "each")
-            told = each if told is None else told + each
-        return told
+            covariate = self.cut.per_token(self.known, covariates, count, "each")
+            features = covariate if features is None else features + covariate
+        return features
 
     def _decode(
         self,
@@ -335,8 +335,8 @@ class TokenInformer(ForecastModel):
             own_real = None if opens is None else nn.functional.pad(opens, (0, cut.future), value=1)
         opening = past_known[:, cut.used - cut.opening * cut.steps :]
         around = torch.cat([opening, future_known], dim=1)
-        if (told := self._told(around, cut.opening + cut.future)) is not None:
-            x = x + told
+        if (features := self._told(around, cut.opening + cut.future)) is not None:
+            x = x + features
         for depth, layer in enumerate(self.decoder, 1):
             last = cut.future if depth == len(self.decoder) else 0
             x = layer(x, encoded, own_real, real, last)

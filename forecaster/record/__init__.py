@@ -120,20 +120,19 @@ class IntervalScores(Document):
 
     def band(self, share: str) -> BandScores | None:
         """The band of a share such as "80"; None if it could not be calibrated."""
-        found = self.__pydantic_extra__.get(share)
-        return found if isinstance(found, BandScores) else None
+        band = self.__pydantic_extra__.get(share)
+        return band if isinstance(band, BandScores) else None
 
     @property
     def bands(self) -> dict[str, BandScores]:
         """Those that there are, by their share."""
-        return {
-            key: own for key, own in self.__pydantic_extra__.items() if isinstance(own, BandScores)
-        }
+        extra = self.__pydantic_extra__
+        return {key: band for key, band in extra.items() if isinstance(band, BandScores)}
 
     def __getitem__(self, metric: str) -> Value:
         """The value of a metric of all quantiles."""
-        found = self.__pydantic_extra__.get(metric)
-        return None if isinstance(found, BandScores) else found
+        value = self.__pydantic_extra__.get(metric)
+        return None if isinstance(value, BandScores) else value
 
 
 class Backtest(Scores):
@@ -177,7 +176,7 @@ class Backtest(Scores):
     def verdicts(self) -> list[str]:
         """Sentences on the typical error, on whether the model beats the best floor, on what the
         network adds, and on the intervals."""
-        others = [each.verdict for each in (self.network, self.intervals) if each]
+        others = [part.verdict for part in (self.network, self.intervals) if part]
         return [verdict for verdict in (self.headline, self.verdict, *others) if verdict]
 
     def band(self, share: str) -> BandScores | None:

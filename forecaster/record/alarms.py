@@ -53,10 +53,10 @@ class Alarm:
     origins: int
 
     def __str__(self) -> str:
-        told = f"evidence {self.evidence:.2g} of {1 / LEVEL:g} after {self.origins} origins"
+        shown = f"evidence {self.evidence:.2g} of {1 / LEVEL:g} after {self.origins} origins"
         if self.since is None:
-            return f"no alarm about the {self.what}: {told}"
-        return f"ALARM since {self.since}: the {self.what} is worse than on the test split; {told}"
+            return f"no alarm about the {self.what}: {shown}"
+        return f"ALARM since {self.since}: the {self.what} is worse than on the test split; {shown}"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -69,12 +69,12 @@ def evidence(observed: Sequence[float], most: float, year: int) -> np.ndarray:
     `year` is the number N of observations that share the stakes.
     """
     bets = np.array(BETS) / most
-    sums, found = np.zeros(len(bets)), np.empty(len(observed))
+    sums, path = np.zeros(len(bets)), np.empty(len(observed))
     for number, x in enumerate(observed):
         stake = 1 / year if number < year else 0.0
         sums = (sums + stake) * (1 + bets * (x - most))
-        found[number] = sums.mean()
-    return found
+        path[number] = sums.mean()
+    return path
 
 
 def origins(rows: pd.DataFrame, steps: int) -> pd.DataFrame:
@@ -94,13 +94,13 @@ def origins(rows: pd.DataFrame, steps: int) -> pd.DataFrame:
     by = table.groupby("origin")
     whole = by[["error", "naive", "missed"]].mean()
     ends_at = by["end"].max()[by["step"].nunique() == steps]
-    kept: list[Any] = []
+    apart: list[Any] = []
     last = None
     for origin, end in ends_at.items():
         if last is None or origin >= last:
-            kept.append(origin)
+            apart.append(origin)
             last = end
-    return whole.loc[kept]
+    return whole.loc[apart]
 
 
 def in_a_year(rows: pd.DataFrame) -> int:
@@ -117,13 +117,13 @@ def usual_ratio(test: Mapping[str, Any], season: int) -> float | None:
     return float(test["mae"] / floor["mae"]) if floor and floor["mae"] else None
 
 
-def alarms(found: pd.DataFrame, usual: float | None, year: int, steps: int) -> list[Alarm]:
+def alarms(rows: pd.DataFrame, usual: float | None, year: int, steps: int) -> list[Alarm]:
     """Both alarms on `origins`, each of `steps`, where there is something to watch; `usual` is
     `usual_ratio`, `year` is `in_a_year`."""
     many = -(-STEPS // steps)
-    whole = len(found) // many * many
-    pooled = found[:whole].groupby(np.arange(whole) // many).mean()
-    pooled.index = found.index[many - 1 : whole : many]
+    whole = len(rows) // many * many
+    pooled = rows[:whole].groupby(np.arange(whole) // many).mean()
+    pooled.index = rows.index[many - 1 : whole : many]
     watched: dict[str, tuple[pd.Series, float]] = {
         "coverage": (pooled["missed"], 1 - SHARE + MISSED)
     }
@@ -133,7 +133,7 @@ def alarms(found: pd.DataFrame, usual: float | None, year: int, steps: int) -> l
         unit = past.where(past > naive, naive)
         beyond = (pooled["error"] / (LARGER * usual) - naive) / unit.where(unit > 0)
         watched["error"] = ((1 + beyond) / MOST).clip(upper=1.0), 1 / MOST
-    told = []
+    watches = []
     for what, (values, most) in watched.items():
         known = values.dropna()
         if known.empty:
@@ -141,5 +141,5 @@ def alarms(found: pd.DataFrame, usual: float | None, year: int, steps: int) -> l
         path = evidence(known.tolist(), most, max(1, year // many))
         reached = np.flatnonzero(path >= 1 / LEVEL)
         since = known.index[reached[0]] if len(reached) else None
-        told.append(Alarm(what, float(path[-1]), since, many * len(known)))
-    return told
+        watches.append(Alarm(what, float(path[-1]), since, many * len(known)))
+    return watches

@@ -20,19 +20,19 @@ ERRORS, MSE = "calibrating_errors", "calibrating_mse"
 """Tags of a version: its errors by stretch, and their mean."""
 
 
-def stretches(each: np.ndarray, horizon: int, steps: np.ndarray | None = None) -> list[float]:
+def stretches(errors: np.ndarray, horizon: int, steps: np.ndarray | None = None) -> list[float]:
     """The mean squared errors of consecutive stretches of windows, rounded to six digits.
 
     `each` (n,) are the errors of the windows, nan where one has no value; the windows start at
     `steps` (n,), by default one step apart.
     """
-    kept = ~np.isnan(each)
-    each, steps = each[kept], (np.arange(len(each)) if steps is None else steps)[kept]
-    if not len(each):
+    real = ~np.isnan(errors)
+    errors, steps = errors[real], (np.arange(len(errors)) if steps is None else steps)[real]
+    if not len(errors):
         return []
     order = np.argsort(steps, kind="stable")
     held = int(steps[order[-1]] - steps[order[0]] + horizon) // horizon
-    parts = np.array_split(each[order], min(len(each), max(LEAST, min(MOST, held))))
+    parts = np.array_split(errors[order], min(len(errors), max(LEAST, min(MOST, held))))
     return [float(f"{part.mean():.6g}") for part in parts]
 
 
@@ -52,7 +52,7 @@ class Entry:
     def of(cls, version: str, tags: Mapping[str, str]) -> Self:
         """The entry from the tags of a version; without errors if the tags are not ours."""
         try:
-            errors = tuple(float(each) for each in json.loads(tags[ERRORS]))
+            errors = tuple(float(value) for value in json.loads(tags[ERRORS]))
         except (KeyError, TypeError, ValueError):
             errors = ()
         return cls(version, errors, tuple(tags.get(key) for key in TASK))
@@ -77,22 +77,22 @@ class Decision:
     reason: str
 
 
-def decide(own: Entry, champion: Entry | None, rows: str = "the calibrating half") -> Decision:
+def decide(entry: Entry, champion: Entry | None, rows: str = "the calibrating half") -> Decision:
     """Decide about a model, given the champion that is served; `rows` are those of the errors."""
-    if not math.isfinite(own.mse):
-        return Decision(False, False, f"its MSE on {rows} is {own.mse}")
+    if not math.isfinite(entry.mse):
+        return Decision(False, False, f"its MSE on {rows} is {entry.mse}")
     if champion is None:
         return Decision(True, True, "there was none")
     other = f"version {champion.version}"
-    pairs = zip(TASK, own.task, champion.task, strict=True)
+    pairs = zip(TASK, entry.task, champion.task, strict=True)
     differing = [key for key, mine, its in pairs if mine != its]
-    if differing or len(own.errors) != len(champion.errors):
+    if differing or len(entry.errors) != len(champion.errors):
         words = ", ".join(differing) or ERRORS
         return Decision(
             False, True, f"{other} was judged on other data ({words}), so errors do not compare"
         )
-    figures = f"MSE on {rows} {own.mse:.4g}, {other} has {champion.mse:.4g}"
-    apart = np.subtract(own.errors, champion.errors)
+    figures = f"MSE on {rows} {entry.mse:.4g}, {other} has {champion.mse:.4g}"
+    apart = np.subtract(entry.errors, champion.errors)
     if apart.mean() >= 0:
         return Decision(False, False, figures)
     if len(apart) < LEAST:

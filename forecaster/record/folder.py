@@ -105,8 +105,8 @@ class RunFolder:
     def finish(self) -> None:
         """Remove what only an unfinished run needs, and what a killed process half wrote."""
         assert self.folder is not None
-        for each in (self.checkpoints, *self.folder.glob(".new.*")):
-            shutil.rmtree(each, ignore_errors=True)
+        for path in (self.checkpoints, *self.folder.glob(".new.*")):
+            shutil.rmtree(path, ignore_errors=True)
 
     def told(self) -> None:
         """Note that the tracker has all of it; a run that left nothing else is removed."""
@@ -140,9 +140,9 @@ def begin(name: str, key: str = "", **facts: Any) -> RunFolder:
     make_folder(folder / "unfinished")
     lock = hold(folder / LOCK)
     assert lock is not None, "its name is new"
-    own = RunFolder(RunFacts(key=key, run_id=key, name=name, begun=now(), **facts), folder, lock)
-    own.note()
-    return own
+    run = RunFolder(RunFacts(key=key, run_id=key, name=name, begun=now(), **facts), folder, lock)
+    run.note()
+    return run
 
 
 def take(folder: Path) -> RunFolder | None:
@@ -223,10 +223,10 @@ def now() -> int:
 
 
 def _points(file: Path) -> list[Point]:
-    found = []
+    points = []
     with suppress(FileNotFoundError):
         for line in file.read_text().splitlines():
             with suppress(ValueError):
                 at, step, values = json.loads(line)
-                found.append((at, step, values))
-    return found
+                points.append((at, step, values))
+    return points

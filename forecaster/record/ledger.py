@@ -116,12 +116,12 @@ class Ledger:
                 return
             self._files[kind, merged] = []
         with suppress(pa.ArrowException, OSError, StorageError):  # they stay as they are
-            if sum(pq.read_metadata(each).num_rows for each in files) > MOST_MERGED:
+            if sum(pq.read_metadata(path).num_rows for path in files) > MOST_MERGED:
                 return
-            tables = [pq.read_table(each) for each in files]
+            tables = [pq.read_table(path) for path in files]
             self._keep(kind, pa.concat_tables(tables, promote_options="default"), merged + 1)
-            for each in files:
-                each.unlink(missing_ok=True)
+            for path in files:
+                path.unlink(missing_ok=True)
 
     def _forget(self) -> None:
         """Delete the oldest files; another process may be doing the same."""
@@ -158,7 +158,7 @@ def read(
 
     if not folder.is_dir():
         raise DataError(f"{folder} is not there: `forecaster predict --ledger {folder}` begins one")
-    parts, others, wanted = list[pd.DataFrame](), 0, [("model", "=", model)] if model else None
+    parts, others, filters = list[pd.DataFrame](), 0, [("model", "=", model)] if model else None
     files, seen = {*(folder / kind).glob("*.parquet")}, set[Path]()
     while new := sorted(files - seen):
         files = set()
@@ -168,7 +168,7 @@ def read(
                 if (pq.read_schema(file).metadata or {}).get(b"ledger", b"").decode() != VERSION:
                     others += 1
                     continue
-                parts.append(pq.read_table(file, filters=wanted).to_pandas())
+                parts.append(pq.read_table(file, filters=filters).to_pandas())
             except FileNotFoundError:  # it was the oldest, or its rows are in another one now
                 files = {*(folder / kind).glob("*.parquet")}
             except (pa.ArrowInvalid, OSError) as error:

@@ -35,8 +35,8 @@ def match(forecasts: pd.DataFrame, actuals: pd.DataFrame, *, first: bool = False
     if forecasts.empty or actuals.empty:
         return Matched(pd.DataFrame(), len(forecasts))
     honest = _honest(forecasts, actuals)
-    own, strange = forecasts[honest], forecasts[~honest].drop_duplicates([*FORECAST, "made"])
-    once = own.sort_values("made", kind="stable").drop_duplicates(FORECAST)
+    counted, strange = forecasts[honest], forecasts[~honest].drop_duplicates([*FORECAST, "made"])
+    once = counted.sort_values("made", kind="stable").drop_duplicates(FORECAST)
     known = actuals.sort_values("seen", kind="stable")
     known = known.drop_duplicates(STEP, keep="first" if first else "last")
     known = known[[*STEP, "value", "seen"]]
@@ -49,25 +49,25 @@ def match(forecasts: pd.DataFrame, actuals: pd.DataFrame, *, first: bool = False
 def _honest(forecasts: pd.DataFrame, actuals: pd.DataFrame) -> np.ndarray:
     """Whether the newest value of each forecast's history is one that was seen, if any was."""
     names = ["series", "target", "time", "last"]
-    told = forecasts[["series", "target", "known", "last"]].set_axis(names, axis=1)
-    asked = told.drop_duplicates(ignore_index=True)
-    both = asked.reset_index(names="row").merge(actuals[[*STEP, "value"]], "left", STEP)
+    newest = forecasts[["series", "target", "known", "last"]].set_axis(names, axis=1)
+    distinct = newest.drop_duplicates(ignore_index=True)
+    both = distinct.reset_index(names="row").merge(actuals[[*STEP, "value"]], "left", STEP)
     same = np.isclose(both["last"], both["value"], rtol=1e-6) | both["value"].isna().to_numpy()
     honest = pd.Series(same).groupby(both["row"]).any()
-    found: np.ndarray = told.merge(asked.assign(honest=honest), "left", names)["honest"].to_numpy()
-    return found
+    joined = newest.merge(distinct.assign(honest=honest), "left", names)
+    return joined["honest"].to_numpy()
 
 
 def bands(rows: pd.DataFrame) -> dict[float, tuple[str, str]]:
     """The share of each band that the quantiles of a ledger bound, and its two columns."""
     names = map(str, rows.columns)
     levels = sorted(float(name[1:]) for name in names if name[:1] == "q" and name[1:2].isdigit())
-    found = {}
+    by_share = {}
     for low in levels:
         high = round(1 - low, 9)
         if low < 0.5 and high in levels:
-            found[round(high - low, 9)] = (f"q{low:g}", f"q{high:g}")
-    return found
+            by_share[round(high - low, 9)] = (f"q{low:g}", f"q{high:g}")
+    return by_share
 
 
 def summary(rows: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
@@ -82,11 +82,11 @@ def summary(rows: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
         return pd.DataFrame()
     newest, parts = rows["time"].max(), list[dict[Any, Any]]()
     for period, days in {**PERIODS, "all": None}.items():
-        own = rows if days is None else rows[rows["time"] > newest - pd.Timedelta(days=days)]
+        part = rows if days is None else rows[rows["time"] > newest - pd.Timedelta(days=days)]
         if by is None:
-            parts.append({"period": period, **_figures(own)})
+            parts.append({"period": period, **_figures(part)})
             continue
-        for name, group in own.groupby(by, sort=True):
+        for name, group in part.groupby(by, sort=True):
             parts.append({"period": period, by: name, **_figures(group)})
     return pd.DataFrame(parts)
 
@@ -95,7 +95,7 @@ def _figures(rows: pd.DataFrame) -> dict[str, float]:
     off, naive = rows["error"].abs(), rows["naive_error"].abs()
     both = naive.notna()
     apart = float(naive[both].sum())
-    found: dict[str, float] = {
+    figures: dict[str, float] = {
         "steps": len(rows),
         "mae": float(off.mean()),
         "scaled": float((off / rows["scale"]).mean()),
@@ -105,8 +105,8 @@ def _figures(rows: pd.DataFrame) -> dict[str, float]:
     for share, (low, high) in bands(rows).items():
         known = rows[low].notna() & rows[high].notna()
         inside = rows["value"].between(rows[low], rows[high])[known]
-        found[f"{100 * share:g} %"] = float(inside.mean()) if len(inside) else float("nan")
-    return found
+        figures[f"{100 * share:g} %"] = float(inside.mean()) if len(inside) else float("nan")
+    return figures
 
 
 def figure(
@@ -119,16 +119,16 @@ def figure(
     band beside its promise; `before` are the rows of the model that this one has replaced."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(8, 5), layout="constrained")
-    above, below = made.subplots(2, 1, sharex=True)
-    for own, label, colour in ((before, "the model before", "0.6"), (rows, "live", "C0")):
-        if own is None or own.empty:
+    picture = Figure(figsize=(8, 5), layout="constrained")
+    above, below = picture.subplots(2, 1, sharex=True)
+    for part, label, colour in ((before, "the model before", "0.6"), (rows, "live", "C0")):
+        if part is None or part.empty:
             continue
-        day = own["time"].dt.floor("D")
-        scaled = (own["error"].abs() / own["scale"]).groupby(day).mean()
+        day = part["time"].dt.floor("D")
+        scaled = (part["error"].abs() / part["scale"]).groupby(day).mean()
         above.plot(scaled.index, scaled, marker=".", label=label, color=colour)
-        if pair := bands(own).get(share):
-            inside = own["value"].between(own[pair[0]], own[pair[1]]).groupby(day).mean()
+        if pair := bands(part).get(share):
+            inside = part["value"].between(part[pair[0]], part[pair[1]]).groupby(day).mean()
             below.plot(inside.index, 100 * inside, marker=".", label=label, color=colour)
     if expected is not None:
         above.axhline(expected, color="0.5", linestyle="--", label="test split")
@@ -140,8 +140,8 @@ def figure(
         below.legend()
     below.set_ylim(0, 105)
     below.set_ylabel(f"in the {100 * share:g} % band, %")
-    made.autofmt_xdate()
-    return made
+    picture.autofmt_xdate()
+    return picture
 
 
 def plain(table: pd.DataFrame) -> list[dict[Any, Any]]:

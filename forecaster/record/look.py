@@ -44,7 +44,7 @@ class Look:
 
     @property
     def alarmed(self) -> bool:
-        return any(each.since is not None for each in self.alarms)
+        return any(alarm.since is not None for alarm in self.alarms)
 
     def frame(self, by: str | None = None) -> pd.DataFrame:
         """Errors by period and, if given, by the values of the column `by` (`live.summary`)."""
@@ -58,7 +58,7 @@ class Look:
             "strange": self.strange,
             "test_scaled": self.promise.error,
             "periods": live.plain(self.frame(by)),
-            "alarms": [each.to_dict() for each in self.alarms],
+            "alarms": [alarm.to_dict() for alarm in self.alarms],
         }
 
 
@@ -66,11 +66,11 @@ def look(folder: Path, promise: Promise, say: Say = lambda _: None) -> Look:
     """Score the forecasts of a model in a ledger. Raises DataError as `ledger.read` does."""
     forecasts = ledger.read(folder, "forecasts", say, model=promise.model)
     actuals = ledger.read(folder, "actuals", say)
-    found = live.match(forecasts, actuals)
+    matched = live.match(forecasts, actuals)
     first = live.match(forecasts, actuals, first=True).rows
     first = first[first["step"] <= promise.steps] if len(first) else first
-    told: list[alarms.Alarm] = []
+    alarmed: list[alarms.Alarm] = []
     if len(first):
         origins, year = alarms.origins(first, promise.steps), alarms.in_a_year(first)
-        told = alarms.alarms(origins, promise.ratio, year, promise.steps)
-    return Look(promise, *found, told)
+        alarmed = alarms.alarms(origins, promise.ratio, year, promise.steps)
+    return Look(promise, *matched, alarmed)

@@ -58,14 +58,14 @@ def _page(runs: Runs, sources: Sequence[str], command: str) -> Page:
         groups.setdefault(_windows(bundle), {})[name] = bundle
     together = list(groups.values())
     verdicts = [
-        f"{name}: {each}" for name, own in runs.items() for each in own.record.judged.verdicts
+        f"{name}: {verdict}" for name, run in runs.items() for verdict in run.record.judged.verdicts
     ]
     by_run = [tables.of_run(bundle, name) for name, bundle in runs.items()]
     sections = [
         Section("figures", "Figures", tables=[*map(_figures, together)]),
         Section("verdicts", "Verdicts", verdicts, [*_pairs(together)]),
         *(
-            Section(key, heading, tables=[own[key] for own in by_run if key in own])
+            Section(key, heading, tables=[by_key[key] for by_key in by_run if key in by_key])
             for key, heading in HEADINGS.items()
         ),
         _effects(runs),
@@ -82,7 +82,7 @@ def _page(runs: Runs, sources: Sequence[str], command: str) -> Page:
         title=f"Report of {names[0]}" if len(names) == 1 else f"Report of {len(names)} runs",
         lead="Every model was judged when it was trained, on every test window of its data, beside "
         "forecasts that need no training. MSE and MAE are on values scaled by the training rows.",
-        sections=[each for each in sections if each.notes or each.tables or each.charts],
+        sections=[part for part in sections if part.notes or part.tables or part.charts],
     )
 
 
@@ -110,7 +110,7 @@ def _figures(runs: Runs) -> Table:
             costs["windows_per_second"] = train.windows_per_second
         rows.append({
             "run": name,
-            **{f"test {each.label}": each.text(test[each.name]) for each in whole("report")},
+            **{f"test {one.label}": one.text(test[one.name]) for one in whole("report")},
             "best floor": test.best_floor,
             "its MSE": tables.VALIDATION.text(bar["mse"]),
             "skill": tables.SKILL.text(bar.skill),
@@ -119,7 +119,7 @@ def _figures(runs: Runs) -> Table:
             "attention": config.attn.name,
             "amounts to": bundle.about["attn_effective"],
             "parameters": f"{parameters(bundle.build()):,}",
-            **{each.label: each.text(costs.get(each.name)) for each in shown(Cost, "report")},
+            **{one.label: one.text(costs.get(one.name)) for one in shown(Cost, "report")},
             "seed": str(config.seed),
             "P": str(bundle.past),
             "T": str(bundle.horizon),
@@ -144,7 +144,7 @@ def _pairs(groups: Sequence[Runs]) -> Iterator[Table]:
 
 def _effects(runs: Runs) -> Section:
     """What the inputs known ahead do, in words and as curves."""
-    notes = [f"{name}: {each}" for name, own in runs.items() for each in effects.sentences(own)]
+    notes = [f"{name}: {line}" for name, run in runs.items() for line in effects.sentences(run)]
     charts = [
         Chart(effect_figure(bundle.record.effects), f"{name}: change of the forecast while the "
               "input stays at a value, from that with the input as it was; the band holds 80 % of "
@@ -170,9 +170,9 @@ def _examples(runs: Runs) -> Iterator[Chart]:
     """The windows that a run keeps: those with the smallest, the median and the largest error."""
     for name, bundle in runs.items():
         test = bundle.record.judged
-        for kind, each in bundle.record.examples.items():
-            what = f"{name}, {kind} of {test.windows} windows: MSE {each.mse:.4f}"
-            figure = example_figure(each, bundle.schema.freq, test)
+        for kind, example in bundle.record.examples.items():
+            what = f"{name}, {kind} of {test.windows} windows: MSE {example.mse:.4f}"
+            figure = example_figure(example, bundle.schema.freq, test)
             yield Chart(figure, f"{what} over all columns.")
 
 

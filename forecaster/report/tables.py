@@ -108,21 +108,21 @@ def parts(record: Record, attn: str = "") -> list[Row]:
     judged = record.test.rows if record.test else {}
     rows: list[Row] = []
     for name in dict.fromkeys([*judged, *record.parts]):
-        own, weighed = judged.get(name), record.parts.get(name)
-        floor = own if isinstance(own, FloorScores) else None
-        chosen = next((each.chosen for each in (weighed, floor) if each and each.chosen), "")
+        scores, weighed = judged.get(name), record.parts.get(name)
+        floor = scores if isinstance(scores, FloorScores) else None
+        chosen = next((part.chosen for part in (weighed, floor) if part and part.chosen), "")
         validation = weighed.validation_mse if weighed else None
-        if isinstance(own, Backtest):
+        if isinstance(scores, Backtest):
             weight, validation = 1.0, record.validation_mse
         elif weighed:
             weight = weighed.weight
         else:
-            weight = own.weight if own else 0.0
+            weight = scores.weight if scores else 0.0
         rows.append({
             "part": name,
             "weight": weight,
             "validation_mse": validation,
-            **{metric: own[metric] if own else None for metric in errors},
+            **{metric: scores[metric] if scores else None for metric in errors},
             "skill": floor.skill if floor else None,
             "paired_low": floor.paired_low if floor else None,
             "paired_high": floor.paired_high if floor else None,
@@ -134,7 +134,7 @@ def parts(record: Record, attn: str = "") -> list[Row]:
 def kinds(test: Backtest) -> list[Row]:
     """What each kind of part adds to the model: the MSE of the model less that without it, and the
     ends of the paired interval."""
-    rows: list[Row] = [{"kind": kind, **own.to_dict()} for kind, own in test.adds.items()]
+    rows: list[Row] = [{"kind": kind, **adds.to_dict()} for kind, adds in test.adds.items()]
     return sorted(rows, key=lambda row: float(row["mse"] or 0.0))
 
 
@@ -149,21 +149,21 @@ def made_of(bundle: "Bundle", caption: str = "") -> Table:
 def of_run(bundle: "Bundle", name: str) -> dict[str, Table]:
     """The tables of the run `name` on a page, by their sections."""
     test = bundle.record.judged
-    errors = [of_metric(each) for each in shown(ErrorMetric) if "column" in each.by]
+    errors = [of_metric(metric) for metric in shown(ErrorMetric) if "column" in metric.by]
     widths = [*map(of_metric, shown(IntervalMetric, "report"))]
-    covered = next(each for each in widths if each.key == "coverage")
+    covered = next(metric for metric in widths if metric.key == "coverage")
     if test.band(SHARE):
         head = f"{SHARE} % band {covered.head}"
         errors.append(replace(covered, key=f"{covered.key}_{SHARE}", head=head))
     by_series, worst, more = series(test)
-    found = {
+    tables = {
         "parts": made_of(bundle, name),
         "kinds": printed([KIND, *ADDS], kinds(test), name),
         "intervals": printed([BAND, *widths], intervals(test), name),
         "columns": printed([COLUMN, *errors], columns(test), name),
         "series": printed(by_series, worst, "; ".join(filter(None, [name, more]))),
     }
-    return {key: table for key, table in found.items() if table.rows}
+    return {key: table for key, table in tables.items() if table.rows}
 
 
 def worst_columns(test: Backtest) -> tuple[list[Row], str]:
@@ -179,8 +179,8 @@ def columns(test: Backtest) -> list[Row]:
     """The errors of each target, and the metrics of its band."""
     bands = band.columns if (band := test.band(SHARE)) else {}
     return [
-        {"column": column, **own.measured, **_of_band(bands[column].measured if bands else {})}
-        for column, own in test.columns.items()
+        {"column": column, **scores.measured, **_of_band(bands[column].measured if bands else {})}
+        for column, scores in test.columns.items()
     ]
 
 
@@ -190,22 +190,22 @@ WORST = 10
 
 def series(test: Backtest) -> tuple[list[TableColumn], list[Row], str]:
     """The errors of the series of a panel, the worst first, and how many more there are."""
-    found = [SERIES, *(of_metric(each) for each in shown(ErrorMetric) if "item" in each.by)]
+    head = [SERIES, *(of_metric(metric) for metric in shown(ErrorMetric) if "item" in metric.by)]
     if test.items is None or len(test.items.errors) < 2:
-        return found, [], ""
-    known = sorted(test.items.errors.items(), key=lambda each: -float(each[1]["mse"] or 0.0))
-    rows: list[Row] = [{"series": name, **own.measured} for name, own in known[:WORST]]
+        return head, [], ""
+    known = sorted(test.items.errors.items(), key=lambda item: -float(item[1]["mse"] or 0.0))
+    rows: list[Row] = [{"series": name, **scores.measured} for name, scores in known[:WORST]]
     more = test.items.tested - len(rows)
-    return found, rows, f"and {more:,} more series with smaller errors" if more else ""
+    return head, rows, f"and {more:,} more series with smaller errors" if more else ""
 
 
 def steps(test: Backtest) -> list[Row]:
     """The same for each step of the horizon."""
     band = test.band(SHARE)
-    found = {**test.by_step, **_of_band(band.by_step if band else {})}
-    count = max((len(values) for values in found.values()), default=0)
+    by_step = {**test.by_step, **_of_band(band.by_step if band else {})}
+    count = max((len(values) for values in by_step.values()), default=0)
     return [
-        {"step": step + 1, **{name: values[step] for name, values in found.items()}}
+        {"step": step + 1, **{name: values[step] for name, values in by_step.items()}}
         for step in range(count)
     ]
 
@@ -225,10 +225,10 @@ def text(test: Backtest, whole: bool = True) -> str:
     model, *others = parts(Record(test=test))
     if not whole:
         naive = next((name for name in test.floors if name.startswith("seasonal naive")), "")
-        kept = {NETWORK, test.best_floor, naive, "last value"}
-        others = [row for row in others if row["part"] in kept]
+        named = {NETWORK, test.best_floor, naive, "last value"}
+        others = [row for row in others if row["part"] in named]
     errors = [*map(of_metric, shown(ErrorMetric, "terminal"))]
-    own = [*map(of_metric, shown(ErrorMetric, "columns"))]
+    by_target = [*map(of_metric, shown(ErrorMetric, "columns"))]
     by_column, fewer = worst_columns(test)
     by_series, worst, more = series(test)
     return "\n".join([
@@ -238,7 +238,7 @@ def text(test: Backtest, whole: bool = True) -> str:
         *[line for line in (test.verdict, test.network.verdict if test.network else "") if line],
         *(_lines([KIND, *ADDS], kinds(test)) if whole and test.adds else []),
         *_interval_lines(test),
-        *_lines([COLUMN, *own], by_column),
+        *_lines([COLUMN, *by_target], by_column),
         *[fewer] * bool(fewer),
         *([*_lines(by_series, worst), *[more] * bool(more)] if worst else []),
     ])  # fmt: skip
@@ -246,26 +246,26 @@ def text(test: Backtest, whole: bool = True) -> str:
 
 def _interval_lines(test: Backtest) -> list[str]:
     """The metrics of intervals and quantiles, and their verdicts."""
-    found = [BAND, *map(of_metric, shown(IntervalMetric, "terminal"))]
-    own = test.intervals
-    if own is None:
+    head = [BAND, *map(of_metric, shown(IntervalMetric, "terminal"))]
+    scores = test.intervals
+    if scores is None:
         return []
     rows = intervals(test)
     return [
-        *(_lines(found, rows) if rows else []),
+        *(_lines(head, rows) if rows else []),
         *(
-            f"{metric.label}: {metric.text(own[metric.name])}"
+            f"{metric.label}: {metric.text(scores[metric.name])}"
             for metric in shown(QuantileMetric, "terminal")
         ),
-        own.verdict,
+        scores.verdict,
     ]
 
 
-def _lines(found: Sequence[TableColumn], rows: Sequence[Row]) -> list[str]:
-    numbers = [place for place, column in enumerate(found) if column not in WORDS]
-    return in_text([column.head for column in found], cells(found, rows), numbers)
+def _lines(of: Sequence[TableColumn], rows: Sequence[Row]) -> list[str]:
+    numbers = [place for place, column in enumerate(of) if column not in WORDS]
+    return in_text([column.head for column in of], cells(of, rows), numbers)
 
 
-def _of_band(own: Mapping[str, Named]) -> dict[str, Named]:
+def _of_band(metrics: Mapping[str, Named]) -> dict[str, Named]:
     """The values under the names NAME_SHARE."""
-    return {f"{name}_{SHARE}": value for name, value in own.items()}
+    return {f"{name}_{SHARE}": value for name, value in metrics.items()}

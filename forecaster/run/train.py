@@ -300,7 +300,7 @@ def _under_way(
         source=splits.plan.series.source,
     )  # fmt: skip
     with (
-        start(config, own.about.name, _tags(loaded, ready), own=own, say=say) as tracked,
+        start(config, own.about.name, _tags(loaded, ready), held=own, say=say) as tracked,
         signals.orderly(),
     ):
         if begun is None:

@@ -42,12 +42,12 @@ class NewVersion:
 class Notes:
     """What MLflow is to have of one run. What a folder keeps, another process can tell as well."""
 
-    def __init__(self, own: RunFolder) -> None:
-        self.own = own
-        self.tags = {**own.about.tags}
+    def __init__(self, run: RunFolder) -> None:
+        self.held = run
+        self.tags = {**run.about.tags}
         self.figures: Point | None = None
         """Its final ones, and those of its model, if it has one."""
-        config = own.about.config
+        config = run.about.config
         self.texts = {"config.yaml": yaml.safe_dump(config, sort_keys=False)} if config else {}
         self.bundle: Path | None = None
         self.version: NewVersion | None = None
@@ -59,12 +59,12 @@ class Notes:
 
     def params(self, values: Mapping[str, str]) -> None:
         """Log parameters; names become valid for MLflow, values are cut at 6000 characters."""
-        self.own.note(params={**self.own.about.params, **fit(values, 6000)})
+        self.held.note(params={**self.held.about.params, **fit(values, 6000)})
         self.wake()
 
     def report(self, figures: Mapping[str, float], epoch: int) -> None:
         """Log figures of an epoch; if a metric has several values at a step, the first counts."""
-        self.own.add(_valid(figures), epoch)
+        self.held.add(_valid(figures), epoch)
         self.wake()
 
     def metrics(self, values: Mapping[str, float]) -> None:
@@ -130,8 +130,8 @@ class Notes:
     ) -> str:
         """Log a run below this one that has ended; returns our id of it, which follows from its
         name: MLflow has it once, however often it is told."""
-        key = hashlib.sha256(f"{self.own.about.key}/{name}".encode()).hexdigest()[:32]
-        store = memory(name, key, tags=fit(tags, 8000), experiment=self.own.about.experiment)
+        key = hashlib.sha256(f"{self.held.about.key}/{name}".encode()).hexdigest()[:32]
+        store = memory(name, key, tags=fit(tags, 8000), experiment=self.held.about.experiment)
         notes = Notes(store)
         notes.params(params)
         notes.metrics(figures)

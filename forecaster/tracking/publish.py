@@ -86,9 +86,9 @@ class Publisher:
             with store.silent():
                 if not self.run:
                     self._enter(client)
-                notes, about = self.notes, self.notes.own.about  # the end is told last of all
+                notes, about = self.notes, self.notes.held.about  # the end is told last of all
                 self._describe(client, about)
-                points = notes.own.points[self._read :]
+                points = notes.held.points[self._read :]
                 self._log_points(client, [point for some in points for point in _metrics(some)])
                 self._read += len(points)
                 for name, text in notes.texts.items():
@@ -116,7 +116,7 @@ class Publisher:
 
     def _enter(self, client: MlflowClient) -> None:
         """Find the run or create it."""
-        about = self.notes.own.about
+        about = self.notes.held.about
         self.experiment = store.experiment(client, self.uri, about.experiment)
         # a run that was deleted in MLflow goes on as a new one, but is not made twice later
         run = find_run(client, about.run_id, deleted=not self._training)
@@ -182,7 +182,7 @@ class Publisher:
                 self._has(file.name, changed)
         if self.model:
             return
-        about, tags = self.notes.own.about, self.notes.tags
+        about, tags = self.notes.held.about, self.notes.tags
         logged = client.search_logged_models([self.experiment], f"source_run_id = '{self.run}'")
         model = logged[0] if logged else client.create_logged_model(
             self.experiment, re.sub(r"[^\w-]+", "-", about.name), self.run,
@@ -215,26 +215,26 @@ class Publisher:
         self.model = model.model_id
 
 
-def publish(own: RunFolder) -> str:
+def publish(run: RunFolder) -> str:
     """Tell MLflow of a run that has ended, from its folder; returns a sentence on the version that
     its model became, empty without one.
 
     The folder is removed if the run has neither a bundle nor a way to go on. Raises StorageError,
     and UnavailableError if MLflow fails.
     """
-    address, known = tracking_uri(), own.about.tracker  # only the first has a password
+    address, known = tracking_uri(), run.about.tracker  # only the first has a password
     same = without_password(store.absolute(address)) == known
-    if own.about.status == "RUNNING":  # its process was killed
-        last = own.points[-1][0] if own.points else own.about.begun
-        own.note(status="FINISHED" if own.finished else "KILLED", ended=last)
-    notes = Notes(own)
-    if own.folder is not None and own.finished:
-        own.finish()
-        texts.tell(notes, load(own.folder), own.folder)
+    if run.about.status == "RUNNING":  # its process was killed
+        last = run.points[-1][0] if run.points else run.about.begun
+        run.note(status="FINISHED" if run.finished else "KILLED", ended=last)
+    notes = Notes(run)
+    if run.folder is not None and run.finished:
+        run.finish()
+        texts.tell(notes, load(run.folder), run.folder)
     publisher = Publisher(notes, address if same else known, training=False)
     try:
         publisher()
-        own.told()
+        run.told()
     except StorageError:
         raise
     except Exception as error:  # MLflow may raise anything

@@ -39,21 +39,21 @@ BUNDLE = "artifacts/bundle"
 
 
 def register(
-    client: MlflowClient, uri: str, run: str, model: str, own: NewVersion, about: str = ""
+    client: MlflowClient, uri: str, run: str, model: str, new: NewVersion, about: str = ""
 ) -> str:
     """Make a logged model the next version of a name, or find the version it already is; returns a
     sentence that states whether it is the champion now, and why.
 
     `about` describes a new version in Markdown.
     """
-    name = own.name
+    name = new.name
     with store.locked(uri):
         with store.accepting("RESOURCE_ALREADY_EXISTS"):
-            client.create_registered_model(name, description=own.about)
+            client.create_registered_model(name, description=new.about)
         versions = client.search_model_versions(f"name='{name}' and run_id='{run}'")
         # not "models:/...", which a local registry would look up in MLflow's global store
         version = versions[0] if versions else client.create_model_version(
-            name, client.get_logged_model(model).artifact_location, run, own.tags, model_id=model,
+            name, client.get_logged_model(model).artifact_location, run, new.tags, model_id=model,
             description=about,
         )  # fmt: skip
         if DECISION not in version.tags:
@@ -63,36 +63,37 @@ def register(
     return str(version.tags[DECISION])
 
 
-def _challenge(client: MlflowClient, name: str, own: str) -> str:
+def _challenge(client: MlflowClient, name: str, version: str) -> str:
     """Let a version challenge the champion; returns a sentence on the outcome."""
     before = _aliases(client, name).get(CHAMPION)
-    if before == own:
-        return f"{name} version {own} is the champion"
+    if before == version:
+        return f"{name} version {version} is the champion"
     entries = {
         number: challenge.Entry.of(number, client.get_model_version(name, number).tags)
-        for number in (own, before)
+        for number in (version, before)
         if number is not None
     }
-    return _decided(client, name, own, challenge.decide(entries[own], entries.get(before or "")))
+    decision = challenge.decide(entries[version], entries.get(before or ""))
+    return _decided(client, name, version, decision)
 
 
-def _decided(client: MlflowClient, name: str, own: str, decision: challenge.Decision) -> str:
+def _decided(client: MlflowClient, name: str, version: str, decision: challenge.Decision) -> str:
     """Give a version the alias that it has won; returns a sentence on the outcome."""
     if decision.wins:
-        client.set_registered_model_alias(name, CHAMPION, own)
-        _drop_challenger(client, name, own)
-        return f"{name} version {own} is the champion: {decision.reason}"
+        client.set_registered_model_alias(name, CHAMPION, version)
+        _drop_challenger(client, name, version)
+        return f"{name} version {version} is the champion: {decision.reason}"
     if not decision.open:
-        return f"{name} version {own} is registered, but not the champion: {decision.reason}"
-    client.set_registered_model_alias(name, CHALLENGER, own)
+        return f"{name} version {version} is registered, but not the champion: {decision.reason}"
+    client.set_registered_model_alias(name, CHALLENGER, version)
     return (
-        f"{name} version {own} is a challenger, not the champion: {decision.reason}. To serve it "
-        f"all the same: forecaster promote {name}/{own}"
+        f"{name} version {version} is a challenger, not the champion: {decision.reason}. To serve "
+        f"it all the same: forecaster promote {name}/{version}"
     )
 
 
 def renew(
-    name: str, champion: str, run: str, own: NewVersion, decision: challenge.Decision
+    name: str, champion: str, run: str, new: NewVersion, decision: challenge.Decision
 ) -> tuple[str, bool]:
     """Make the model of a run a version of `name`, and the champion if it wins against the version
     `champion`, which no other has replaced meanwhile; returns a sentence on the outcome, and
@@ -105,7 +106,7 @@ def renew(
         if of_run is None:
             raise UsageError(f"there is no run {run} in {without_password(client.tracking_uri)}")
         source = _location_in_run(client, of_run, None)
-        version = client.create_model_version(name, source, of_run, own.tags, description=own.about)
+        version = client.create_model_version(name, source, of_run, new.tags, description=new.about)
         number, now = str(version.version), _aliases(client, name).get(CHAMPION)
         if decision.wins and now not in (None, champion):
             reason = f"version {now} became the champion meanwhile; {decision.reason}"
@@ -154,7 +155,7 @@ def _chosen(
     """The name and version number that a reference means."""
     if parts["run"] is not None and (run := find_run(client, parts["run"])):
         if versions := client.search_model_versions(f"run_id='{run}'"):
-            newest = max(versions, key=lambda each: int(each.version))
+            newest = max(versions, key=lambda entry: int(entry.version))
             return str(newest.name), str(newest.version)
         raise UsageError(f"the run {run} has registered no model")
     origin = _location(client, parts)[1]
@@ -204,10 +205,10 @@ def find_run(client: MlflowClient, id: str, deleted: bool = False) -> str | None
     with store.accepting("RESOURCE_DOES_NOT_EXIST"):
         if client.get_run(id).info.lifecycle_stage == "active" or deleted:
             return id
-    experiments = [each.experiment_id for each in client.search_experiments()]
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     view = ViewType.ALL if deleted else ViewType.ACTIVE_ONLY
     matches = client.search_runs(experiments, f"tags.`{KEY}` = '{id}'", view)
-    matches.sort(key=lambda each: each.info.lifecycle_stage)  # "active" before "deleted"
+    matches.sort(key=lambda match: match.info.lifecycle_stage)  # "active" before "deleted"
     return str(matches[0].info.run_id) if matches else None
 
 

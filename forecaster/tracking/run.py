@@ -113,14 +113,14 @@ class Run(Notes):
     Only `settle` and its end wait for MLflow. Raises StorageError when the disk is full.
     """
 
-    def __init__(self, own: RunFolder, uri: str, say: Say, later: str) -> None:
-        super().__init__(own)
+    def __init__(self, run: RunFolder, uri: str, say: Say, later: str) -> None:
+        super().__init__(run)
         self.uri, self._say, self._later = uri, say, later
         self.whole = False
         """Whether MLflow has all of it, as it ended."""
         self._publisher = Publisher(self, uri, training=True)
         self._background = Background(
-            self._publisher, lambda: self._publisher.progress, own.release
+            self._publisher, lambda: self._publisher.progress, run.release
         )
 
     def begin(self, again: bool) -> None:
@@ -133,7 +133,7 @@ class Run(Notes):
         if run:
             if again and not self._publisher.found:
                 self._say(f"the tracker does not know run {self.id}; this is a new one, {run}")
-            self.own.note(run_id=run)
+            self.held.note(run_id=run)
         elif error is not None and not store.is_away(self.uri, error):
             with store.explained(self.uri):
                 raise error
@@ -146,7 +146,7 @@ class Run(Notes):
     @property
     def id(self) -> str:
         """MLflow's id, or ours if MLflow was away at the start; it then knows the run by both."""
-        return self.own.about.run_id
+        return self.held.about.run_id
 
     @property
     def ui_command(self) -> str:
@@ -170,12 +170,12 @@ class Run(Notes):
 
     def end(self, status: Literal["FINISHED", "FAILED", "KILLED"]) -> None:
         """Record the end of the run, and wait for MLflow."""
-        self.own.note(status=status, ended=now())
+        self.held.note(status=status, ended=now())
         self.wake()
         self.whole = self.settle()
         try:
             if self.whole:
-                self.own.told()
+                self.held.told()
                 return
         finally:
             self._background.close()
@@ -191,40 +191,40 @@ def start(
     name: str,
     tags: Mapping[str, str],
     *,
-    own: RunFolder | None = None,
+    held: RunFolder | None = None,
     key: str | None = None,
     later: str = "",
     say: Say = lambda text: None,
 ) -> Iterator[Run]:
     """Start a run; it ends as FINISHED, FAILED (an exception) or KILLED (a signal).
 
-    Its folder is `own`, which it releases. Without one it is in memory alone: a run that the store
+    Its folder is `held`, which it releases. Without one it is in memory alone: a run that the store
     has by this `key` goes on, and `later` is a sentence on how MLflow gets what it lacks at the
     end. If a server does not answer, `say` reports it; raises UnavailableError within seconds if a
     store cannot be used at all, and then a new run leaves no folder.
     """
     uri = config.track.uri or tracking_uri()
-    if own is not None and own.folder is not None:
-        later = f"{own.folder} keeps the rest; upload it with `{SYNC} {own.about.name}`."
-    own = own or memory(name, key)
-    goes_on = own.about.resumable
+    if held is not None and held.folder is not None:
+        later = f"{held.folder} keeps the rest; upload it with `{SYNC} {held.about.name}`."
+    held = held or memory(name, key)
+    goes_on = held.about.resumable
     with store.silent():
         tags = resolve_tags(fit(tags, 8000))
-    before = own.about
-    own.note(
+    before = held.about
+    held.note(
         tracker=without_password(store.absolute(uri)), experiment=config.track.experiment,
         tags=tags, status="RUNNING", ended=None, uploaded=False,
     )  # fmt: skip
-    run = Run(own, uri, say, later)
+    run = Run(held, uri, say, later)
     with signals.orderly():  # a run created in MLflow is then known here, too
         try:
             run.begin(goes_on)
         except BaseException:
             if goes_on:
-                own.note(**dict(before))
-                own.release()
+                held.note(**dict(before))
+                held.release()
             else:
-                own.remove()
+                held.remove()
             raise
     with ExitStack() as ending:
         try:

@@ -84,9 +84,9 @@ def _without(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         tensors[name] = value.detach().cpu().contiguous()
         return {TENSOR: name}
     if isinstance(value, dict):
-        return {key: _without(each, f"{name}/{key}", tensors) for key, each in value.items()}
+        return {key: _without(item, f"{name}/{key}", tensors) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without(each, f"{name}/{place}", tensors) for place, each in enumerate(value)]
+        return [_without(item, f"{name}/{place}", tensors) for place, item in enumerate(value)]
     return value
 
 
@@ -95,8 +95,8 @@ def _with(value: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, dict):
         if [*value] == [TENSOR]:
             return tensors[value[TENSOR]]
-        return {key: _with(each, tensors) for key, each in value.items()}
-    return [_with(each, tensors) for each in value] if isinstance(value, list) else value
+        return {key: _with(item, tensors) for key, item in value.items()}
+    return [_with(item, tensors) for item in value] if isinstance(value, list) else value
 
 
 def unpacked(data: bytes) -> State | None:
@@ -109,9 +109,9 @@ def unpacked(data: bytes) -> State | None:
         return None
     try:
         length = int.from_bytes(data[:8], "little")
-        found = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["state"])
-        if found["format"] != FORMAT:
+        state = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["state"])
+        if state["format"] != FORMAT:
             return None
-        return State(found["step"], _with(found["facts"], load(data)))
+        return State(state["step"], _with(state["facts"], load(data)))
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError):
         return None

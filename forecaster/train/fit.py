@@ -69,9 +69,9 @@ class Fit:
     @property
     def sentences(self) -> list[str]:
         """Sentences about the end of training for the user."""
-        said = []
+        sentences = []
         if self.late:
-            said.append(
+            sentences.append(
                 f"{spelled('time_limit')} ended training in epoch {self.epochs} of {self.limit}; "
                 "the best weights so far are kept. It does not bound the closed forms and the "
                 "evaluation that follow"
@@ -79,8 +79,8 @@ class Fit:
         if self.still_falling:
             epochs = f"more epochs, {spelled('epochs', 2 * self.limit)}"
             more = f"a longer {spelled('time_limit')}" if self.late else epochs
-            said.append(f"validation was still falling at the end: give it {more}")
-        return said
+            sentences.append(f"validation was still falling at the end: give it {more}")
+        return sentences
 
 
 @signals.interruptible()
@@ -263,8 +263,8 @@ class KeepEarliest(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         names = ("best", "best_step", "last", "last_step")
-        own = {name: getattr(self, name) for name in names}
-        return {**own, "near": [vars(check) for check in self.near]}
+        values = {name: getattr(self, name) for name in names}
+        return {**values, "near": [vars(check) for check in self.near]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         vars(self).update(state, near=[Check(**check) for check in state["near"]])
@@ -334,8 +334,8 @@ class EpochReport(Callback):
         if not last and done - self.reported < self.between:
             return
         seconds = time.monotonic() - self.begun
-        each = seconds / max(1, done - self.reported)
-        left = min((self.steps - done) * each, self.late.end - time.monotonic())
+        step = seconds / max(1, done - self.reported)
+        left = min((self.steps - done) * step, self.late.end - time.monotonic())
         self.reported = done
         training = max(seconds - self.checking, 1e-9)
         self.seconds += training

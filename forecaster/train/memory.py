@@ -73,8 +73,8 @@ def _again(
             module.draws = draws
         return forward(*arguments, **named)
 
-    found: Tensor = checkpoint(compute, *arguments, use_reentrant=False, **named)
-    return found
+    out: Tensor = checkpoint(compute, *arguments, use_reentrant=False, **named)
+    return out
 
 
 def ensure_it_fits(
@@ -91,8 +91,9 @@ def ensure_it_fits(
     It takes the time of three windows, and changes nothing that the training draws or counts.
     Raises UnavailableError, naming an option that makes it fit, if less memory is available.
     """
-    tried = (1, 2) if device == "cpu" else (1, 1, 2)  # at first, libraries take some for themselves
-    *_, one, two = (HEAP[device] * _peak(model, train, config, n, bf16) for n in tried)
+    # on a GPU the first step is not counted: in it, libraries take some for themselves
+    sizes = (1, 2) if device == "cpu" else (1, 1, 2)
+    *_, one, two = (HEAP[device] * _peak(model, train, config, n, bf16) for n in sizes)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     held = machine.resident() if device == "cpu" else torch.cuda.memory_allocated() + weights
 
@@ -151,23 +152,23 @@ class _Alive(TorchDispatchMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         for tensor in _dense((args, kwargs)):
-            self._know(tensor.untyped_storage(), made=False)
-        found = function(*args, **(kwargs or {}))
-        for tensor in _dense(found):
-            self._know(tensor.untyped_storage(), made=True)
+            self._know(tensor.untyped_storage(), new=False)
+        out = function(*args, **(kwargs or {}))
+        for tensor in _dense(out):
+            self._know(tensor.untyped_storage(), new=True)
         self.peak = max(self.peak, self.now)
         if self.most is not None and self.now > self.most:
             raise UnavailableError(
                 f"the weights alone take more than the {gib(self.most)} that are available: set a "
                 "smaller model.width or model.feed_forward"
             )
-        return found
+        return out
 
-    def _know(self, storage: torch.UntypedStorage, *, made: bool) -> None:
+    def _know(self, storage: torch.UntypedStorage, *, new: bool) -> None:
         if id(storage) in self._known:
             return
         self._known.add(id(storage))
-        size = storage.nbytes() if made else 0
+        size = storage.nbytes() if new else 0
         self.now += size
         weakref.finalize(storage, self._forget, id(storage), size)
 
@@ -178,11 +179,11 @@ class _Alive(TorchDispatchMode):
 
 def _dense(values: Any) -> Iterator[Tensor]:
     """Yield the tensors among some values, for a sparse tensor those that it consists of."""
-    for each in tree_leaves(values):
-        if isinstance(each, Tensor) and each.layout is torch.sparse_csr:
-            yield from (each.crow_indices(), each.col_indices(), each.values())
-        elif isinstance(each, Tensor):
-            yield each
+    for leaf in tree_leaves(values):
+        if isinstance(leaf, Tensor) and leaf.layout is torch.sparse_csr:
+            yield from (leaf.crow_indices(), leaf.col_indices(), leaf.values())
+        elif isinstance(leaf, Tensor):
+            yield leaf
 
 
 def _peak(

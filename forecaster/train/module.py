@@ -198,8 +198,8 @@ def parts_of(batch: Batch, count: int) -> list[tuple[Tensor | float, Batch]]:
     windows = len(batch.target)
     parts = []
     for index in torch.arange(windows).tensor_split(min(count, windows)):
-        own = slice(int(index[0]), int(index[-1]) + 1)
-        part = batch.map(itemgetter(own))
+        rows = slice(int(index[0]), int(index[-1]) + 1)
+        part = batch.map(itemgetter(rows))
         share: Tensor | float = len(index) / windows
         if batch.target_observed is not None and part.target_observed is not None:
             share = part.target_observed.sum() / batch.target_observed.sum().clamp(min=1)

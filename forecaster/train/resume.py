@@ -40,27 +40,27 @@ class Checkpointing(Callback):
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if self.state is None:
             return
-        own, epochs = self.state.facts, trainer.fit_loop
+        facts, epochs = self.state.facts, trainer.fit_loop
         batches = epochs.epoch_loop
         counted: Any
         for counted, count in (
-            (epochs.epoch_progress.total, own["epoch"]),
-            (epochs.epoch_progress.current, own["epoch"]),
+            (epochs.epoch_progress.total, facts["epoch"]),
+            (epochs.epoch_progress.current, facts["epoch"]),
             (batches.batch_progress.total, self.state.step),
         ):
             counted.ready = counted.started = counted.processed = counted.completed = count
         steps = batches.automatic_optimization.optim_progress.optimizer.step
         steps.total.completed = self.state.step
-        moments = {int(place): each for place, each in own["optimiser"].pop("state").items()}
+        moments = {int(place): moment for place, moment in facts["optimiser"].pop("state").items()}
         optimiser = trainer.optimizers[0]
         rates = [group["lr"] for group in optimiser.param_groups]
-        optimiser.load_state_dict({**own["optimiser"], "state": moments})
+        optimiser.load_state_dict({**facts["optimiser"], "state": moments})
         for group, rate in zip(optimiser.param_groups, rates, strict=True):
             if isinstance(rate, Tensor):  # for graphs, which read its memory
                 group["lr"] = rate.fill_(group["lr"])
-        trainer.lr_scheduler_configs[0].scheduler.load_state_dict(own["schedule"])
-        for each in _callbacks(trainer):
-            each.load_state_dict(own["callbacks"][each.state_key])
+        trainer.lr_scheduler_configs[0].scheduler.load_state_dict(facts["schedule"])
+        for callback in _callbacks(trainer):
+            callback.load_state_dict(facts["callbacks"][callback.state_key])
         set_random(self.state)  # last of all, so that nothing draws in between
         self.state = None
 
@@ -85,7 +85,7 @@ class Checkpointing(Callback):
             "model": module.model.state_dict(),
             "optimiser": {**optimiser, "param_groups": _plain(optimiser["param_groups"])},
             "schedule": _plain(trainer.lr_scheduler_configs[0].scheduler.state_dict()),
-            "callbacks": {each.state_key: each.state_dict() for each in _callbacks(trainer)},
+            "callbacks": {call.state_key: call.state_dict() for call in _callbacks(trainer)},
             "random": _random(),
         }
         checkpoints.write(State(trainer.global_step, facts))
@@ -119,15 +119,15 @@ def load_weights(model: torch.nn.Module, state: State) -> None:
 
 def _random() -> dict[str, Tensor]:
     """The states of torch's random number generators, by device."""
-    found = {"cpu": torch.get_rng_state()}
+    states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
-        found["cuda"] = torch.cuda.get_rng_state()
-    return found
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
 
 
 def set_random(state: State) -> None:
     """Restore the states of torch's random number generators."""
-    found = state.facts["random"]
-    torch.set_rng_state(found["cpu"])
-    if "cuda" in found and torch.cuda.is_available():
-        torch.cuda.set_rng_state(found["cuda"])
+    states = state.facts["random"]
+    torch.set_rng_state(states["cpu"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])

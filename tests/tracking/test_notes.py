@@ -12,7 +12,7 @@ def test_names_and_values_are_made_to_fit(client):
     values = {f"option.{number}": "x" for number in range(230)}
     odd = "data \udcff.csv"  # the name of a file in another encoding
     own = memory(odd, data=odd, data_digest="12", source=odd)
-    with start(RunConfig(), odd, {"data": odd, "long": "b" * 9000}, own=own) as run:
+    with start(RunConfig(), odd, {"data": odd, "long": "b" * 9000}, held=own) as run:
         run.params({**values, "long": "a" * 7000, "lr_of.T (degC)": "1", "data.name": odd})
         run.metrics({"test_mse": 0.36719671677728562, "skill": -1e-7 / 3, "parameters": 12345678})
         run.metrics({"test_mae": math.nan, "column/T (degC)/mse": 1.0, "column/ü %/mse": 2.0})

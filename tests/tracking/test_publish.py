@@ -39,7 +39,7 @@ from forecaster.config.run_config import load_dict
 from forecaster.record.folder import begin
 from forecaster.tracking.run import start
 own = begin("killed", resumable=True)
-with start(load_dict({"track": {"uri": sys.argv[1]}}, "x"), "killed", {}, own=own) as run:
+with start(load_dict({"track": {"uri": sys.argv[1]}}, "x"), "killed", {}, held=own) as run:
     print(run.id, flush=True)
     for epoch in range(1, 10_000):
         run.report({"loss": 1.0, "rate": 1.0}, epoch)
@@ -181,7 +181,7 @@ def only_run(client, name):
 def test_a_fault_on_the_way(fault, between, client, waits):
     """The fault begins during the run, and ends before the run does."""
     name = f"on-the-way-{fault}"
-    with start(tracked_at(between.address), name, {}, own=begin(name)) as run:
+    with start(tracked_at(between.address), name, {}, held=begin(name)) as run:
         report(run, [1, 2, 3])
         between.way = fault
         run.params({"a": "1"})
@@ -202,7 +202,7 @@ def left_over(between, name, waits):
     waits(1.0, 1.0)
     between.way = "close"
     own = begin(name, data="toy", data_digest="12", source="/data/toy.csv")
-    with start(tracked_at(between.address), name, {}, own=own) as run:
+    with start(tracked_at(between.address), name, {}, held=own) as run:
         report(run, range(1, 6), pause=0)
         complete(run, f"forecaster-{name}")
     wait_until_released(own.folder)
@@ -275,7 +275,7 @@ def test_a_killed_process_and_sync(between, client, waits):
     config, folder = tracked_at(between.address), Path("runs/killed")
     assert [each.left for each in sync([])] == [""]
     assert client.get_run(known.run_id).info.status == "KILLED"
-    with start(config, "killed", {}, own=take(folder)) as run:
+    with start(config, "killed", {}, held=take(folder)) as run:
         report(run, range(1, 30), pause=0)
     assert run.id == known.run_id
     assert_each_once(client, run.id, 29)
@@ -288,7 +288,7 @@ def test_a_server_that_is_not_there_yet(server, client, waits):
     server.close()
     said = []
     config = tracked_at(server.address)
-    with start(config, "early", {}, own=begin("early"), say=said.append) as run:
+    with start(config, "early", {}, held=begin("early"), say=said.append) as run:
         report(run, [1, 2, 3])
         complete(run, "forecaster-early")
     assert ["does not answer" in said[0], "`forecaster sync early`" in said[1]] == [True, True]
@@ -312,7 +312,7 @@ def test_a_signal_while_the_end_waits_for_a_server(waits, monkeypatch):
         with (
             pytest.raises(Stopped),
             signals.heeding(),
-            start(config, "stopped", {}, own=begin("stopped"), say=said.append),
+            start(config, "stopped", {}, held=begin("stopped"), say=said.append),
         ):
             threading.Timer(2, signal.raise_signal, [signal.SIGTERM]).start()
     assert time.monotonic() - before < 15

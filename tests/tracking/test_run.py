@@ -32,7 +32,7 @@ def test_run_holds_what_it_is_given(client):
     """test_train.py has the rest, with a complete run."""
     source = "https://example.org/ETTh1.csv"
     own = memory("x", data="ETTh1", data_digest=f"sha256:{'ab' * 32}", source=source)
-    with start(RunConfig(), "x", {}, own=own) as run:
+    with start(RunConfig(), "x", {}, held=own) as run:
         run.report({"train_loss": 2.0}, 1)
         run.report({"train_loss": 1 / 3}, 2)
         run.tables({"steps": [{"step": 1, "mse": 0.5}, {"step": 2, "mae": None}], "none": []})
@@ -103,7 +103,7 @@ def test_a_store_that_refuses_fails_no_run(client, error, monkeypatch, tmp_path)
     said = []
 
     def train():
-        with start(RunConfig(), "x-1", {}, own=begin("x-1"), say=said.append) as run:
+        with start(RunConfig(), "x-1", {}, held=begin("x-1"), say=said.append) as run:
             client.delete_run(run.id)
             run.report({"loss": 1.0}, 1)
             run.report({"loss": 2.0}, 2)
@@ -153,7 +153,7 @@ def test_a_store_that_cannot_be_used_leaves_a_run_as_it_was(resumable, tmp_path,
     own.note(resumable=resumable, status="KILLED", tracker="elsewhere")
     with (
         pytest.raises(UnavailableError, match="unable to open"),
-        start(tracked_at(f"sqlite:///{tmp_path}"), "x", {}, own=own),
+        start(tracked_at(f"sqlite:///{tmp_path}"), "x", {}, held=own),
     ):
         pass
     assert Path("runs/x").exists() is resumable
@@ -164,7 +164,7 @@ def test_a_store_that_cannot_be_used_leaves_a_run_as_it_was(resumable, tmp_path,
 
 def test_a_run_whose_process_was_killed_is_closed_by_sync(client, uri, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with start(RunConfig(), "x", {}, own=begin("x")) as run:
+    with start(RunConfig(), "x", {}, held=begin("x")) as run:
         run.own.note(resumable=True)
         run.report({"loss": 1.0}, 1)
     own, said = take(Path("runs/x")), []
@@ -186,7 +186,7 @@ def test_a_full_disk_is_a_storage_error(client, monkeypatch):
     """While something is noted, and at its end."""
 
     def train():
-        with start(RunConfig(), "full", {}, own=begin("full")) as run:
+        with start(RunConfig(), "full", {}, held=begin("full")) as run:
             full.setattr(os, "fsync", lambda *_: (_ for _ in ()).throw(error))
             with pytest.raises(StorageError, match="No space left on device"):
                 run.params({"a": "b"})

@@ -268,7 +268,7 @@ class _BandedMean(torch.autograd.Function):
     ) -> Tensor:
         mean, below = empty_heads_last(v), empty_heads_last(k)
         weights = _fill(band.exp(), layout, far=1.0, unseen=0.0)
-        kept = []
+        columns = []
         steps = [_by_step(x, len(band)) for x in (k, v, top, mean, below)]
         for part in _parts(k, v, len(band)):
             keys, values, shift, out, y2 = (x[part] for x in steps)
@@ -283,22 +283,22 @@ class _BandedMean(torch.autograd.Function):
             if masked:
                 y2 += y2 == 0.0  # nothing seen: 0 / 1
             torch.div(y.values, y2, out=out)
-            kept.append(x.all)
-        ctx.save_for_backward(v, band, mean, below, *kept)
+            columns.append(x.all)
+        ctx.save_for_backward(v, band, mean, below, *columns)
         ctx.layout = layout
         return mean
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        v, band, mean, below, *kept = ctx.saved_tensors
+        v, band, mean, below, *columns = ctx.saved_tensors
         G, layout, turned = len(band), ctx.layout, ctx.layout.turned()
         weights = _fill(_turn(band, layout).exp(), turned, far=1.0, unseen=0.0)
         grad_k, grad_v = empty_heads_last(below), empty_heads_last(v)
         seen = (layout.before + 1 + layout.after) * layout.size
         grad_tiles = band.new_zeros(G, layout.tiles, layout.size, seen)
         steps = [_by_step(x, G) for x in (v, mean, below, grad, grad_k, grad_v)]
-        for part, x_all in zip(_parts(below, v, G), kept, strict=True):
+        for part, x_all in zip(_parts(below, v, G), columns, strict=True):
             values, out, y2, g, dk, dv = (x[part] for x in steps)
             x = _Columns(x_all, values.shape, y2.shape, layout)
             dy = _Columns.empty(values, y2, turned)

@@ -55,7 +55,7 @@ class GatedUnit(SelfAttention):
         gamma_init: GammaInit,
         rotary: bool,
         gau_replaces_ffn: bool,
-        **own: Any,
+        **others: Any,
     ) -> None:
         super().__init__(place)
         at_least_one(key_width=key_width, expansion=expansion)
@@ -63,7 +63,7 @@ class GatedUnit(SelfAttention):
             raise ValueError(f"key_width must be even, for its two halves, got {key_width}")
         check_one_of(GammaInit, gamma_init=gamma_init)
         self.rotary = rotary
-        options = {"gamma_init": gamma_init, "rotary": rotary, **own}
+        options = {"gamma_init": gamma_init, "rotary": rotary, **others}
         second = partial(type(self), place, key_width=key_width, expansion=expansion, **options)
         self.second = second if gau_replaces_ffn else None
         inner = expansion * place.width

@@ -236,7 +236,7 @@ def at_once(x: Tensor, on_cpu: int, numbers: int = 1) -> int:
     return max(on_cpu, memory // (32 * 4 * numbers))
 
 
-def slices(series: int, heads: int, each: int, most: int) -> Iterator[tuple[slice, slice]]:
+def slices(series: int, heads: int, size: int, most: int) -> Iterator[tuple[slice, slice]]:
     """Yield slices of the series and of their heads that together hold about `most` numbers.
 
     One head of one series holds `each` numbers. A slice has several series only if it has all
@@ -246,7 +246,7 @@ def slices(series: int, heads: int, each: int, most: int) -> Iterator[tuple[slic
     if torch.compiler.is_exporting():
         yield slice(None), slice(None)
         return
-    pairs = max(1, most // each)
+    pairs = max(1, most // size)
     some_series, some_heads = max(1, pairs // heads), min(heads, pairs)
     for b in range(0, series, some_series):
         for h in range(0, heads, some_heads):

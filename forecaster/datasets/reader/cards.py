@@ -17,33 +17,40 @@ from forecaster.datasets.reading import NOTHING_SAID, Reading
 def read_card(
     card: Card,
     path: Path | None = None,
-    said: Reading = NOTHING_SAID,
+    choice: Reading = NOTHING_SAID,
     features: Features | None = None,
 ) -> Dataset:
     """Read the data set of `card`, from `path` or from where `fetch.locate` finds it.
 
-    All its columns are read and checked; `said` and `features` choose among them. By default all
+    All its columns are read and checked; `choice` and `features` choose among them. By default all
     columns are forecast from all or, if the card has future covariates, the targets with these.
-    Features M and S leave the covariates out, and `said` may give them another role. Raises
+    Features M and S leave the covariates out, and `choice` may give them another role. Raises
     UsageError for a column that does not exist or has two roles, DataError for a file that does not
     fit the card.
     """
-    _check_roles(card, said)
+    named = [*choice.targets, *choice.past_covariates, *choice.future_covariates]
+    for name in named:
+        if name not in card.columns:
+            hint = did_you_mean(name, card.columns)
+            raise UsageError(
+                f"{card.name} has no column '{name}'.{hint} It has {', '.join(card.columns)}."
+            )
+    check_roles(named)
     file = locate(card, path)
-    reading = replace(card_reading(card, file), missing=said.missing)
-    if said.policy != "error" and reading.policy == "error":
-        reading = replace(reading, policy=said.policy)
+    reading = replace(card_reading(card, file), missing=choice.missing)
+    if choice.policy != "error" and reading.policy == "error":
+        reading = replace(reading, policy=choice.policy)
     dataset = Reader(open_table(str(file), reading), reading).read(card.name)
-    series, ahead = dataset.series, said.future_covariates
-    roles = said.targets or said.past_covariates or card.future_covariates
+    series, ahead = dataset.series, choice.future_covariates
+    roles = choice.targets or choice.past_covariates or card.future_covariates
     features = features or ("MS" if roles else "M")
     if features == "MS" and not ahead:
-        taken = (*said.targets, *said.past_covariates)
+        taken = (*choice.targets, *choice.past_covariates)
         ahead = tuple(name for name in card.future_covariates if name not in taken)
     others = tuple(name for name in card.columns if name not in ahead)
-    targets = others if features == "M" else said.targets or card.targets or (card.target,)
+    targets = others if features == "M" else choice.targets or card.targets or (card.target,)
     read = {
-        "M": others, "S": targets, "MS": (*targets, *(said.past_covariates or others)),
+        "M": others, "S": targets, "MS": (*targets, *(choice.past_covariates or others)),
     }[features]  # fmt: skip
     columns = tuple(name for name in others if name in read) if features == "MS" else read
     return replace(
@@ -71,14 +78,3 @@ def card_reading(card: Card, file: Path) -> Reading:
         header=() if bare is None or bare.header else bare.columns or card.columns,
         first=None if bare is None else bare.first.isoformat(),
     )
-
-
-def _check_roles(card: Card, said: Reading) -> None:
-    named = [*said.targets, *said.past_covariates, *said.future_covariates]
-    for name in named:
-        if name not in card.columns:
-            hint = did_you_mean(name, card.columns)
-            raise UsageError(
-                f"{card.name} has no column '{name}'.{hint} It has {', '.join(card.columns)}."
-            )
-    check_roles(named)

@@ -101,10 +101,10 @@ class Clock:
     """How the stamps in the `columns` of a table are written: with a zone or not, and `stamps`.
 
     That is found from all `rows` if the first are ambiguous. The form in `reading` holds; if a
-    model was `trained` with it and this table uses another form, that is found again. `said` gets
-    sentences about what is not obvious. `name` is the name of the stamps of a forecast. `zoned` is
-    set by the first stamps that are read unless it is known. Raises DataError if the stamps are
-    ambiguous, and for a cell that is not a stamp.
+    model was `trained` with it and this table uses another form, that is found again. `messages`
+    gets sentences about what is not obvious. `name` is the name of the stamps of a forecast.
+    `zoned` is set by the first stamps that are read unless it is known. Raises DataError if the
+    stamps are ambiguous, and for a cell that is not a stamp.
     """
 
     def __init__(
@@ -113,10 +113,10 @@ class Clock:
         rows: Sequence[Rows],
         reading: Reading,
         trained: bool,
-        said: list[str],
+        messages: list[str],
     ) -> None:
         names = time_columns(reading, table.columns)
-        self.table, self.rows, self.trained, self.said = table, rows, trained, said
+        self.table, self.rows, self.trained, self.said = table, rows, trained, messages
         self.columns = TimeColumns(names, table.sample)
         self.sample = self.columns.cells(table.sample)
         self.words = different(self.sample)
@@ -189,25 +189,25 @@ class Clock:
 
     # The form of the stamps.
 
-    def _find_form(self, told: str) -> str:
-        """The form of the stamps, which is `told` or "" if it is not known."""
-        words, messages = self.words, self.said
+    def _find_form(self, known: str) -> str:
+        """The form of the stamps, which is `known` or ""."""
+        words = self.words
         if _is_typed(self.sample.type) or not len(words):
             return "iso"
         shares = {
             name: float((moments(words, name).good if form.number else matches(words, name)).mean())
             for name, form in FORMS.items()
         }
-        if told:
+        if known:
             wrong = self.example
-            if shares[told] >= 0.5:
-                wrong = "" if told == "iso" else self._try([told])[0][told]
+            if shares[known] >= 0.5:
+                wrong = "" if known == "iso" else self._try([known])[0][known]
             if not wrong:
-                return told
+                return known
             if not self.trained:
                 raise DataError(
-                    f"{self._where}: '{wrong}' is no date {FORMS[told].words}, as "
-                    f"{spelled('stamps', told)} requires."
+                    f"{self._where}: '{wrong}' is no date {FORMS[known].words}, as "
+                    f"{spelled('stamps', known)} requires."
                 )
         best = max(shares.values())
         if best < 0.5:
@@ -232,15 +232,15 @@ class Clock:
         form, reason = forms[0], ""
         if form != "iso" and len(forms) > 1:
             form, reason = self._decide(forms)
-        if told:
-            messages.append(
+        if known:
+            self.said.append(
                 f"Stamps are written differently from those of the training: {FORMS[form].words}, "
                 f"such as '{self.example}'."
             )
         elif form != "iso":
             meant = moments(words[:1], form)
             stamp = f" is {pd.Timestamp(int(meant.times[0]), unit='us')}" if meant.good[0] else ""
-            messages.append(
+            self.said.append(
                 f"Stamps are written {FORMS[form].words}: '{self.example}'{stamp}.{reason}"
             )
         return form

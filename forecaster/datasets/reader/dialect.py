@@ -198,7 +198,7 @@ def _lines(text: str, whole: bool, most: int | None = None) -> tuple[list[str], 
     return lines, ends
 
 
-def _separator(lines: Sequence[str], written: str | None, told: str) -> tuple[str, int]:
+def _separator(lines: Sequence[str], written: str | None, known: str) -> tuple[str, int]:
     """The separator of the fields, and the number of fields."""
     content = [line for line in lines if line.strip() and not _COMMENT.match(line)] or list(lines)
     best: list[tuple[float, tuple[float, bool, bool, int, str]]] = []
@@ -210,7 +210,7 @@ def _separator(lines: Sequence[str], written: str | None, told: str) -> tuple[st
         rows = [fields(line, separator) for line in content[:200]]
         cells = [cell for row in rows if len(row) == width for cell in row]
         plain = sum(_is_atom(cell, separator) for cell in cells) / max(1, len(cells))
-        looks = (round(plain, 1), len(rows[0]) == width, separator == told, width, separator)
+        looks = (round(plain, 1), len(rows[0]) == width, separator == known, width, separator)
         best.append((often / len(content), looks))
     if not best:
         return ",", 1

@@ -16,13 +16,13 @@ from forecaster.datasets.series import quoted
 Column: TypeAlias = NDArray[np.floating[Any]]
 
 
-def by_column(said: Reading) -> dict[str, Fill]:
+def by_column(reading: Reading) -> dict[str, Fill]:
     """How each covariate is filled, by column of the file. Raises UsageError for other columns."""
-    covariates = (*said.past_covariates, *said.future_covariates)
-    for name in said.fill:
+    covariates = (*reading.past_covariates, *reading.future_covariates)
+    for name in reading.fill:
         if name == ALL or name in covariates:
             continue
-        if name in said.targets:
+        if name in reading.targets:
             raise UsageError(
                 f"{spelled('fill')}: '{name}' is a target, and only covariates are filled; a "
                 "missing value of a target is masked"
@@ -31,12 +31,12 @@ def by_column(said: Reading) -> dict[str, Fill]:
             f"{spelled('fill')}: '{name}' is not a covariate.{did_you_mean(name, covariates)} "
             f"Covariates: {quoted(covariates) or 'none'}."
         )
-    rest = said.fill.get(ALL)
-    chosen = {name: said.fill.get(name, rest) for name in covariates}
+    rest = reading.fill.get(ALL)
+    chosen = {name: reading.fill.get(name, rest) for name in covariates}
     return {name: how for name, how in chosen.items() if how}
 
 
-def fill(values: Column, columns: Sequence[str], said: Reading, items: Items) -> dict[str, int]:
+def fill(values: Column, columns: Sequence[str], reading: Reading, items: Items) -> dict[str, int]:
     """Fill the named columns of values (N, C) in place; returns how many were filled, by column.
 
     linear: on the line between the neighbours, never beyond the last value; previous: the value
@@ -46,14 +46,14 @@ def fill(values: Column, columns: Sequence[str], said: Reading, items: Items) ->
     """
     filled: dict[str, int] = {}
     for place, column in enumerate(columns):
-        name = said.read_from([column])[0]
-        how = said.fill.get(name)
+        name = reading.read_from([column])[0]
+        how = reading.fill.get(name)
         if how is None or not (gaps := np.isnan(values[:, place])).any():
             continue
         touched = np.searchsorted(items.bounds, np.flatnonzero(gaps), side="right") - 1
         for item in np.unique(touched):
             rows = slice(items.bounds[item], items.bounds[item + 1])
-            values[rows, place] = _filled(values[rows, place], how, said.seasons[0])
+            values[rows, place] = _filled(values[rows, place], how, reading.seasons[0])
         count = int(gaps.sum() - np.isnan(values[:, place]).sum())
         filled[name] = max(filled.get(name, 0), count)  # the columns of words have the same gaps
     return filled

@@ -74,16 +74,16 @@ def whole(names: tuple[str, ...], columns: Sequence[str]) -> tuple[str, ...]:
 
 
 class Roles:
-    """The roles of the columns of a table; `said` gets sentences about those that were found.
+    """The roles of the columns of a table; `messages` gets sentences about those that were found.
 
     `file_id` is the id that stands for the files themselves, None if a column has that name.
     """
 
-    def __init__(self, table: RawTable, file_id: str | None, said: list[str]) -> None:
+    def __init__(self, table: RawTable, file_id: str | None, messages: list[str]) -> None:
         self.table = table
         self.where = table.where
         self.file_id = file_id
-        self.said = said
+        self.said = messages
 
     @cached_property
     def kinds(self) -> dict[str, Kind]:
@@ -91,22 +91,23 @@ class Roles:
         sample, missing = self.table.sample, self.table.reading.missing
         return {name: _kind(plain(sample[name]), missing) for name in self.table.columns}
 
-    def find(self, said: Reading, told: bool) -> Reading:
-        """`said` with the roles that it leaves open; unchanged if a model has `told` all of them.
+    def find(self, reading: Reading, trained: bool) -> Reading:
+        """`reading` with the roles that it leaves open; unchanged if a model is `trained` with it.
 
         Raises DataError for columns that do not exist or cannot be found, UsageError for a column
         with two roles.
         """
         table = self.table
         roles = ("id", "targets", "past_covariates", "future_covariates", "static")
-        names: dict[str, Any] = {role: whole(getattr(said, role), table.columns) for role in roles}
-        said = replace(said, **names)
+        columns: dict[str, Any] = {r: whole(getattr(reading, r), table.columns) for r in roles}
+        reading = replace(reading, **columns)
         named = [
-            *time_columns(said, table.columns),
-            *(name for name in said.id if name != self.file_id),
-            *said.targets, *said.past_covariates, *said.future_covariates, *said.static,
+            *time_columns(reading, table.columns),
+            *(name for name in reading.id if name != self.file_id),
+            *reading.targets, *reading.past_covariates, *reading.future_covariates,
+            *reading.static,
         ]  # fmt: skip
-        if odd := [name for name in said.categorical if name not in named]:
+        if odd := [name for name in reading.categorical if name not in named]:
             raise UsageError(
                 f"{spelled('categorical')}: '{odd[0]}' is not a covariate; "
                 f"{spelled('past_covariates')} or {spelled('future_covariates')} names it, too"
@@ -115,24 +116,24 @@ class Roles:
         if missing:
             raise DataError(missing_columns(self.where, missing, named, table.columns))
         check_roles(named)
-        if said.panel and (said.id or said.static):
+        if reading.panel and (reading.id or reading.static):
             raise UsageError(
                 "with data.panel=true each column of a wide file is a series, so "
                 f"{spelled('id')} and {spelled('static')} cannot be used"
             )
-        if told:
-            return said
-        wordy = [name for name in said.targets if self.kinds[name] == "text"]
+        if trained:
+            return reading
+        wordy = [name for name in reading.targets if self.kinds[name] == "text"]
         if wordy:
             self._check_unit(wordy[0])
             raise DataError(
                 f"{self.where}: column {self._described(wordy[0])} holds words, but only numbers "
                 f"can be forecast. {spelled('past_covariates')} reads it as categories."
             )
-        times = time_columns(said, table.columns) or (self._time(named),)
-        ids = said.id or (() if said.panel else self._id(named, times))
-        filled = replace(said, time=said.time or times[0], id=ids)
-        if not said.targets:
+        times = time_columns(reading, table.columns) or (self._time(named),)
+        ids = reading.id or (() if reading.panel else self._id(named, times))
+        filled = replace(reading, time=reading.time or times[0], id=ids)
+        if not reading.targets:
             return replace(filled, targets=self._targets(filled, times))
         left_out = [name for name in table.columns if name not in {*named, *times, *ids}]
         if left_out:
@@ -207,14 +208,14 @@ class Roles:
             return (words[0],)
         return ()
 
-    def distinguishing(self, said: Reading) -> tuple[str, ...]:
+    def distinguishing(self, reading: Reading) -> tuple[str, ...]:
         """A column, or two, that tell apart the rows of one stamp, words before whole numbers.
 
         It has no role yet, and its values occur in several of the first rows.
         """
-        times = time_columns(said, self.table.columns)
-        taken = {*times, *said.targets, *said.past_covariates, *said.future_covariates}
-        free = [name for name in self.table.columns if name not in taken | {*said.static}]
+        times = time_columns(reading, self.table.columns)
+        taken = {*times, *reading.targets, *reading.past_covariates, *reading.future_covariates}
+        free = [name for name in self.table.columns if name not in taken | {*reading.static}]
         kinds = ("text", "stamp", "number")
         likely = [name for kind in kinds for name in free if self.kinds[name] == kind]
         candidates = (
@@ -228,10 +229,11 @@ class Roles:
         both = (pair for pair in pairs if not self._repeats([*times, *pair]))
         return next(((name,) for name in candidates), next(both, ()))
 
-    def other_parts(self, said: Reading) -> str:
+    def other_parts(self, reading: Reading) -> str:
         """What to do about columns with further parts of the time, such as hours; "" if none is."""
-        times = time_columns(said, self.table.columns)
-        taken = {*times, *said.id, *said.targets, *said.past_covariates, *said.future_covariates}
+        times = time_columns(reading, self.table.columns)
+        covariates = reading.past_covariates + reading.future_covariates
+        taken = {*times, *reading.id, *reading.targets, *covariates}
         parts = [n for n in self.table.columns if n not in taken and self._is_part(n)]
         for names in [*((*times, part) for part in parts), (*times, *parts)]:
             if names != times and len(names) <= MOST_PARTS:
@@ -243,7 +245,7 @@ class Roles:
                     continue
                 words = different(joined.cells(self.table.sample))
                 good = any(moments(words, form).good.all() for form in FORMS)
-                if good and not self._repeats([*said.id, *names]):
+                if good and not self._repeats([*reading.id, *names]):
                     return f"{spelled('time', [*names])} reads the time from both columns"
         if not parts:
             return ""
@@ -280,15 +282,14 @@ class Roles:
         rows = self.table.sample.select(list(columns))
         return bool(rows.group_by(list(columns)).aggregate([]).num_rows < rows.num_rows)
 
-    def _targets(self, said: Reading, times: Sequence[str]) -> tuple[str, ...]:
+    def _targets(self, reading: Reading, times: Sequence[str]) -> tuple[str, ...]:
         table = self.table
-        taken = {
-            *times, *said.id, *said.past_covariates, *said.future_covariates, *said.static,
-        }  # fmt: skip
+        covariates = reading.past_covariates + reading.future_covariates
+        taken = {*times, *reading.id, *covariates, *reading.static}
         free = [name for name in table.columns if name not in taken]
         index = [n for n in free if n in ("", "Unnamed: 0") or n.startswith("__index_level_")]
         numbers = [n for n in free if self.kinds[n] == "number" and n not in index]
-        if said.id and "y" in numbers:
+        if reading.id and "y" in numbers:
             numbers = ["y"]
         counters = [n for n in numbers if self._counts(n)]
         if counters and len(counters) < len(numbers):
@@ -316,11 +317,11 @@ class Roles:
         words = different(self.table.sample[name])
         units = pc.struct_field(pc.extract_regex(words, UNIT), "unit")
         common = units.value_counts().to_pylist()
-        most = max(common, key=lambda each: int(each["counts"]), default={"counts": 0})
+        most = max(common, key=lambda row: int(row["counts"]), default={"counts": 0})
         unit = str(most["values"] or "")
         if not unit or 2 * int(most["counts"]) <= len(words):
             return
-        others = [each["values"] for each in common if each["values"] not in (None, unit)]
+        others = [row["values"] for row in common if row["values"] not in (None, unit)]
         remedy = f"remove '{unit}' from its cells"
         if others:
             remedy = f"write all with one, without '{unit}', {quoted(others)}"

@@ -152,7 +152,7 @@ class Reader:
         self.file_id = FILE if table.in_files and FILE not in table.columns else None
         self.roles = Roles(table, self.file_id, self.said)
         trained = self.timezone is not None
-        settled = self.roles.find(reading, told=trained)
+        settled = self.roles.find(reading, trained=trained)
         if settled.time == "":
             if NAMELESS in table.columns:
                 raise DataError(f"{self.where}: the time column has no name; give it one.")
@@ -413,16 +413,16 @@ class Reader:
         item, step = self.items.locate(row)
         return f"{self.times[step]}" + (f" of '{self.items.names[item]}'" if self.several else "")
 
-    def _excused(self, found: Found, seen: NDArray[np.bool_]) -> Found:
+    def _excused(self, irregular: Found, seen: NDArray[np.bool_]) -> Found:
         """The irregularities without those that follow a rule: closed hours and summer time.
 
         Rows that are missing by a rule are `excused`.
         """
         items, times, reading = self.items, self.times, replace(self.reading, freq=self.freq)
-        missing = found["gaps"]
-        irregular = len(missing) or len(self.repeated)
-        if reading.policy == "rows" or not irregular or (self.step or 0) > DAY:
-            return found
+        missing = irregular["gaps"]
+        regular = not len(missing) and not len(self.repeated)
+        if reading.policy == "rows" or regular or (self.step or 0) > DAY:
+            return irregular
         steps = np.arange(len(seen)) + np.repeat(items.places - items.bounds[:-1], items.lengths)
         again = np.unique(steps[self.repeated])
         if self.timezone is None:
@@ -440,22 +440,22 @@ class Reader:
         inside = is_closed(times[steps[missing]], reading)
         self.excused, missing = missing[inside], missing[~inside]
         if self.step is None:
-            return {**found, "gaps": missing}
-        local = not self.clock.zoned and not len(found["off"])
+            return {**irregular, "gaps": missing}
+        local = not self.clock.zoned and not len(irregular["off"])
         changes = times[np.unique(steps[missing])], times[again]
         if (
             local
             and (len(missing) or len(again))
             and all(of_summer_time(change, self.step) for change in changes)
-            and len(found["unsorted"]) <= len(found["duplicates"])
+            and len(irregular["unsorted"]) <= len(irregular["duplicates"])
         ):
             self.said.append(
                 f"Summer time: skipped by the clock, and missing: {len(missing):,} steps; "
-                f"repeated, and averaged: {len(found['duplicates']):,}."
+                f"repeated, and averaged: {len(irregular['duplicates']):,}."
             )
             self.excused, missing = np.union1d(self.excused, missing), missing[:0]
-            return dict.fromkeys(found, missing)
-        return {**found, "gaps": missing}
+            return dict.fromkeys(irregular, missing)
+        return {**irregular, "gaps": missing}
 
     def _check_steps(self) -> None:
         """Raise DataError for series with longer steps than the table, or than those of the model.
@@ -474,10 +474,10 @@ class Reader:
         own_rows = [(self.item_of[codes][here], times[here]) for codes, times, here in pairs]
         other: dict[str, list[str]] = {}
         for series in sparse:
-            own = np.unique(np.concatenate([times[of == series] for of, times in own_rows]))
+            stamps = np.unique(np.concatenate([times[of == series] for of, times in own_rows]))
             with suppress(DataError):
-                step, usual = find_step(own, np.zeros(len(own), np.int64), "")
-                steady = (np.abs(np.diff(own) / usual - 1) < UNEVEN).mean()
+                step, usual = find_step(stamps, np.zeros(len(stamps), np.int64), "")
+                steady = (np.abs(np.diff(stamps) / usual - 1) < UNEVEN).mean()
                 if step != self.freq and steady >= STEADY:
                     other.setdefault(step, []).append(self.items.names[series])
         if self.timezone and not other and len(self.sample[1]) > FEW and self.step:
@@ -496,9 +496,9 @@ class Reader:
                 f"{self.freq}; give it rows of {self.freq}, or train one on such rows."
             )
         if other and len(self.items) > 1:
-            names = " and ".join(f"{quoted(own)} of {step}" for step, own in other.items())
+            which = " and ".join(f"{quoted(names)} of {step}" for step, names in other.items())
             raise DataError(
-                f"{self.where}: the step of the table is {self.freq}, but that of {names}; give "
+                f"{self.where}: the step of the table is {self.freq}, but that of {which}; give "
                 "the series of each step a file of their own, or write the steps between as rows."
             )
 
@@ -533,7 +533,7 @@ class Reader:
         owner = f" of '{self.items.names[self.item_of[series]]}'" if self.several else ""
         return f"{named}: {stamp:%a %Y-%m-%d %H:%M:%S}{owner}"
 
-    def _judge(self, found: Found) -> None:
+    def _judge(self, irregular: Found) -> None:
         """Raise DataError if the policy does not allow the irregularities."""
         by_sort = {
             "unsorted": "rows out of order",
@@ -551,16 +551,16 @@ class Reader:
         complaints = [
             f"{what}: {len(rows)} (the first is {self._first(kind, int(rows[0]))})"
             for kind, what in refused.items()
-            if len(rows := found[kind])
+            if len(rows := irregular[kind])
         ]
         if not complaints:
             return
-        remedies = self._remedies(found)
+        remedies = self._remedies(irregular)
         raise DataError(f"{self.where}: {'; '.join(complaints)}. {' '.join(remedies)}")
 
-    def _remedies(self, found: Found) -> list[str]:
+    def _remedies(self, irregular: Found) -> list[str]:
         """What to do about irregularities: only what leads to the right series."""
-        gaps, duplicates = len(found["gaps"]), len(found["duplicates"])
+        gaps, duplicates = len(irregular["gaps"]), len(irregular["duplicates"])
         if duplicates and not self.timezone and (parts := self.roles.other_parts(self.reading)):
             return [parts + "."]
         alone = duplicates and not self.several
@@ -571,9 +571,9 @@ class Reader:
                 f"{spelled('id', [*apart])} reads them as several series."
             ]
         remedies = []
-        differing = len(found["differing"])
+        differing = len(irregular["differing"])
         mixed = differing and duplicates > MIXED * sum(map(len, self.stamps))
-        if not mixed and (len(found["differing"]) or len(found["off"])):
+        if not mixed and (len(irregular["differing"]) or len(irregular["off"])):
             remedies.append(
                 f"{spelled('policy', 'resample')} averages the rows that share a step, and leaves "
                 "gaps missing."
@@ -618,19 +618,20 @@ class Reader:
                 "summer time; give the stamps in local time, without a zone."
             )
 
-    def _fill_gaps(self, series: Series, said: Reading) -> None:
+    def _fill_gaps(self, series: Series, reading: Reading) -> None:
         """Fill covariates as stated. Raises DataError for one known ahead that has gaps then."""
         items, known = series.layout, series.known
-        filled = fill(series.values, series.columns, said, items)
+        filled = fill(series.values, series.columns, reading, items)
         if known is not None:
-            filled |= fill(known, series.known_columns, said, items)
+            filled |= fill(known, series.known_columns, reading, items)
         if known is not None and len(self.excused):
             whole = known.copy()
-            always = replace(said, fill=dict.fromkeys(said.future_covariates, "previous"))
+            always = replace(reading, fill=dict.fromkeys(reading.future_covariates, "previous"))
             fill(whole, series.known_columns, always, items)
             known[self.excused] = whole[self.excused]
         if filled:
-            shown = ", ".join(f"'{name}' {n:,} ({said.fill[name]})" for name, n in filled.items())
+            ways = reading.fill
+            shown = ", ".join(f"'{name}' {n:,} ({ways[name]})" for name, n in filled.items())
             self.said.append(f"Values filled: {shown}.")
         for place, column in enumerate(series.known_columns):
             assert known is not None
@@ -638,11 +639,11 @@ class Reader:
             if holes.any():
                 item, step = items.locate(int(holes.argmax()))
                 owner = f" of '{items.names[item]}'" if series.items else ""
-                name = said.read_from([column])[0]
+                name = reading.read_from([column])[0]
                 way = "linear fills it from its neighbours, others are previous, zero and season"
                 if 2 * holes.sum() > len(holes) or not np.nanstd(known[:, place]) > 0:
                     way = "zero takes an empty cell for 0, others are previous, linear and season"
-                if name in said.categories:
+                if name in reading.categories:
                     way = "zero takes an empty cell for no word, others are previous and season"
                 raise DataError(
                     f"{self.where}: the future covariate '{name}' has no value at "

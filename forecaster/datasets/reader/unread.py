@@ -88,7 +88,7 @@ def dates(names: Sequence[str]) -> range:
     forms = [name for name, form in FORMS.items() if not form.number]
     patterns = (r"^(19|20)\d{2}$", r"^[A-Za-z]+_?\d+$")
     likely = [matches(words, form) for form in forms]
-    likely += [pc.match_substring_regex(words, each).to_numpy(False) for each in patterns]
+    likely += [pc.match_substring_regex(words, pattern).to_numpy(False) for pattern in patterns]
     for number, hits in enumerate(likely):
         there = np.flatnonzero(hits)
         if len(there) < LABELS or hits[there[0] : there[-1] + 1].mean() <= 0.9:

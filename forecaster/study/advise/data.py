@@ -25,9 +25,9 @@ def advise(facts: Facts, train: Train, compare: Compare) -> dict[str, Any]:
     only if nothing else is alike.
     """
     regimes = [_find(regime, facts, train, compare) for regime in REGIMES.values()]
-    alike = [REGIMES[each["regime"]] for each in regimes if each["resembles"]]
+    alike = [REGIMES[row["regime"]] for row in regimes if row["resembles"]]
     decisive = min(
-        alike, key=lambda each: (each.generated, each.known.reason == "nothing"), default=None
+        alike, key=lambda row: (row.generated, row.known.reason == "nothing"), default=None
     )
     return {
         "choice": decisive and decisive.known.attn,
@@ -93,15 +93,15 @@ def _answer(decisive: Regime | None) -> str:
     return f"{on}: {sentence}"
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
+def _lines(known: dict[str, Any]) -> list[str]:
     """What is known in a regime, and the commands to run."""
-    lines = [f"resembles {found['regime']}: {found['seen']}", f"  {found['about']}"]
-    if found["generated"]:
+    lines = [f"resembles {known['regime']}: {known['seen']}", f"  {known['about']}"]
+    if known["generated"]:
         lines.append("  this shows what types can do, not that a forecast gains from it")
-    on = "; ".join(found["choice"]["on"])
-    lines += [f"  {found['take']}", f"  on       {on} (docs/comparison.md)"]
-    lines += [f"  {sentence}" for sentence in _better_floors(found["choice"]["evidence"])]
-    return lines + [f"  {name:<8} {found[name]}" for name in ("train", "compare") if found[name]]
+    on = "; ".join(known["choice"]["on"])
+    lines += [f"  {known['take']}", f"  on       {on} (docs/comparison.md)"]
+    lines += [f"  {sentence}" for sentence in _better_floors(known["choice"]["evidence"])]
+    return lines + [f"  {name:<8} {known[name]}" for name in ("train", "compare") if known[name]]
 
 
 def _better_floors(evidence: Sequence[dict[str, Any]]) -> list[str]:

@@ -62,15 +62,15 @@ class Setup:
     limit: float = 20.0
 
 
-def choose(wanted: str) -> list[str]:
+def choose(text: str) -> list[str]:
     """The names in "all" (ours) or in a comma-separated list, in the order of the table.
 
     Raises UsageError for a name that does not exist or has no function to measure.
     """
-    if wanted == "all":
+    if text == "all":
         return list(CORES)
     known = dict.fromkeys([*CORES, *CATALOGUE.plug_ins()])
-    names = {find(known, name, "attention to measure", SYNONYMS)[0] for name in wanted.split(",")}
+    names = {find(known, name, "attention to measure", SYNONYMS)[0] for name in text.split(",")}
     chosen = [name for name in known if name in names]
     for name in chosen:
         core_of(name)

@@ -163,9 +163,9 @@ class Grid:
         return {"name": self.name, **self.definition.model_dump(mode="json"), "resolved": resolved}
 
 
-def read(wanted: str) -> tuple[str, dict[str, Any]]:
+def read(name: str) -> tuple[str, dict[str, Any]]:
     """The name and the values of a grid: a name in configs/grids or a YAML file."""
-    path = find_file(wanted, "grid", installation.configs() / "grids")
+    path = find_file(name, "grid", installation.configs() / "grids")
     return path.stem, read_yaml(path)
 
 
@@ -213,7 +213,7 @@ def resolve(name: str, definition: Definition) -> Grid:
 
 def _group(
     definition: Definition,
-    asked: str,
+    data_name: str,
     data: DataConfig,
     dataset: Dataset,
     horizon: int,
@@ -226,7 +226,7 @@ def _group(
     start: dict[str, Any] = {}
 
     def splits(attn: str) -> Splits:
-        flags = {"data": asked, "horizon": horizon, "attn": attn if "encoder" in swap else None}
+        flags = {"data": data_name, "horizon": horizon, "attn": attn if "encoder" in swap else None}
         cross = [f"attn.cross={attn}"] if "cross" in swap else []
         values = options.get(attn, {}) if "encoder" in swap else {}
         set_own = [f"attn.{key}={json.dumps(value)}" for key, value in values.items()]
@@ -246,16 +246,16 @@ def _group(
             continue
         if attn == "static" and longest > LONGEST:
             continue
-        made = splits("none" if alone else attn)
-        has_path = LINEAR in made.plan.config.model.options
+        task = splits("none" if alone else attn)
+        has_path = LINEAR in task.plan.config.model.options
         paths = protocol.regimes[regime].linear if has_path else [False]
         if alone and not any(paths):
             continue
-        inner = None if alone else _inner(_variant(made, linear=False), budget)
-        count = _learned(_variant(made, alone, inner, alone=alone))
+        inner = None if alone else _inner(_variant(task, linear=False), budget)
+        count = _learned(_variant(task, alone, inner, alone=alone))
         for linear in paths if not alone else [True]:
             for seed in definition.each_seed():
-                config = _variant(made, linear, inner, seed, protocol.steps, alone).plan.config
+                config = _variant(task, linear, inner, seed, protocol.steps, alone).plan.config
                 parts = [attn, horizon, regime, _path(linear), f"s{seed}"]
                 if definition.data[1:]:
                     parts = [dataset.name, *parts]

@@ -73,8 +73,8 @@ def groups(rows: Sequence[Row]) -> list[list[Row]]:
     return [*groups_of.values()]
 
 
-def _row(own: list[Finished], against: dict[str, Against]) -> Row:
-    facts = [cell.facts for cell in own]
+def _row(cells: list[Finished], against: dict[str, Against]) -> Row:
+    facts = [cell.facts for cell in cells]
     first = facts[0]
     floor, bar = first.best_floor
     figures: dict[str, Value] = {}
@@ -144,8 +144,8 @@ def known(metrics: Sequence[Kind], rows: Sequence[Scores]) -> list[Kind]:
 
 def spread(row: Row, metric: Metric) -> str:
     """A mean, and the standard deviation over seeds if there are several."""
-    deviation, own = row[f"{metric.name}_sd"], metric.text(row[metric.name])
-    return own if deviation is None else f"{own} ± {metric.text(deviation)}"
+    deviation, text = row[f"{metric.name}_sd"], metric.text(row[metric.name])
+    return text if deviation is None else f"{text} ± {metric.text(deviation)}"
 
 
 def heading(row: Row) -> str:

@@ -19,7 +19,7 @@ from forecaster.study.compare.record import Against
 RISK, POWER = 0.05, 0.8
 
 
-def compare(own: Sequence[Finished], other: Sequence[Finished]) -> Against | None:
+def compare(cells: Sequence[Finished], other: Sequence[Finished]) -> Against | None:
     """The paired difference over test windows, averaged over the seeds that both have.
 
     None if they share none. Blocks of the bootstrap are as long as the horizon, because windows
@@ -29,7 +29,7 @@ def compare(own: Sequence[Finished], other: Sequence[Finished]) -> Against | Non
     Satterthwaite's, of windows and seeds), such that `error` times t_0.975 is half the interval,
     and `p` is the level at which the interval would touch zero.
     """
-    mine = {cell.facts.seed: cell for cell in own}
+    mine = {cell.facts.seed: cell for cell in cells}
     theirs = {cell.facts.seed: cell for cell in other}
     seeds = sorted(set(mine) & set(theirs))
     if not seeds:
@@ -37,7 +37,7 @@ def compare(own: Sequence[Finished], other: Sequence[Finished]) -> Against | Non
     paired = np.array([mine[seed].by_window() - theirs[seed].by_window() for seed in seeds])
     by_seed = np.nanmean(paired, axis=1)
     difference = float(by_seed.mean())
-    windows = paired.mean(axis=0), own[0].facts.horizon, own[0].steps()
+    windows = paired.mean(axis=0), cells[0].facts.horizon, cells[0].steps()
     low, high = paired_interval(*windows)
     compared = Against(difference=difference, seeds=tuple(seeds), verdict=Verdict.SAME)
     if not np.isfinite(low):
