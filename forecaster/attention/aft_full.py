@@ -28,12 +28,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Call, Core, Draw, Place, Seen
-from forecaster.attention.common.aft import (
-    check_features,
-    gated,
-    mean_by_queries,
-    position_factors,
-)
+from forecaster.attention.common import aft
 from forecaster.attention.common.definitions import biased_mean
 from forecaster.attention.common.kernels import accumulator, at_once, outside_graphs
 from forecaster.attention.common.multihead import MultiHeadAttention
@@ -74,7 +69,7 @@ def aft_attention(
     `key_mask` True is a real key; a query that sees none gives 0. Raises ValueError when the
     shapes do not fit, or for causal with L != S.
     """
-    check_features(q, k, v, causal, key_mask)
+    aft.check_features(q, k, v, causal, key_mask)
     H, L, S = q.shape[1], q.shape[2], k.shape[2]
     biases = position_bias if isinstance(position_bias, tuple) else (position_bias,)
     check_bias(biases, H, L, S)
@@ -82,15 +77,17 @@ def aft_attention(
     keys, values = k.to(kind), v.to(kind)
     bias = tuple((b if len(biases) == 2 or b.ndim == 3 else b[None]).to(kind) for b in biases)
     mean = outside_graphs(_mean)(keys, values, bias, causal, key_mask)  # it looks at values
-    return gated(q, mean).to(v.dtype)
+    return aft.gated(q, mean).to(v.dtype)
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, rank: int = 128) -> Call:
-    def aft(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, columns: Tensor, causal: bool) -> Tensor:
+    def call(
+        q: Tensor, k: Tensor, v: Tensor, rows: Tensor, columns: Tensor, causal: bool
+    ) -> Tensor:
         return aft_attention(q, k, v, (rows, columns), causal=causal)
 
     bias = {name: 0.1 * draw(q.shape[2], rank) for name in ("rows", "columns")}
-    return aft, {"q": q, "k": k, "v": v, **bias}
+    return call, {"q": q, "k": k, "v": v, **bias}
 
 
 class AFTFullAttention(MultiHeadAttention):
@@ -105,8 +102,8 @@ class AFTFullAttention(MultiHeadAttention):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self.query_positions = position_factors(place.query_length)
-        self.key_positions = position_factors(place.key_length)
+        self.query_positions = aft.position_factors(place.query_length)
+        self.key_positions = aft.position_factors(place.key_length)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         L, S = q.shape[2], k.shape[2]
@@ -146,7 +143,7 @@ def _mean(
         mean = mean.view(G, -1, B, H // G, E).permute(2, 0, 3, 1, 4).flatten(1, 2)
         queries = lost.nonzero().flatten()
         if len(queries):
-            again = mean_by_queries(k, v, partial(_biases, bias), queries, causal, key_mask)
+            again = aft.mean_by_queries(k, v, partial(_biases, bias), queries, causal, key_mask)
             mean = mean.index_copy(2, queries, again)
     return mean  # type: ignore[no-any-return]
 

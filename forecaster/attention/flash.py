@@ -27,14 +27,9 @@ import torch
 from torch import Tensor
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
+from forecaster.attention.common import kernels
 from forecaster.attention.common.definitions import positions, real_keys
 from forecaster.attention.common.gated import GammaInit, GatedUnit, saturate
-from forecaster.attention.common.kernels import (
-    accumulator,
-    at_least_one,
-    check_self_inputs,
-    visible_count,
-)
 from forecaster.attention.gau import relu_squared
 from forecaster.base.shapes import Bool, Float
 
@@ -83,9 +78,9 @@ def mixed_chunk_attention(
     `key_mask` True is a real key; a query that sees none gives 0. Results that overflow float16
     become its largest number. Raises ValueError when sizes or options do not fit.
     """
-    check_self_inputs(quad_q, quad_k, v, causal, key_mask)
-    check_self_inputs(lin_q, lin_k, v, causal, key_mask)
-    at_least_one(chunk_size=chunk_size)
+    kernels.check_self_inputs(quad_q, quad_k, v, causal, key_mask)
+    kernels.check_self_inputs(lin_q, lin_k, v, causal, key_mask)
+    kernels.at_least_one(chunk_size=chunk_size)
     H, L = quad_q.shape[1:3]
     square = chunk_size, chunk_size
     if bias is not None and bias.shape not in (square, (H, *square)):
@@ -93,9 +88,9 @@ def mixed_chunk_attention(
             f"bias must be (C, C) = {square} or (H, C, C) = {(H, *square)}, got {tuple(bias.shape)}"
         )
     given = v.dtype
-    scale = 1 / visible_count(v, False, key_mask) if linear_scale is None else linear_scale
+    scale = 1 / kernels.visible_count(v, False, key_mask) if linear_scale is None else linear_scale
     quad_q, quad_k, lin_q, lin_k, v = (
-        x.to(accumulator(given)) for x in (quad_q, quad_k, lin_q, lin_k, v)
+        x.to(kernels.accumulator(given)) for x in (quad_q, quad_k, lin_q, lin_k, v)
     )
     if key_mask is not None:  # mask keys too, because their scores might overflow
         hidden = ~key_mask[:, None, :, None]
@@ -173,7 +168,7 @@ class MixedChunkAttention(GatedUnit):
         linear_scale: float | None = None,
         gau_replaces_ffn: bool = False,
     ) -> None:
-        at_least_one(chunk_size=chunk_size)
+        kernels.at_least_one(chunk_size=chunk_size)
         super().__init__(
             place, copies=4, bias_length=chunk_size, key_width=key_width,
             expansion=expansion, gamma_init=gamma_init, rotary=rotary,

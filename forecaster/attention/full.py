@@ -14,13 +14,8 @@ from typing import Unpack
 from torch import Tensor
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen
+from forecaster.attention.common import kernels
 from forecaster.attention.common.definitions import attend
-from forecaster.attention.common.kernels import (
-    check_inputs,
-    check_probability,
-    softmax_attention,
-    visible_keys,
-)
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.base.shapes import Bool, Float
 
@@ -47,9 +42,9 @@ def full_attention(
     `key_mask` True is a real key; a query that sees none gives 0. `dropout_p` drops weights.
     Raises ValueError when the shapes do not fit, or for causal with L != S.
     """
-    check_inputs(q, k, v, causal, key_mask)
-    visible = visible_keys(causal, key_mask)
-    return softmax_attention(
+    kernels.check_inputs(q, k, v, causal, key_mask)
+    visible = kernels.visible_keys(causal, key_mask)
+    return kernels.softmax_attention(
         q,
         k,
         v,
@@ -71,7 +66,7 @@ class FullAttention(MultiHeadAttention):
 
     def __init__(self, place: Place, *, dropout: float = 0.0) -> None:
         super().__init__(place)
-        self.dropout = check_probability(dropout=dropout)
+        self.dropout = kernels.check_probability(dropout=dropout)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         dropout_p = self.dropout if self.training else 0.0

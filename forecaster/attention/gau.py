@@ -23,21 +23,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Call, Core, Draw, Place, Seen
+from forecaster.attention.common import gated, kernels
 from forecaster.attention.common.definitions import positions, real_keys
-from forecaster.attention.common.gated import (
-    GammaInit,
-    GatedUnit,
-    add_bias_gradient,
-    relu_scores,
-    saturate,
-    stacks,
-)
-from forecaster.attention.common.kernels import (
-    accumulator,
-    check_inputs,
-    check_one_of,
-    visible_count,
-)
 from forecaster.base.shapes import Bool, Float
 
 Normalizer = Literal["n", "ns"]
@@ -81,12 +68,12 @@ def relu_squared_attention(
     a real key; a query that sees none gives 0. Results that overflow float16 become its largest
     number. Raises ValueError when sizes or options do not fit.
     """
-    check_inputs(q, k, v, causal, key_mask)
-    check_one_of(Normalizer, normalizer=normalizer)
+    kernels.check_inputs(q, k, v, causal, key_mask)
+    kernels.check_one_of(Normalizer, normalizer=normalizer)
     _check_bias(q, k, bias, relative_bias)
     given = v.dtype
-    q, k, v = (x.to(accumulator(given)) for x in (q, k, v))
-    n = visible_count(v, False, key_mask)
+    q, k, v = (x.to(kernels.accumulator(given)) for x in (q, k, v))
+    n = kernels.visible_count(v, False, key_mask)
     if key_mask is not None:  # mask keys too, because their scores might overflow
         hidden = ~key_mask[:, None, :, None]
         k, v = k.masked_fill(hidden, 0.0), v.masked_fill(hidden, 0.0)
@@ -103,7 +90,7 @@ def relu_squared_attention(
             first = (bias.shape[1] + 1) // 2 - L
             bias = bias[:, first : first + L + S - 1].unfold(1, S, 1).flip(1)
     out = relu_squared(q, k, v, bias, scale.expand(*q.shape[:2], 1, 1), causal)
-    return saturate(out.to(given))
+    return gated.saturate(out.to(given))
 
 
 def relu_squared(
@@ -126,7 +113,7 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
     return relu_squared_attention, tensors
 
 
-class GatedAttentionUnit(GatedUnit):
+class GatedAttentionUnit(gated.GatedUnit):
     """The unit around `relu_squared_attention`, with a learned relative bias.
 
     `normalizer` is the divisor of the scores, see the module; `GatedUnit` describes the others.
@@ -145,7 +132,7 @@ class GatedAttentionUnit(GatedUnit):
         key_width: int = 128,
         expansion: int = 2,
         normalizer: Normalizer = "n",
-        gamma_init: GammaInit = "one",
+        gamma_init: gated.GammaInit = "one",
         rotary: bool = True,
         gau_replaces_ffn: bool = False,
     ) -> None:
@@ -155,7 +142,7 @@ class GatedAttentionUnit(GatedUnit):
             gau_replaces_ffn=gau_replaces_ffn, normalizer=normalizer,
         )  # fmt: skip
         self.normalizer: Normalizer = normalizer
-        check_one_of(Normalizer, normalizer=normalizer)
+        kernels.check_one_of(Normalizer, normalizer=normalizer)
 
     def attend(self, copies: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         self.place.hold(copies.shape[2], copies.shape[2], "gau has a relative bias")
@@ -184,14 +171,14 @@ class _ReluSquared(torch.autograd.Function):
         out = v.new_empty(*q.shape[:3], v.shape[3])
         height, width = _tile(q), _tile(k)
         with torch.autocast(q.device.type, enabled=False):
-            for heads, stack in stacks(height * width, q, k, v, scale, out):
+            for heads, stack in gated.stacks(height * width, q, k, v, scale, out):
                 queries, keys, values, factor, sums = stack
                 rows = _cut(height, factor * queries, sums)
                 columns = _cut(width, keys, values)
                 for i, (query, total) in enumerate(rows):
                     for j, (key, value) in enumerate(columns[: i + 1] if causal else columns):
                         place = heads, i * height, j * width
-                        weights = relu_scores(query, key, bias, place, causal)
+                        weights = gated.relu_scores(query, key, bias, place, causal)
                         total.baddbmm_(weights.mul_(weights), value, beta=int(j > 0))
         return out
 
@@ -203,7 +190,7 @@ class _ReluSquared(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
         height, width = _tile(q), _tile(k)
         with torch.autocast(q.device.type, enabled=False):
-            for heads, stack in stacks(height * width, q, k, v, scale, grad, *grads):
+            for heads, stack in gated.stacks(height * width, q, k, v, scale, grad, *grads):
                 queries, keys, values, factor, g, *into = stack
                 sums = [x if x.is_contiguous() else x.new_empty(x.shape) for x in into]
                 rows = _cut(height, factor * queries, g.contiguous(), sums[0])
@@ -212,14 +199,14 @@ class _ReluSquared(torch.autograd.Function):
                     seen = columns[: i + 1] if ctx.causal else columns
                     for j, (key, value, sum_k, sum_v) in enumerate(seen):
                         place = heads, i * height, j * width
-                        weights = relu_scores(query, key, bias, place, ctx.causal)
+                        weights = gated.relu_scores(query, key, bias, place, ctx.causal)
                         t = torch.bmm(g_row, value.mT).mul_(weights)
                         beta = int(i > (j if ctx.causal else 0))
                         sum_v.baddbmm_(weights.mul_(weights).mT, g_row, beta=beta)
                         sum_k.baddbmm_(t.mT, query, beta=beta)
                         sum_q.baddbmm_(t, key, beta=int(j > 0))
                         if grad_bias is not None:
-                            add_bias_gradient(grad_bias, t, place)
+                            gated.add_bias_gradient(grad_bias, t, place)
                 sums[0].mul_(2 * factor)
                 sums[1].mul_(2)
                 for x, total in zip(into, sums, strict=True):

@@ -31,17 +31,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen, SelfAttention
+from forecaster.attention.common import patterns
 from forecaster.attention.common.definitions import attend, positions
 from forecaster.attention.common.kernels import at_least_one, check_self_inputs
 from forecaster.attention.common.multihead import merge_heads, split_heads
-from forecaster.attention.common.patterns import (
-    KeyTiles,
-    Piece,
-    Strip,
-    held_at_once,
-    pattern_attention,
-    windows,
-)
 from forecaster.attention.common.tiles import HIDDEN
 from forecaster.base.shapes import Bool, Float
 
@@ -134,15 +127,15 @@ def log_sparse_attention(
     pattern = log_sparse_pattern(L, sub_len, local_len, dense_prefix, causal)
     spaced = replace(pattern, dense_prefix=0)
 
-    def tiles() -> tuple[Strip, list[Piece]]:
+    def tiles() -> tuple[patterns.Strip, list[patterns.Piece]]:
         height, reach, far = _plan(L, pattern)
-        rows = max(1, held_at_once(q) // (2 * q.shape[0] * q.shape[1] * q.shape[3]))
+        rows = max(1, patterns.held_at_once(q) // (2 * q.shape[0] * q.shape[1] * q.shape[3]))
 
         def near(i: Tensor, j: Tensor) -> Tensor:
             return spaced(i, j) & ((i - j).abs() <= reach)
 
-        strip = Strip.of(q, height, margin=reach)
-        pieces = windows(strip, q, height, reach, causal, near)
+        strip = patterns.Strip.of(q, height, margin=reach)
+        pieces = patterns.windows(strip, q, height, reach, causal, near)
         for start in range(0, L, rows):
             for d in far:
                 first, stop = max(start, d), min(start + rows, L, L + d)
@@ -152,7 +145,7 @@ def log_sparse_attention(
             pieces.append(_Prefix(strip, start, pattern))
         return strip, pieces
 
-    return pattern_attention(
+    return patterns.pattern_attention(
         q, k, v, (pattern,), tiles, short=_SHORT, key_mask=key_mask, scale=scale
     )
 
@@ -237,10 +230,10 @@ def _plan(L: int, pattern: LogSparsePattern) -> tuple[int, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class _Distance(Piece):
+class _Distance(patterns.Piece):
     """The queries `rows` of every series, each with the key `distance` steps before it."""
 
-    strip: Strip
+    strip: patterns.Strip
     rows: slice
     distance: int
 
@@ -271,12 +264,12 @@ class _Distance(Piece):
 
 
 @dataclass(frozen=True)
-class _Prefix(KeyTiles):
+class _Prefix(patterns.KeyTiles):
     """Rows of the dense prefix from `start` on, with the keys of it that they see in it alone."""
 
     triangular = False
 
-    strip: Strip
+    strip: patterns.Strip
     start: int
     pattern: LogSparsePattern
 

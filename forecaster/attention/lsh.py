@@ -38,17 +38,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
+from forecaster.attention.common import kernels
 from forecaster.attention.common.definitions import positions, real_keys
 from forecaster.attention.common.draws import DrawingAttention
-from forecaster.attention.common.kernels import (
-    accumulator,
-    at_least_one,
-    at_once,
-    check_inputs,
-    empty_heads_last,
-    outside_graphs,
-    slices,
-)
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.tiles import HIDDEN, softmax_part, softmax_part_backward
 from forecaster.base.machine import sent
@@ -114,12 +106,12 @@ def lsh_attention(
     `n_buckets` is 2R, or a pair of even numbers whose sum is 2R. `key_mask` True is a real step.
     Raises ValueError when sizes or options do not fit.
     """
-    check_inputs(qk, qk, v, causal, key_mask)
-    at_least_one(bucket_size=bucket_size, n_hashes=n_hashes)
+    kernels.check_inputs(qk, qk, v, causal, key_mask)
+    kernels.at_least_one(bucket_size=bucket_size, n_hashes=n_hashes)
     L = qk.shape[2]
     order = _order(qk, bucket_size, n_hashes, rotations, n_buckets, key_mask, seed)
 
-    kind, rounds, chunks = accumulator(qk.dtype), order.shape[2], math.ceil(L / bucket_size)
+    kind, rounds, chunks = kernels.accumulator(qk.dtype), order.shape[2], math.ceil(L / bucket_size)
     if max(bucket_size, _DENSE) < L:
         cut: Any = partial(_Tiles, order)
         scores = rounds * chunks * 2 * bucket_size**2
@@ -128,7 +120,9 @@ def lsh_attention(
         cut, scores = partial(_Dense, chunk, _by_key(chunk, chunks, deduplicate, kind)), L * L
     cut = partial(cut, bucket_size, key_mask, causal, deduplicate)
     may_be_alone = causal or key_mask is not None or L == 1
-    attend = outside_graphs(_Rounds.apply)  # not traceable: private operators, loops over series
+    attend = kernels.outside_graphs(
+        _Rounds.apply
+    )  # not traceable: private operators, loops over series
     out: Tensor = attend(qk.to(kind), v.to(kind), cut, scores, scale, may_be_alone)
     if key_mask is not None:
         out = out.masked_fill(~key_mask[:, None, :, None], 0.0)
@@ -175,7 +169,7 @@ def lsh_buckets(
     n_hashes, R = rotations.shape[-2:]
     columns = _columns(n_buckets)
     _check_rotations(rotations, H, E, n_hashes, sum(columns))
-    kind = accumulator(qk.dtype)
+    kind = kernels.accumulator(qk.dtype)
     with torch.no_grad(), torch.autocast(qk.device.type, enabled=False):
         # One product for each series and head, so that sums do not depend on the rest of the batch.
         matrix = sent(rotations, qk.device).to(kind).expand(H, E, n_hashes, R).flatten(2)
@@ -194,7 +188,7 @@ def lsh_buckets(
 
 def bucket_counts(L: int, bucket_size: int, n_buckets: Buckets | None = None) -> Buckets:
     """2·⌈L / bucket_size⌉ unless given; above 128, a pair of factors whose product is near it."""
-    at_least_one(L=L, bucket_size=bucket_size)
+    kernels.at_least_one(L=L, bucket_size=bucket_size)
     n = 2 * math.ceil(L / bucket_size) if n_buckets is None else n_buckets
     if isinstance(n, tuple) or n <= _MOST_BUCKETS:
         return n
@@ -243,7 +237,9 @@ class LSHAttention(SelfAttention, DrawingAttention):
     ) -> None:
         super().__init__(place)
         self.eval_hashes = n_hashes if eval_hashes is None else eval_hashes
-        at_least_one(bucket_size=bucket_size, n_hashes=n_hashes, eval_hashes=self.eval_hashes)
+        kernels.at_least_one(
+            bucket_size=bucket_size, n_hashes=n_hashes, eval_hashes=self.eval_hashes
+        )
         self.bucket_size, self.n_hashes, self.n_buckets = bucket_size, n_hashes, n_buckets
         self.scale, self.deduplicate, self.seed = scale, deduplicate, seed
         self.query_key_projection = nn.Linear(place.width, place.width)
@@ -316,7 +312,7 @@ class _Rounds(torch.autograd.Function):
         may_be_alone: bool,
     ) -> Tensor:
         ctx.cut, ctx.scores, ctx.scale = cut, scores, scale
-        out, ctx.rounds = empty_heads_last(v), []
+        out, ctx.rounds = kernels.empty_heads_last(v), []
         for part in _parts(qk, scores):
             tiles = cut(part, qk.dtype)
             q, x = tiles.sort(qk[part]), tiles.sort(v[part])
@@ -343,7 +339,7 @@ class _Rounds(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         qk, v, out = ctx.saved_tensors
-        grad_qk, grad_v = empty_heads_last(qk), empty_heads_last(v)
+        grad_qk, grad_v = kernels.empty_heads_last(qk), kernels.empty_heads_last(v)
         for part, rounds in zip(_parts(qk, ctx.scores), ctx.rounds, strict=True):
             inverse, z, weights, alone = rounds
             tiles = ctx.cut(part, qk.dtype)
@@ -376,7 +372,7 @@ def _put(out: Tensor, x: Tensor, y: Tensor, alone: Tensor | None) -> None:
 
 def _parts(x: Tensor, scores: int) -> Iterator[tuple[slice, slice]]:
     """Slices of series and heads to compute at a time when one head has `scores` scores."""
-    return slices(x.shape[0], x.shape[1], scores, at_once(x, _SCORES, numbers=4))
+    return kernels.slices(x.shape[0], x.shape[1], scores, kernels.at_once(x, _SCORES, numbers=4))
 
 
 def _chunk_of(order: Tensor, bucket_size: int) -> Tensor:

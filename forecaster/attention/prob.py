@@ -29,20 +29,9 @@ import torch
 from torch import Tensor
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen
+from forecaster.attention.common import kernels
 from forecaster.attention.common.definitions import attend, real_keys
 from forecaster.attention.common.draws import DrawingAttention
-from forecaster.attention.common.kernels import (
-    accumulator,
-    at_least_one,
-    at_once,
-    check_inputs,
-    check_one_of,
-    check_probability,
-    slices,
-    softmax_attention,
-    visible_mean,
-    visible_sum,
-)
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.full import full_attention
 from forecaster.base.machine import sent
@@ -59,7 +48,7 @@ with warnings.catch_warnings():  # torch warns once per process that sparse patt
 
 def prob_counts(L: int, S: int, factor: int) -> tuple[int, int]:
     """(u, U): how many of L queries are active, and how many of S keys each query samples."""
-    at_least_one(L=L, S=S, factor=factor)
+    kernels.at_least_one(L=L, S=S, factor=factor)
     u, U = (min(n, max(1, factor * math.ceil(math.log(n)))) for n in (L, S))
     return u, U
 
@@ -113,10 +102,10 @@ def prob_sparse_attention(
     neither sampled nor attended to nor averaged. A query that sees no key gives 0. `dropout_p`
     drops weights of active rows. Raises ValueError when sizes or options do not fit.
     """
-    check_inputs(q, k, v, causal, key_mask)
+    kernels.check_inputs(q, k, v, causal, key_mask)
     L, S = q.shape[2], k.shape[2]
     u, U = prob_counts(L, S, factor)
-    check_one_of(Variant, variant=variant)
+    kernels.check_one_of(Variant, variant=variant)
     if sample_index is not None:
         _check_sample(sample_index, L, S)
     if u >= L:
@@ -138,7 +127,7 @@ def prob_sparse_attention(
     if key_mask is not None:
         real = key_mask[:, None, None, :]
         visible = real if visible is None else visible & real
-    rows = softmax_attention(
+    rows = kernels.softmax_attention(
         q.gather(2, active.expand(-1, -1, -1, q.shape[3])),
         k,
         v,
@@ -148,7 +137,7 @@ def prob_sparse_attention(
         dropout_p=dropout_p,
     )
     sums = causal and variant == "informer2020"
-    lazy = (visible_sum if sums else visible_mean)(v, causal, key_mask)
+    lazy = (kernels.visible_sum if sums else kernels.visible_mean)(v, causal, key_mask)
     lazy = lazy.expand(-1, -1, L, -1)
     index = active.expand(-1, -1, -1, v.shape[3])
     return lazy.scatter(2, index, rows.to(lazy.dtype)).to(v.dtype)
@@ -181,9 +170,9 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(place)
-        check_one_of(Variant, variant=variant)
+        kernels.check_one_of(Variant, variant=variant)
         self.factor, self.variant, self.seed = factor, variant, seed
-        self.dropout = check_probability(dropout=dropout)
+        self.dropout = kernels.check_probability(dropout=dropout)
         L, S = place.query_length, place.key_length
         u, U = prob_counts(L, S, factor)
         sample = None if u >= L else draw_sample(L, S, U, self.draw_seed(0, L, S, factor))
@@ -250,11 +239,13 @@ def _measure(
     Each score is summed separately, so the measure of a row does not depend on the other series.
     """
     B, H, L, _ = q.shape
-    kind = accumulator(q.dtype)
+    kind = kernels.accumulator(q.dtype)
     measure = torch.empty(B, H, L, dtype=kind, device=q.device)
     sampled_scores = _SampledScores(sample, k.shape[2], kind)
     exporting = torch.compiler.is_exporting()  # then one part holds all
-    for part in slices(B, H, sample.numel(), at_once(q, _SCORES, numbers=q.shape[3])):
+    for part in kernels.slices(
+        B, H, sample.numel(), kernels.at_once(q, _SCORES, numbers=q.shape[3])
+    ):
         scores = sampled_scores(q[part].to(kind), k[part].to(kind))
         if key_mask is None:
             mean = scores.mean(3) if variant == "paper" else scores.sum(3) / k.shape[2]

@@ -25,16 +25,10 @@ import torch
 from torch import Tensor
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
+from forecaster.attention.common import patterns
 from forecaster.attention.common.definitions import attend, positions
 from forecaster.attention.common.kernels import at_least_one, check_one_of, check_self_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
-from forecaster.attention.common.patterns import (
-    Piece,
-    SelfTiles,
-    Strip,
-    pattern_attention,
-    windows,
-)
 from forecaster.attention.full import full_attention
 from forecaster.base.shapes import Bool, Float
 
@@ -104,17 +98,19 @@ def strided_attention(
         """A query sees its own step in the column, if that is a part."""
         return near(i, j) & (i != j)
 
-    def tiles() -> tuple[Strip, list[Piece]]:
+    def tiles() -> tuple[patterns.Strip, list[patterns.Piece]]:
         block = stride * math.ceil(_BLOCK / stride)
-        strip = Strip.of(q, block, margin=stride)
+        strip = patterns.Strip.of(q, block, margin=stride)
         if pattern == "local":
-            return strip, windows(strip, q, block, stride, causal, near)
-        column: list[Piece] = [_SameRemainder(strip, stride, causal)]
+            return strip, patterns.windows(strip, q, block, stride, causal, near)
+        column: list[patterns.Piece] = [_SameRemainder(strip, stride, causal)]
         if pattern == "column":
             return strip, column
-        return strip, column + windows(strip, q, block, stride, causal, apart)
+        return strip, column + patterns.windows(strip, q, block, stride, causal, apart)
 
-    return pattern_attention(q, k, v, (shown,), tiles, short=_SHORT, key_mask=key_mask, scale=scale)
+    return patterns.pattern_attention(
+        q, k, v, (shown,), tiles, short=_SHORT, key_mask=key_mask, scale=scale
+    )
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, stride: int | None = None) -> Call:
@@ -179,10 +175,10 @@ def _is_full(L: int, stride: int, pattern: Keys) -> bool:
 
 
 @dataclass(frozen=True)
-class _SameRemainder(SelfTiles):
+class _SameRemainder(patterns.SelfTiles):
     """All steps with equal remainders modulo the stride: a view of the strip across its heads."""
 
-    strip: Strip
+    strip: patterns.Strip
     stride: int
     triangular: bool
 

@@ -28,15 +28,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen
+from forecaster.attention.common import kernels
 from forecaster.attention.common.definitions import attend
-from forecaster.attention.common.kernels import (
-    accumulator,
-    at_least_one,
-    at_once,
-    check_inputs,
-    outside_graphs,
-    slices,
-)
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.full import full_attention
 from forecaster.base.shapes import Bool, Float
@@ -74,17 +67,17 @@ def topk_attention(
     `key_mask` True is a real key; a query that sees none gives 0. Raises ValueError when the shapes
     do not fit, for topk < 1, or for causal with L != S.
     """
-    check_inputs(q, k, v, causal, key_mask)
-    at_least_one(topk=topk)
+    kernels.check_inputs(q, k, v, causal, key_mask)
+    kernels.at_least_one(topk=topk)
     if topk >= k.shape[2]:
         return full_attention(q, k, v, causal=causal, key_mask=key_mask, scale=scale)
-    kind, dtype = accumulator(q.dtype), v.dtype
+    kind, dtype = kernels.accumulator(q.dtype), v.dtype
     hidden = None
     if key_mask is not None:
         hidden = torch.zeros(key_mask.shape, dtype=kind, device=q.device)
         hidden = hidden.masked_fill_(~key_mask, -math.inf)[:, None, None]
     scores = _Scores(topk, causal, hidden, q.shape[3] ** -0.5 if scale is None else scale)
-    attend = outside_graphs(_TopK.apply)  # its control flow depends on values
+    attend = kernels.outside_graphs(_TopK.apply)  # its control flow depends on values
     with torch.autocast(q.device.type, enabled=False):
         out: Tensor = attend(q.to(kind), k.to(kind), v.to(kind), scores)
     return out.to(dtype)
@@ -101,7 +94,7 @@ class TopKAttention(MultiHeadAttention):
 
     def __init__(self, place: Place, *, topk: int = 8) -> None:
         super().__init__(place)
-        at_least_one(topk=topk)
+        kernels.at_least_one(topk=topk)
         self.topk = topk
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
@@ -181,7 +174,7 @@ class _TopK(torch.autograd.Function):
         q, k, v, g = (_table(x) for x in (*qkv, grad))
         B, H = grad.shape[:2]
         grad_weights = torch.empty_like(weights)
-        rows = max(1, at_once(v, _SCORES) // (index.shape[1] * v.shape[1]))
+        rows = max(1, kernels.at_once(v, _SCORES) // (index.shape[1] * v.shape[1]))
         for i in range(0, len(index), rows):
             part = slice(i, i + rows)
             values = v.index_select(0, index[part].flatten()).view(-1, index.shape[1], v.shape[1])
@@ -212,9 +205,9 @@ class _TopK(torch.autograd.Function):
 
 def _blocks(q: Tensor, S: int, causal: bool) -> Iterator[Block]:
     """Blocks small enough to compute all their scores at a time."""
-    (B, H, L, _), most = q.shape, at_once(q, _SCORES, numbers=2)
+    (B, H, L, _), most = q.shape, kernels.at_once(q, _SCORES, numbers=2)
     rows = min(L, max(1, most // S), _ROWS if causal and q.device.type == "cpu" else L)
-    for part, i in product(slices(B, H, rows * S, most), range(0, L, rows)):
+    for part, i in product(kernels.slices(B, H, rows * S, most), range(0, L, rows)):
         yield *part, slice(i, i + rows)
 
 

@@ -11,16 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from forecaster.base.errors import UsageError
-from forecaster.cli.options import (
-    AsJson,
-    Asked,
-    Count,
-    CountOrNone,
-    Device,
-    configured,
-    described,
-    shell,
-)
+from forecaster.cli import options
 from forecaster.cli.output import command, nothing, print_json, row, say
 from forecaster.config.flags import FLAGS
 
@@ -38,11 +29,11 @@ ABOUT_DATA = [name for name, path in FLAGS.items() if path.startswith("data.") o
 bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 
 
-@described(name="Name of one attention, to show only it.")
+@options.described(name="Name of one attention, to show only it.")
 def attentions(
     name: Annotated[str | None, typer.Argument()] = None,
     names: Annotated[bool, typer.Option("--names", help="Print only the names.")] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List the attention types that --attn takes, or show one.
 
@@ -78,7 +69,7 @@ def attentions(
 
 
 @bench.command("attention")
-@described(
+@options.described(
     attn='"all", or comma-separated names; see `forecaster attentions`.',
     length="A range, measured at powers of two; or a comma-separated list.",
     batch="Series at a time.",
@@ -92,16 +83,16 @@ def attentions(
 def bench_attention(
     attn: str = "all",
     length: str = "96:16384",
-    batch: Count = 1,
-    heads: Count = 8,
+    batch: options.Count = 1,
+    heads: options.Count = 8,
     width: Annotated[int, typer.Option(min=2)] = 64,
     causal: Annotated[bool, typer.Option("--causal", help="Attend only to the past.")] = False,
-    threads: CountOrNone = None,
-    device: Device = None,
+    threads: options.CountOrNone = None,
+    device: options.Device = None,
     dtype: Literal["float32", "bfloat16"] | None = None,
     limit: Annotated[float, typer.Option(min=0.01)] = 20.0,
     output: Path | None = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Measure time and memory of attention functions.
 
@@ -139,8 +130,8 @@ def bench_attention(
     say(f"wrote {file}")
 
 
-@configured(*ABOUT_DATA)
-def advise(request: Asked, as_json: AsJson = False) -> None:
+@options.configured(*ABOUT_DATA)
+def advise(request: options.Asked, as_json: options.AsJson = False) -> None:
     """Name an attention for your data.
 
     Measures a few facts about the data, and names the studied regimes that they resemble, with the
@@ -166,7 +157,7 @@ def advise(request: Asked, as_json: AsJson = False) -> None:
             name: value for name, value in request.flags.items() if name not in ("data", "horizon")
         }
         sets = [f"{FLAGS[name]}={_value(value)}" for name, value in read.items()]
-        options = {
+        values = {
             "--grid": grid,
             "--data": request.flags["data"],
             "--attn": attn,
@@ -174,7 +165,7 @@ def advise(request: Asked, as_json: AsJson = False) -> None:
             "--name": f"{config.data.label}-{grid}",
         }
         given = [("--set", value) for value in (*fits, *request.sets, *sets)]
-        return shell("compare", [*options.items(), *given])
+        return options.shell("compare", [*values.items(), *given])
 
     facts = measure(dataset, config.data.holidays)
     advice = adviser.advise(facts, train, compare)

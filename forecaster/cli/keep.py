@@ -68,8 +68,7 @@ def sync(
 
 
 @described(
-    format="The format of ONNX Runtime.",
-    output="A folder to write to; else NAME-onnx here.",
+    format="The format of ONNX Runtime.", output="A folder to write to; else NAME-onnx here."
 )
 def export(
     model: Model,

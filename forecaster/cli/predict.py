@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from forecaster.base.errors import StorageError, UsageError
-from forecaster.cli.options import (
-    MODEL,
-    AsJson,
-    Device,
-    Gpus,
-    Horizon,
-    Model,
-    Policy,
-    Ray,
-    can_be_models,
-    check_gpus,
-    described,
-)
+from forecaster.cli import options
 from forecaster.cli.output import PICTURES, TABLES, check_ending, draw, print_json, say, write
 from forecaster.config.flags import parse
 from forecaster.forecast.notices import ShortHistory
@@ -33,7 +21,7 @@ if TYPE_CHECKING:
 Runtime = Literal["torch", "onnx"]
 
 
-@described(
+@options.described(
     url="URL of a service that computes the forecast; its key in $FORECASTER_API_KEY.",
     input="File with the history; by default the model's data. With --output FOLDER: a folder or "
     "pattern of files, each with different series.",
@@ -47,21 +35,23 @@ Runtime = Literal["torch", "onnx"]
     runtime="With onnx, --model is a folder that `forecaster export` wrote.",
 )
 def predict(
-    model: Annotated[str | None, typer.Option(help=MODEL, callback=can_be_models)] = None,
+    model: Annotated[
+        str | None, typer.Option(help=options.MODEL, callback=options.can_be_models)
+    ] = None,
     url: str | None = None,
     input: str | None = None,
     future: str | None = None,
-    policy: Policy = None,
+    policy: options.Policy = None,
     short_history: ShortHistory | None = None,
     output: Path | None = None,
-    horizon: Horizon = None,
+    horizon: options.Horizon = None,
     levels: str | None = None,
     ledger: Path | None = None,
-    ray: Ray = None,
-    gpus: Gpus = 0.0,
-    device: Device = None,
+    ray: options.Ray = None,
+    gpus: options.Gpus = 0.0,
+    device: options.Device = None,
     runtime: Runtime = "torch",
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Forecast the real future of a series.
 
@@ -96,7 +86,7 @@ def predict(
         raise UsageError("--ray needs --model, --input with the files and --output FOLDER")
     if ledger and (folder or url):
         raise UsageError("--ledger needs --model, and no --output FOLDER")
-    check_gpus(gpus, ray)
+    options.check_gpus(gpus, ray)
     chosen_levels = parse("--levels", _levels, levels) if levels else []
     source, card = _source(model, url, runtime, "cpu" if ray else device or "auto")
     if url is None:
@@ -109,21 +99,21 @@ def predict(
 
         shares = {part["name"]: part["weight"] for part in card["made_of"]}
         say(f"made of {in_words(shares)}")
-    options = {"horizon": horizon, "policy": policy, "short_history": short_history}
+    settings = {"horizon": horizon, "policy": policy, "short_history": short_history}
     time = card["time"]
     if folder and output is not None:
         from forecaster.forecast import batch, questions
 
         questions.steps_of(horizon, card["horizon"])  # else each file would be refused for it
-        request = {"model": card["digest"], "levels": sorted(set(chosen_levels)), **options}
-        work = batch.Work(write, output, time, {"levels": chosen_levels, **options})
+        request = {"model": card["digest"], "levels": sorted(set(chosen_levels)), **settings}
+        work = batch.Work(write, output, time, {"levels": chosen_levels, **settings})
         per_file = _each(source, work, ray, gpus, device)
         done = batch.forecast_all(per_file, batch.parts(input, output), output, time, request, say)
         say(f"wrote {done.rows} rows to {done.written} files in {output}, kept {done.kept} others")
         if as_json:
             print_json(asdict(done))
         return
-    arguments: dict[str, Any] = {**options, "levels": chosen_levels, "future": future}
+    arguments: dict[str, Any] = {**settings, "levels": chosen_levels, "future": future}
     if ledger is not None:
         from forecaster.record.ledger import Ledger
 
@@ -144,11 +134,11 @@ def predict(
         print(frame.to_csv(index=False), end="")
 
 
-@described(
+@options.described(
     input="File with the history; by default the model's data.",
     output="CSV or Parquet file to write; by default CSV on stdout.",
 )
-def future(model: Model, input: str | None = None, output: Path | None = None) -> None:
+def future(model: options.Model, input: str | None = None, output: Path | None = None) -> None:
     """Write the covariates known ahead that a forecast needs, to fill in.
 
     There is a row for each step after the history. Filled in is what rows after the history
@@ -171,8 +161,10 @@ def future(model: Model, input: str | None = None, output: Path | None = None) -
     say(f"wrote {len(rows)} rows to {output}")
 
 
-@described(picture="PNG or SVG file to draw the effects to.")
-def effects(model: Model, picture: Path | None = None, as_json: AsJson = False) -> None:
+@options.described(picture="PNG or SVG file to draw the effects to.")
+def effects(
+    model: options.Model, picture: Path | None = None, as_json: options.AsJson = False
+) -> None:
     """Say what one more unit of each input known ahead does.
 
     That is what the forecast did when it was asked at the end of training: from the newest rows,

@@ -6,24 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from forecaster.base.errors import ForecasterError, UsageError
-from forecaster.cli.options import (
-    MODEL,
-    AsJson,
-    Config,
-    CountOrNone,
-    Gpus,
-    Ray,
-    Set,
-    Tracked,
-    can_be_models,
-    check_gpus,
-    described,
-)
+from forecaster.cli import options
 from forecaster.cli.output import command, print_json, print_pages, say
 from forecaster.config.flags import names, numbers, parse
 
 
-@described(
+@options.described(
     attn='"all", or comma-separated names; full and the controls are always included.',
     horizon="Steps to forecast, comma-separated.",
     data="Data sets, comma-separated.",
@@ -37,17 +25,17 @@ def compare(
     attn: str | None = None,
     horizon: str | None = None,
     data: str | None = None,
-    seeds: CountOrNone = None,
-    steps: CountOrNone = None,
+    seeds: options.CountOrNone = None,
+    steps: options.CountOrNone = None,
     grid: str = "default",
     name: str | None = None,
-    config: Config = None,
-    set_: Set = None,
-    jobs: CountOrNone = None,
-    ray: Ray = None,
-    gpus: Gpus = 0.0,
-    tracked: Tracked = True,
-    as_json: AsJson = False,
+    config: options.Config = None,
+    set_: options.Set = None,
+    jobs: options.CountOrNone = None,
+    ray: options.Ray = None,
+    gpus: options.Gpus = 0.0,
+    tracked: options.Tracked = True,
+    as_json: options.AsJson = False,
 ) -> None:
     """Compare attention types, all else equal.
 
@@ -57,7 +45,7 @@ def compare(
 
     Example: forecaster compare --attn all --horizon 96,336 --seeds 3
     """
-    check_gpus(gpus, ray)
+    options.check_gpus(gpus, ray)
     from forecaster.base import machine, quota
     from forecaster.config.run_config import DataConfig
     from forecaster.study import compare as comparison
@@ -99,14 +87,15 @@ def compare(
         )
 
 
-@described(grid="Name of a grid in runs/grids.", output="The file to write.")
+@options.described(grid="Name of a grid in runs/grids.", output="The file to write.")
 def report(
     runs: Annotated[
-        list[str] | None, typer.Argument(metavar="RUN...", help=MODEL, callback=can_be_models)
+        list[str] | None,
+        typer.Argument(metavar="RUN...", help=options.MODEL, callback=options.can_be_models),
     ] = None,
     grid: str | None = None,
     output: Path = Path("report.html"),
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write one HTML file about trained models, or about a grid.
 

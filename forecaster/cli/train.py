@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forecaster.cli.options import (
-    AsJson,
-    Asked,
-    Count,
-    CountOrNone,
-    Device,
-    Model,
-    Tracked,
-    configured,
-    described,
-)
+from forecaster.cli import options
 from forecaster.cli.output import nothing, print_json, print_pages, say
 from forecaster.config.flags import FLAGS, parse, seconds
 
@@ -29,18 +19,18 @@ if TYPE_CHECKING:
 CUTOFFS = "Train anew and judge at this many cut-offs of the test split (docs/evaluation.md)."
 
 
-@configured()
-@described(
+@options.configured()
+@options.described(
     cutoffs=CUTOFFS,
     resume="Continue an unfinished run in runs/; auto: the newest of this configuration.",
     force="Train even if the same run has already finished.",
 )
 def train(
-    request: Asked,
-    cutoffs: CountOrNone = None,
+    request: options.Asked,
+    cutoffs: options.CountOrNone = None,
     resume: Annotated[str | None, typer.Option(metavar="RUN|auto")] = None,
     force: Annotated[bool, typer.Option("--force")] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Train a model, judge it, keep it and track it.
 
@@ -79,12 +69,12 @@ def train(
     print_pages("compare", result.ui_command)
 
 
-@described(cutoffs=CUTOFFS)
+@options.described(cutoffs=CUTOFFS)
 def evaluate(
-    model: Model,
-    cutoffs: CountOrNone = None,
-    device: Device = None,
-    as_json: AsJson = False,
+    model: options.Model,
+    cutoffs: options.CountOrNone = None,
+    device: options.Device = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Repeat the evaluation of a trained model.
 
@@ -115,8 +105,8 @@ def evaluate(
 SEARCHED = tuple(name for name in FLAGS if name not in ("time_limit", "refit", "register", "blend"))
 
 
-@configured(*SEARCHED)
-@described(
+@options.configured(*SEARCHED)
+@options.described(
     space="A name in configs/spaces/ or a YAML file: what may vary.",
     trials="Number of trials, including earlier ones.",
     time_limit="End the search after 90s, 5m or 1h.",
@@ -124,14 +114,14 @@ SEARCHED = tuple(name for name in FLAGS if name not in ("time_limit", "refit", "
     storage="A database that several machines share, as Optuna takes it.",
 )
 def tune(
-    request: Asked,
+    request: options.Asked,
     space: str = "default",
-    trials: Count = 20,
+    trials: options.Count = 20,
     time_limit: str | None = None,
     name: str | None = None,
     storage: str | None = None,
-    tracked: Tracked = True,
-    as_json: AsJson = False,
+    tracked: options.Tracked = True,
+    as_json: options.AsJson = False,
 ) -> None:
     """Search for the configuration whose network validates best.
 
@@ -162,8 +152,8 @@ def tune(
     print_pages("runs", result.ui_command)
 
 
-@configured()
-def config(request: Asked, as_json: AsJson = False) -> None:
+@options.configured()
+def config(request: options.Asked, as_json: options.AsJson = False) -> None:
     """Print the resolved configuration.
 
     Prints it with the origin of each value. Takes the options of train and trains nothing; the

@@ -158,10 +158,7 @@ class Moments:
         square = centre @ across
         level = across - ones * square
         inputs = torch.cat(
-            [
-                torch.arange(everything - past, everything),
-                torch.arange(everything + horizon, size),
-            ]
+            [torch.arange(everything - past, everything), torch.arange(everything + horizon, size)]
         )
         ahead = slice(everything, everything + horizon)
 

@@ -25,13 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from forecaster.attention.common import kernels
 from forecaster.attention.common.aft import mean_by_queries
-from forecaster.attention.common.kernels import (
-    accumulator,
-    empty_heads_last,
-    outside_graphs,
-    slices,
-)
 from forecaster.attention.common.tiles import HIDDEN
 from forecaster.base.shapes import Bool, Float
 
@@ -56,13 +51,13 @@ def banded_mean(
     G is 1 or H; N is L, or 1 for biases that are the same for every query.
     """
     # control flow that depends on values; overlapping views
-    return outside_graphs(_banded_mean)(k, v, band, low, causal, key_mask)  # type: ignore[no-any-return]
+    return kernels.outside_graphs(_banded_mean)(k, v, band, low, causal, key_mask)  # type: ignore[no-any-return]
 
 
 def _banded_mean(
     k: Tensor, v: Tensor, band: Tensor, low: int, causal: bool, key_mask: Tensor | None
 ) -> Tensor:
-    kind = accumulator(v.dtype)
+    kind = kernels.accumulator(v.dtype)
     k, v, band = k.to(kind), v.to(kind), band.to(kind)
     lowest = k
     if key_mask is not None:
@@ -266,7 +261,7 @@ class _BandedMean(torch.autograd.Function):
     def forward(
         ctx: Any, k: Tensor, v: Tensor, band: Tensor, top: Tensor, layout: _Layout, masked: bool
     ) -> Tensor:
-        mean, below = empty_heads_last(v), empty_heads_last(k)
+        mean, below = kernels.empty_heads_last(v), kernels.empty_heads_last(k)
         weights = _fill(band.exp(), layout, far=1.0, unseen=0.0)
         columns = []
         steps = [_by_step(x, len(band)) for x in (k, v, top, mean, below)]
@@ -294,7 +289,7 @@ class _BandedMean(torch.autograd.Function):
         v, band, mean, below, *columns = ctx.saved_tensors
         G, layout, turned = len(band), ctx.layout, ctx.layout.turned()
         weights = _fill(_turn(band, layout).exp(), turned, far=1.0, unseen=0.0)
-        grad_k, grad_v = empty_heads_last(below), empty_heads_last(v)
+        grad_k, grad_v = kernels.empty_heads_last(below), kernels.empty_heads_last(v)
         seen = (layout.before + 1 + layout.after) * layout.size
         grad_tiles = band.new_zeros(G, layout.tiles, layout.size, seen)
         steps = [_by_step(x, G) for x in (v, mean, below, grad, grad_k, grad_v)]
@@ -330,7 +325,9 @@ def _parts(k: Tensor, v: Tensor, G: int) -> list[tuple[slice, ...]]:
         return [()]
     one = k.shape[2:].numel() + v.shape[2:].numel()
     everything = slice(None)
-    return [(everything, everything, *part) for part in slices(B, H // G, G * one, _AT_ONCE)]
+    return [
+        (everything, everything, *part) for part in kernels.slices(B, H // G, G * one, _AT_ONCE)
+    ]
 
 
 def _by_step(x: Tensor, G: int) -> Tensor:

@@ -15,13 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.common.kernels import (
-    accumulator,
-    at_once,
-    outside_graphs,
-    softmax_attention,
-    visible_keys,
-)
+from forecaster.attention.common import kernels
 from forecaster.attention.common.tiles import HIDDEN, merge, softmax_part, softmax_part_backward
 from forecaster.base.shapes import Bool, Float
 
@@ -53,11 +47,15 @@ def pattern_attention(
     masks = len(patterns) if key_mask is None else len(patterns) * len(q)
     if suits_mask(q, short, masks):
         visible = pattern_mask(patterns, q.shape[2], q.device)[None]
-        real = visible_keys(False, key_mask)
+        real = kernels.visible_keys(False, key_mask)
         if real is None:
-            return softmax_attention(q, k, v, visible=visible, may_be_empty=False, scale=scale)
-        return softmax_attention(q, k, v, visible=visible & real, scale=scale)
-    attend = outside_graphs(_Tiled.apply)  # a graph loses gradients added to overlapping views
+            return kernels.softmax_attention(
+                q, k, v, visible=visible, may_be_empty=False, scale=scale
+            )
+        return kernels.softmax_attention(q, k, v, visible=visible & real, scale=scale)
+    attend = kernels.outside_graphs(
+        _Tiled.apply
+    )  # a graph loses gradients added to overlapping views
     out: Tensor = attend(q, k, v, key_mask, *tiles(), scale)
     return out
 
@@ -68,7 +66,7 @@ def suits_mask(q: Tensor, short: int, masks: int) -> bool:
 
     At 8,192 steps one call took 2 ms there, tiles 5 to 15 (benchmarks/results/on-gpu.json).
     """
-    return q.shape[2] ** 2 <= at_once(q, short**2, numbers=4 * masks)
+    return q.shape[2] ** 2 <= kernels.at_once(q, short**2, numbers=4 * masks)
 
 
 def pattern_mask(
@@ -213,7 +211,7 @@ class SelfTiles(KeyTiles):
 
 def held_at_once(x: Tensor) -> int:
     """How many numbers a part holds: on a CPU, as many as stay in its cache."""
-    return at_once(x, _AT_ONCE)
+    return kernels.at_once(x, _AT_ONCE)
 
 
 @dataclass(frozen=True)
@@ -260,9 +258,9 @@ def windows(
     """All blocks of a strip of q (B, H, L, E), as many in a part as stay in a cache."""
     width = block + reach * (1 if causal else 2)
     numbers = q.shape[1] * q.shape[3] + block  # of a key: its gradient and its column of the mask
-    at_once = max(1, held_at_once(q) // (width * numbers))
+    most = max(1, held_at_once(q) // (width * numbers))
     blocks = strip.batch * strip.padded // block
-    cuts = (slice(n, min(n + at_once, blocks)) for n in range(0, blocks, at_once))
+    cuts = (slice(n, min(n + most, blocks)) for n in range(0, blocks, most))
     return [Window(cut, block, reach, causal, shown) for cut in cuts]
 
 
@@ -283,7 +281,7 @@ class _Tiled(torch.autograd.Function):
         seen = torch.ones_like(q[:1, 0, :, 0], dtype=torch.bool) if key_mask is None else key_mask
         real = seen[:, None, :, None].expand(*q.shape[:3], 1)
         real = strip.lay(real, 1, torch.bool)[..., 0]
-        width, dtype = max(q.shape[3], v.shape[3]), accumulator(q.dtype)
+        width, dtype = max(q.shape[3], v.shape[3]), kernels.accumulator(q.dtype)
         laid = [strip.lay(x, width, dtype) for x in (q, k, v)]
         o, z = torch.zeros_like(laid[0]), torch.full_like(laid[0][..., 0], 2 * HIDDEN)
         for part in parts:

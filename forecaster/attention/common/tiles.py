@@ -28,13 +28,7 @@ _BACKWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu
 
 
 def softmax_part(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: float,
-    bias: Tensor,
-    causal: bool = False,
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, bias: Tensor, causal: bool = False
 ) -> tuple[Tensor, Tensor]:
     """(o, z) of q (N, G, L, E), k (N, G, S, E), v (N, G, S, Ev): o (N, G, L, Ev), z (N, G, L).
 

@@ -21,14 +21,8 @@ from forecaster.base import quota
 from forecaster.base.errors import DataError, UnavailableError
 from forecaster.base.installation import DOCUMENTS, SUFFIXES, TABLES
 from forecaster.base.spelling import spelled
+from forecaster.datasets.reader import formats
 from forecaster.datasets.reader.cells import Evidence, Written, is_text, learn
-from forecaster.datasets.reader.formats import (
-    Format,
-    Frame,
-    TextFile,
-    Workbook,
-    open_format,
-)
 from forecaster.datasets.reading import NOTHING_SAID, Reading, Text
 from forecaster.datasets.series import quoted
 
@@ -60,7 +54,7 @@ class RawTable:
     a model decides only what the files themselves leave open.
     """
 
-    def __init__(self, where: str, parts: Sequence[Format], reading: Reading) -> None:
+    def __init__(self, where: str, parts: Sequence[formats.Format], reading: Reading) -> None:
         self.where = where
         self.parts = parts
         self.reading = reading
@@ -78,7 +72,7 @@ class RawTable:
     @property
     def in_files(self) -> bool:
         """Whether the parts are files."""
-        return not isinstance(self.parts[0], Frame)
+        return not isinstance(self.parts[0], formats.Frame)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -196,10 +190,10 @@ class RawTable:
             return pa.Table.from_batches(batches)
         return pa.table({name: pa.array([], pa.string()) for name in self._all[number]})
 
-    def _is_bare(self, part: Format) -> bool:
+    def _is_bare(self, part: formats.Format) -> bool:
         """Whether a part is a text without stamps, and the reading gives them."""
         reading = self.reading
-        if not isinstance(part, TextFile) or reading.time in part.names:
+        if not isinstance(part, formats.TextFile) or reading.time in part.names:
             return False
         bare = part.head.bare or not reading.header
         return bool(bare and reading.time and reading.first and reading.freq)
@@ -237,7 +231,7 @@ class RawTable:
     def text(self) -> Text | None:
         """How the text is written, None if there is no text."""
         for part in self.parts:
-            if isinstance(part, TextFile) and part.separator:
+            if isinstance(part, formats.TextFile) and part.separator:
                 return replace(part.head.text, decimal=self._decimal)
         return self.reading.text if self.told else None
 
@@ -248,7 +242,7 @@ class RawTable:
             messages.append(f"The text is not in UTF-8 and is read as {text.encoding.upper()}.")
         if text and text.decimal == ",":
             messages.append("Numbers have a decimal comma.")
-        files = [part for part in self.parts if isinstance(part, TextFile)]
+        files = [part for part in self.parts if isinstance(part, formats.TextFile)]
         if lines := [line for file in files for line in file.head.left_out]:
             example = f"such as '{lines[0]:.60}'"
             messages.append(f"Lines above the rows, left out: {len(lines)}, {example}.")
@@ -256,7 +250,9 @@ class RawTable:
             f"{file.name} has the sheets {quoted(file.sheets)}: the first is read. "
             f"{spelled('sheet')} names another."
             for file in files
-            if isinstance(file, Workbook) and len(file.sheets) > 1 and not self.reading.sheet
+            if isinstance(file, formats.Workbook)
+            and len(file.sheets) > 1
+            and not self.reading.sheet
         ]
         return messages if self.told else messages + self._cells()
 
@@ -326,7 +322,7 @@ def open_table(path: str, reading: Reading = NOTHING_SAID) -> RawTable:
         if not files:
             what = "matches no file" if glob.has_magic(str(place)) else "does not exist"
             raise UnavailableError(f"the data file {place} {what}.")
-    return RawTable(str(place), [open_format(file, reading) for file in files], reading)
+    return RawTable(str(place), [formats.open_format(file, reading) for file in files], reading)
 
 
 def _in_folder(folder: Path) -> list[Path]:
@@ -347,7 +343,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 def text_table(text: bytes, where: str, reading: Reading = NOTHING_SAID) -> RawTable:
     """The table in a text that was sent; nothing that is packed in it is opened."""
-    return RawTable(where, (TextFile(where, partial(BytesIO, text), reading),), reading)
+    return RawTable(where, (formats.TextFile(where, partial(BytesIO, text), reading),), reading)
 
 
 def frame_table(
@@ -358,7 +354,7 @@ def frame_table(
         frame = frame.rename_axis(time).reset_index()
     columns = [_column(frame.iloc[:, place], reading) for place in range(frame.shape[1])]
     table = pa.table(columns, [*map(str, frame.columns)])
-    return RawTable(where, (Frame(where, table),), reading)
+    return RawTable(where, (formats.Frame(where, table),), reading)
 
 
 def _column(column: "pd.Series[Any]", reading: Reading) -> pa.Array:

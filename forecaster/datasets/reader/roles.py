@@ -14,16 +14,8 @@ import pyarrow.compute as pc
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.spelling import spelled
+from forecaster.datasets.reader import clock
 from forecaster.datasets.reader.cells import FLAG, LIKE_NUMBER, is_text, plain, trimmed
-from forecaster.datasets.reader.clock import (
-    COUNTED,
-    SHOWN,
-    USUAL,
-    TimeColumns,
-    counts_time,
-    stamp_share,
-    time_columns,
-)
 from forecaster.datasets.reader.files import RawTable
 from forecaster.datasets.reader.stamps import FORMS, WORDS, are_clocks, different, moments
 from forecaster.datasets.reader.unread import LIKELY, dates, why
@@ -102,7 +94,7 @@ class Roles:
         columns: dict[str, Any] = {r: whole(getattr(reading, r), table.columns) for r in roles}
         reading = replace(reading, **columns)
         named = [
-            *time_columns(reading, table.columns),
+            *clock.time_columns(reading, table.columns),
             *(name for name in reading.id if name != self.file_id),
             *reading.targets, *reading.past_covariates, *reading.future_covariates,
             *reading.static,
@@ -130,7 +122,7 @@ class Roles:
                 f"{self.where}: column {self._described(wordy[0])} holds words, but only numbers "
                 f"can be forecast. {spelled('past_covariates')} reads it as categories."
             )
-        times = time_columns(reading, table.columns) or (self._time(named),)
+        times = clock.time_columns(reading, table.columns) or (self._time(named),)
         ids = reading.id or (() if reading.panel else self._id(named, times))
         filled = replace(reading, time=reading.time or times[0], id=ids)
         if not reading.targets:
@@ -146,11 +138,13 @@ class Roles:
     def _time(self, named: Sequence[str]) -> str:
         table = self.table
         candidates = [n for n in table.columns if self.kinds[n] == "stamp" and n not in named]
-        usual = [name for name in USUAL for column in candidates if column.lower() == name]
+        usual = [name for name in clock.USUAL for column in candidates if column.lower() == name]
         if not candidates:
             numbers = [n for n in table.columns if self.kinds[n] == "number" and n not in named]
-            candidates = [name for name in numbers if counts_time(name, table.sample[name])]
-            usual = [name for name in COUNTED for column in candidates if column.lower() == name]
+            candidates = [name for name in numbers if clock.counts_time(name, table.sample[name])]
+            usual = [
+                name for name in clock.COUNTED for column in candidates if column.lower() == name
+            ]
         if len(candidates) > 1 and usual:
             candidates = [column for column in candidates if column.lower() == usual[0]]
         if not candidates:
@@ -176,7 +170,7 @@ class Roles:
             )
         likely = [name for name in columns if LIKELY.fullmatch(name.strip())]
         for name in [*likely, *(name for name in columns if self.kinds[name] == "text")]:
-            words = different(self.table.sample[name])[:SHOWN].to_pylist()
+            words = different(self.table.sample[name])[: clock.SHOWN].to_pylist()
             if word := next((word for word in words if why(word)), ""):
                 return (
                     f"Column '{name}' seems to be the time, but '{word}' is not read: {why(word)}. "
@@ -213,7 +207,7 @@ class Roles:
 
         It has no role yet, and its values occur in several of the first rows.
         """
-        times = time_columns(reading, self.table.columns)
+        times = clock.time_columns(reading, self.table.columns)
         taken = {*times, *reading.targets, *reading.past_covariates, *reading.future_covariates}
         free = [name for name in self.table.columns if name not in taken | {*reading.static}]
         kinds = ("text", "stamp", "number")
@@ -231,13 +225,13 @@ class Roles:
 
     def other_parts(self, reading: Reading) -> str:
         """What to do about columns with further parts of the time, such as hours; "" if none is."""
-        times = time_columns(reading, self.table.columns)
+        times = clock.time_columns(reading, self.table.columns)
         covariates = reading.past_covariates + reading.future_covariates
         taken = {*times, *reading.id, *reading.targets, *covariates}
         parts = [n for n in self.table.columns if n not in taken and self._is_part(n)]
         for names in [*((*times, part) for part in parts), (*times, *parts)]:
             if names != times and len(names) <= MOST_PARTS:
-                joined = TimeColumns(names, self.table.sample)
+                joined = clock.TimeColumns(names, self.table.sample)
                 hours = names[len(times) :]
                 if not joined.year and not all(
                     self.kinds[name] == "clock" or HOURS & {*_words(name)} for name in hours
@@ -384,7 +378,7 @@ def _kind(cells: pa.Array, missing: tuple[str, ...]) -> Kind:
         return "number"
     if share(FLAG) == 1:
         return "flag"
-    if stamp_share(text) >= 0.5:
+    if clock.stamp_share(text) >= 0.5:
         return "stamp"
     if are_clocks(text).mean() >= 0.5:
         return "clock"

@@ -24,24 +24,10 @@ from forecaster.datasets.calendar import DAY, step_length
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.grid import TimeGrid, find_step
 from forecaster.datasets.items import Items
+from forecaster.datasets.reader import files, irregular
 from forecaster.datasets.reader.cells import indicators, is_text, to_numbers, words_of
 from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, Clock, time_columns
-from forecaster.datasets.reader.files import (
-    NAMELESS,
-    RawTable,
-    Rows,
-    frame_table,
-    open_table,
-    text_table,
-)
 from forecaster.datasets.reader.filling import by_column, fill
-from forecaster.datasets.reader.irregular import (
-    closed_on_holidays,
-    hours_in_words,
-    is_closed,
-    of_summer_time,
-    open_hours,
-)
 from forecaster.datasets.reader.roles import Roles
 from forecaster.datasets.reader.survey import attribute, find_ids, survey
 from forecaster.datasets.reader.unread import THAI
@@ -88,7 +74,7 @@ def read(path: str, reading: Reading = NOTHING_SAID) -> Dataset:
     """
     place = Path(path).expanduser().absolute()
     named = place if place.exists() else place.parent
-    return Reader(open_table(path, reading), reading).read(_stem(named.name) or "data")
+    return Reader(files.open_table(path, reading), reading).read(_stem(named.name) or "data")
 
 
 def read_frame(frame: pd.DataFrame, reading: Reading = NOTHING_SAID, *, where: str) -> Dataset:
@@ -97,7 +83,7 @@ def read_frame(frame: pd.DataFrame, reading: Reading = NOTHING_SAID, *, where: s
     An index of stamps is the time column, by its name or as "time", unless the reading names one.
     """
     time = reading.time or str(frame.index.name or "time")
-    return Reader(frame_table(frame, time, where, reading), reading).read(where)
+    return Reader(files.frame_table(frame, time, where, reading), reading).read(where)
 
 
 def history(
@@ -120,13 +106,13 @@ def history(
     if not (reading.time and reading.targets and reading.freq and reading.timezone):
         raise ValueError(f"{reading} leaves out the time column, the targets, the step or the zone")
     if isinstance(source, pd.DataFrame):
-        table = frame_table(source, reading.time, where, reading)
+        table = files.frame_table(source, reading.time, where, reading)
     elif isinstance(source, bytes):
-        table = text_table(source, where, reading)
+        table = files.text_table(source, where, reading)
     elif not isinstance(source, str | Path):
         raise UsageError(f"{where}: expected a DataFrame or a file, got {type(source).__name__}")
     else:
-        table = open_table(str(source), reading)
+        table = files.open_table(str(source), reading)
     settled = replace(reading, seasons=reading.seasons or (1,))
     return Reader(table, settled, most, ahead).read(where)
 
@@ -135,7 +121,7 @@ class Reader:
     """Reads one table; if `reading` has a time zone, it is complete, and nothing is found."""
 
     def __init__(
-        self, table: RawTable, reading: Reading, most: int | None = None, ahead: int = 0
+        self, table: files.RawTable, reading: Reading, most: int | None = None, ahead: int = 0
     ) -> None:
         self.table = table
         self.where = table.where
@@ -154,12 +140,12 @@ class Reader:
         trained = self.timezone is not None
         settled = self.roles.find(reading, trained=trained)
         if settled.time == "":
-            if NAMELESS in table.columns:
+            if files.NAMELESS in table.columns:
                 raise DataError(f"{self.where}: the time column has no name; give it one.")
-            self.said.append(f"The time column has no name, and is called '{NAMELESS}'.")
-            settled = replace(settled, time=NAMELESS)
-            named = replace(table.reading, time=NAMELESS)
-            self.table = table = RawTable(table.where, table.parts, named)
+            self.said.append(f"The time column has no name, and is called '{files.NAMELESS}'.")
+            settled = replace(settled, time=files.NAMELESS)
+            named = replace(table.reading, time=files.NAMELESS)
+            self.table = table = files.RawTable(table.where, table.parts, named)
             self.roles = Roles(table, self.file_id, self.said)
         if not trained:
             settled = replace(settled, fill=by_column(settled), holidays="")
@@ -184,14 +170,14 @@ class Reader:
         columns = reading.read_as([*reading.targets, *reading.past_covariates])
         ahead = reading.read_as(reading.future_covariates)
         cells = blank(int(items.bounds[-1]), len(columns) + len(ahead))
-        seen, irregular = self._fill(cells)
-        irregular = {"unsorted": unsorted, **irregular, "gaps": np.flatnonzero(~seen)}
+        seen, odd = self._fill(cells)
+        odd = {"unsorted": unsorted, **odd, "gaps": np.flatnonzero(~seen)}
         static = {
             column: attribute(column, self.rows, self.codes, self.item_of, self.table)
             for column in reading.static
         }
         self._check_steps()
-        self._judge(self._excused(irregular, seen))
+        self._judge(self._excused(odd, seen))
         reading = self.reading
         values, known = cells[:, : len(columns)], cells[:, len(columns) :]
         series = Series(
@@ -212,7 +198,7 @@ class Reader:
             columns = series.columns
         targets = columns[: len(columns) - len(reading.read_as(reading.past_covariates))]
         counts = {
-            **{kind: len(rows) for kind, rows in irregular.items()},
+            **{kind: len(rows) for kind, rows in odd.items()},
             **_columns(series, reading, self.ahead),
         }
         seasons = reading.seasons or self._seasons(series, targets)
@@ -368,7 +354,7 @@ class Reader:
         """
         shift = self.items.bounds[:-1] - self.items.places
         seen = np.zeros(len(values), dtype=bool)
-        irregular: dict[str, list[NDArray[np.int64]]] = {kind: [] for kind in KINDS}
+        odd: dict[str, list[NDArray[np.int64]]] = {kind: [] for kind in KINDS}
         spare, begin = [], 0
         for rows, codes, stamps in zip(self.rows, self.codes, self.stamps, strict=True):
             block = np.column_stack([self.values(rows, column) for column in self.numbers])
@@ -385,14 +371,14 @@ class Reader:
             off = np.abs(missed) > (self.grid.tolerance if self.grid else 0)
             met = again, again[~same], np.flatnonzero((missed != 0) & ~off), np.flatnonzero(off)
             for kind, numbers in zip(KINDS, met, strict=True):
-                irregular[kind].append(begin + numbers)
+                odd[kind].append(begin + numbers)
             begin += len(stamps)
         self.repeated, more = (np.concatenate(parts) for parts in zip(*spare, strict=True))
         if len(more) and self.reading.policy != "rows":  # as for summer time
             _average(values, self.repeated, more)
-        return seen, {kind: np.concatenate(parts) for kind, parts in irregular.items()}
+        return seen, {kind: np.concatenate(parts) for kind, parts in odd.items()}
 
-    def values(self, rows: Rows, column: str) -> NDArray[np.float64]:
+    def values(self, rows: files.Rows, column: str) -> NDArray[np.float64]:
         """The cells (N,) of a column as numbers, or as indicators (N, words) of its words."""
 
         def complain(row: int, what: str) -> DataError:
@@ -413,49 +399,50 @@ class Reader:
         item, step = self.items.locate(row)
         return f"{self.times[step]}" + (f" of '{self.items.names[item]}'" if self.several else "")
 
-    def _excused(self, irregular: Found, seen: NDArray[np.bool_]) -> Found:
+    def _excused(self, odd: Found, seen: NDArray[np.bool_]) -> Found:
         """The irregularities without those that follow a rule: closed hours and summer time.
 
         Rows that are missing by a rule are `excused`.
         """
         items, times, reading = self.items, self.times, replace(self.reading, freq=self.freq)
-        missing = irregular["gaps"]
+        missing = odd["gaps"]
         regular = not len(missing) and not len(self.repeated)
         if reading.policy == "rows" or regular or (self.step or 0) > DAY:
-            return irregular
+            return odd
         steps = np.arange(len(seen)) + np.repeat(items.places - items.bounds[:-1], items.lengths)
         again = np.unique(steps[self.repeated])
         if self.timezone is None:
-            if self.step and (closed := open_hours(times, seen, steps, self.step)):
+            if self.step and (closed := irregular.open_hours(times, seen, steps, self.step)):
                 reading = replace(reading, closed=closed)
+                hours = irregular.hours_in_words(closed, self.step)
                 self.said.append(
-                    f"Open hours: rows from {hours_in_words(closed, self.step)}; the other steps "
-                    "of a week are closed, and missing."
+                    f"Open hours: rows from {hours}; the other steps of a week are closed, and "
+                    "missing."
                 )
             off = replace(reading, holidays=self.holidays)
-            if self.holidays and closed_on_holidays(times, seen, steps, off):
+            if self.holidays and irregular.closed_on_holidays(times, seen, steps, off):
                 reading = off
                 self.said.append(f"Public holidays of {reading.holidays} are closed, and missing.")
             self.reading = replace(self.reading, closed=reading.closed, holidays=reading.holidays)
-        inside = is_closed(times[steps[missing]], reading)
+        inside = irregular.is_closed(times[steps[missing]], reading)
         self.excused, missing = missing[inside], missing[~inside]
         if self.step is None:
-            return {**irregular, "gaps": missing}
-        local = not self.clock.zoned and not len(irregular["off"])
+            return {**odd, "gaps": missing}
+        local = not self.clock.zoned and not len(odd["off"])
         changes = times[np.unique(steps[missing])], times[again]
         if (
             local
             and (len(missing) or len(again))
-            and all(of_summer_time(change, self.step) for change in changes)
-            and len(irregular["unsorted"]) <= len(irregular["duplicates"])
+            and all(irregular.of_summer_time(change, self.step) for change in changes)
+            and len(odd["unsorted"]) <= len(odd["duplicates"])
         ):
             self.said.append(
                 f"Summer time: skipped by the clock, and missing: {len(missing):,} steps; "
-                f"repeated, and averaged: {len(irregular['duplicates']):,}."
+                f"repeated, and averaged: {len(odd['duplicates']):,}."
             )
             self.excused, missing = np.union1d(self.excused, missing), missing[:0]
-            return dict.fromkeys(irregular, missing)
-        return {**irregular, "gaps": missing}
+            return dict.fromkeys(odd, missing)
+        return {**odd, "gaps": missing}
 
     def _check_steps(self) -> None:
         """Raise DataError for series with longer steps than the table, or than those of the model.
@@ -533,7 +520,7 @@ class Reader:
         owner = f" of '{self.items.names[self.item_of[series]]}'" if self.several else ""
         return f"{named}: {stamp:%a %Y-%m-%d %H:%M:%S}{owner}"
 
-    def _judge(self, irregular: Found) -> None:
+    def _judge(self, odd: Found) -> None:
         """Raise DataError if the policy does not allow the irregularities."""
         by_sort = {
             "unsorted": "rows out of order",
@@ -551,16 +538,16 @@ class Reader:
         complaints = [
             f"{what}: {len(rows)} (the first is {self._first(kind, int(rows[0]))})"
             for kind, what in refused.items()
-            if len(rows := irregular[kind])
+            if len(rows := odd[kind])
         ]
         if not complaints:
             return
-        remedies = self._remedies(irregular)
+        remedies = self._remedies(odd)
         raise DataError(f"{self.where}: {'; '.join(complaints)}. {' '.join(remedies)}")
 
-    def _remedies(self, irregular: Found) -> list[str]:
+    def _remedies(self, odd: Found) -> list[str]:
         """What to do about irregularities: only what leads to the right series."""
-        gaps, duplicates = len(irregular["gaps"]), len(irregular["duplicates"])
+        gaps, duplicates = len(odd["gaps"]), len(odd["duplicates"])
         if duplicates and not self.timezone and (parts := self.roles.other_parts(self.reading)):
             return [parts + "."]
         alone = duplicates and not self.several
@@ -571,9 +558,9 @@ class Reader:
                 f"{spelled('id', [*apart])} reads them as several series."
             ]
         remedies = []
-        differing = len(irregular["differing"])
+        differing = len(odd["differing"])
         mixed = differing and duplicates > MIXED * sum(map(len, self.stamps))
-        if not mixed and (len(irregular["differing"]) or len(irregular["off"])):
+        if not mixed and (len(odd["differing"]) or len(odd["off"])):
             remedies.append(
                 f"{spelled('policy', 'resample')} averages the rows that share a step, and leaves "
                 "gaps missing."
@@ -717,12 +704,12 @@ def _stem(name: str) -> str:
     return Path(name).name.split(".")[0]
 
 
-def _apart(files: Sequence[str]) -> list[str]:
+def _apart(paths: Sequence[str]) -> list[str]:
     """The names of series with one file each, as long as needed to be different."""
-    names = [_stem(file) for file in files]
+    names = [_stem(file) for file in paths]
     if len({*names}) < len(names):
-        above = os.path.commonpath(files)
-        names = [Path(file).relative_to(above).as_posix() for file in files]
+        above = os.path.commonpath(paths)
+        names = [Path(file).relative_to(above).as_posix() for file in paths]
     return names
 
 

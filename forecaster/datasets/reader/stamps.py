@@ -72,8 +72,7 @@ FORMS = {
         rf"{_WEEKDAY}{_NAME}{_GAP}{_NTH}(?:,\s*|[-/ ]+)(?P<year>\d{{4}}){_TIME}",
     ),
     "year-name-day": StampForm(
-        "as year, month's name and day",
-        rf"(?P<year>\d{{4}}){_GAP}{_NAME}(?:{_GAP}{_DAY}{_TIME})?",
+        "as year, month's name and day", rf"(?P<year>\d{{4}}){_GAP}{_NAME}(?:{_GAP}{_DAY}{_TIME})?"
     ),
     "name-year": StampForm("as month's name and year", rf"{_NAME}{_GAP}{_SHORT}"),
     "year-quarter": StampForm("as year and quarter", rf"{_YEAR}[-/:_ ]*q(?P<quarter>\d)"),

@@ -23,15 +23,7 @@ from forecaster.evaluate.figures import Cost, shown
 from forecaster.record import Value
 from forecaster.record.folder import hold, make_folder
 from forecaster.study.compare import table
-from forecaster.study.compare.cell import (
-    FACTS,
-    Finished,
-    keep,
-    read,
-    read_json,
-    train,
-    write_json,
-)
+from forecaster.study.compare.cell import FACTS, Finished, keep, read, read_json, train, write_json
 from forecaster.study.compare.grid import Cell, Definition, Grid, define, resolve
 from forecaster.study.compare.grid import read as read_grid
 from forecaster.study.compare.record import CellRecord, Row

@@ -22,17 +22,7 @@ from forecaster.attention.static import LONGEST
 from forecaster.base import installation
 from forecaster.base.errors import ConfigError, UsageError
 from forecaster.base.names import did_you_mean, find
-from forecaster.config.run_config import (
-    ConfigSection,
-    DataConfig,
-    Positive,
-    RunConfig,
-    decisive,
-    find_file,
-    load,
-    load_dict,
-    read_yaml,
-)
+from forecaster.config import run_config
 from forecaster.datasets.dataset import Dataset
 from forecaster.model import ForecastModel, TokenInformer
 from forecaster.model.start import STARTS
@@ -52,7 +42,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]+$")]
 Data = dict[str, Dataset]
 
 
-class TokenRegime(ConfigSection):
+class TokenRegime(run_config.ConfigSection):
     """One way to cut windows into tokens."""
 
     set: list[str] = Field(default=[])
@@ -73,31 +63,33 @@ class TokenRegime(ConfigSection):
         return texts
 
 
-class GridProtocol(ConfigSection):
+class GridProtocol(run_config.ConfigSection):
     """The settings that all cells share."""
 
     config: str = "default"
     """A name in configs/ or a YAML file."""
     set: list[str] = Field(default=[])
     """Values as `--set` takes them."""
-    steps: Positive
+    steps: run_config.Positive
     """The number of optimiser steps of every cell."""
     regimes: Annotated[dict[Name, TokenRegime], Field(min_length=1)]
 
 
-class Definition(ConfigSection):
+class Definition(run_config.ConfigSection):
     """A grid file."""
 
     data: Annotated[list[str], Field(min_length=1)]
     """Data cards."""
-    horizons: Annotated[list[Positive], Field(min_length=1)]
+    horizons: Annotated[list[run_config.Positive], Field(min_length=1)]
     """Steps to forecast."""
     attn: Literal["all"] | list[str] = "all"
     """Attention types; `full` and the controls are always included, `static` unless its places are
     longer than it allows."""
     options: dict[str, dict[str, Any]] = Field(default={})
     """Options of single types that differ from their defaults, when the encoder has the type."""
-    seeds: Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 3
+    seeds: (
+        run_config.Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+    ) = 3
     """The number of seeds, from 0; or a list of seeds."""
     protocol: GridProtocol
 
@@ -131,7 +123,7 @@ class Cell:
     regime: str
     linear: bool
     seed: int
-    config: RunConfig
+    config: run_config.RunConfig
     steps: int
     parameters: int
     within_budget: bool
@@ -139,7 +131,7 @@ class Cell:
     @property
     def digest(self) -> str:
         """The SHA-256 of all that decides the result, except data and code."""
-        config = decisive(self.config.to_dict())
+        config = run_config.decisive(self.config.to_dict())
         text = json.dumps({"config": config, "steps": self.steps}, sort_keys=True)
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -165,8 +157,8 @@ class Grid:
 
 def read(name: str) -> tuple[str, dict[str, Any]]:
     """The name and the values of a grid: a name in configs/grids or a YAML file."""
-    path = find_file(name, "grid", installation.configs() / "grids")
-    return path.stem, read_yaml(path)
+    path = run_config.find_file(name, "grid", installation.configs() / "grids")
+    return path.stem, run_config.read_yaml(path)
 
 
 def define(values: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> Definition:
@@ -198,7 +190,9 @@ def resolve(name: str, definition: Definition) -> Grid:
     data: Data = {}
     cells: list[Cell] = []
     for data_name in definition.data:
-        loaded = load(definition.protocol.config, definition.protocol.set, {"data": data_name})
+        loaded = run_config.load(
+            definition.protocol.config, definition.protocol.set, {"data": data_name}
+        )
         config, dataset = find_data(loaded, lambda _: None)
         data[dataset.name] = dataset
         for horizon in definition.horizons:
@@ -214,7 +208,7 @@ def resolve(name: str, definition: Definition) -> Grid:
 def _group(
     definition: Definition,
     data_name: str,
-    data: DataConfig,
+    data: run_config.DataConfig,
     dataset: Dataset,
     horizon: int,
     regime: str,
@@ -230,7 +224,7 @@ def _group(
         cross = [f"attn.cross={attn}"] if "cross" in swap else []
         values = options.get(attn, {}) if "encoder" in swap else {}
         set_own = [f"attn.{key}={json.dumps(value)}" for key, value in values.items()]
-        config = load(protocol.config, [*sets, *cross, *set_own], flags).config
+        config = run_config.load(protocol.config, [*sets, *cross, *set_own], flags).config
         model = config.model.model_copy(update=start)
         config = config.model_copy(update={"data": data, "model": model})
         return make_splits(make_plan(config, dataset), known=None)
@@ -287,7 +281,7 @@ def _variant(
     if inner is not None:
         model["feed_forward"] = inner
     train["patience"] = patience  # no cell stops before its last step
-    config = load_dict({**values, "seed": seed}, "the grid")
+    config = run_config.load_dict({**values, "seed": seed}, "the grid")
     return make_splits(make_plan(config, splits.plan.dataset), known=None)
 
 
