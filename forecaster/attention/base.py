@@ -111,8 +111,6 @@ class Core:
 
     @classmethod
     def plain(cls, family: Family, function: Callable[..., Tensor]) -> "Core":
-        """The core of a function that takes only q, k and v."""
-
         def build(q: Tensor, k: Tensor, v: Tensor, draw: Draw, **options: Any) -> Call:
             return partial(function, **options), {"q": q, "k": k, "v": v}
 
@@ -252,8 +250,6 @@ class AttentionChoice:
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """The mechanism of each role in an encoder-decoder."""
-
     encoder: AttentionChoice
     decoder: AttentionChoice
     cross: AttentionChoice = AttentionChoice("full")

@@ -240,8 +240,6 @@ class _Difference(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Maps:
-    """Computes both softmax maps of a block of queries."""
-
     scale: float
     causal: bool
     hidden: Tensor | None  # (N, 1, S), HIDDEN for a masked key, else 0

@@ -41,8 +41,6 @@ _BLOCK = 64  # the fewest queries of a local tile; with fewer, the fused kernel 
 
 @dataclass(frozen=True)
 class StridedPattern:
-    """Which steps see which."""
-
     stride: int
     causal: bool = True
     keys: Keys = "merged"

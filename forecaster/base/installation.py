@@ -32,7 +32,6 @@ def is_bundle(folder: Path) -> bool:
 
 
 def no_bundle(folder: Path) -> str:
-    """Why the model of a folder cannot be used."""
     if (folder / RUN).is_file():
         name = folder.resolve().name
         return f"{folder} is an unfinished run: forecaster train --resume {name} ends it"

@@ -29,8 +29,6 @@ def time_left(seconds: float) -> str:
 
 
 class _Elapsed(ProgressColumn):
-    """The time since the work began."""
-
     def render(self, task: Task) -> Text:
         return Text(lasting(task.finished_time or task.elapsed or 0))
 
@@ -51,7 +49,6 @@ class Bar:
         self._task = self._progress.add_task("", total=total, completed=done)
 
     def advance(self, what: str, done: float) -> None:
-        """Move the bar; see Advance."""
         self._progress.update(self._task, description=what, advance=done)
 
     def line(self, text: str) -> None:

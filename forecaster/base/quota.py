@@ -56,7 +56,6 @@ def memory_left() -> int | None:
 
 
 def _left_in_groups() -> Iterator[int]:
-    """The memory that the control groups of this process have left."""
     for folder in _groups("memory"):
         for most, used in (
             ("memory.max", "memory.current"),

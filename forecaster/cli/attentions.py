@@ -176,7 +176,6 @@ def advise(request: options.Asked, as_json: options.AsJson = False) -> None:
 
 
 def _value(value: Any) -> str:
-    """A value as --set takes it."""
     plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w. /-]*", value)
     return str(value) if plain else json.dumps(value, ensure_ascii=False)
 
@@ -210,7 +209,6 @@ def _facts(name: str) -> dict[str, Any]:
 
 
 def _show_attentions(facts: list[dict[str, Any]]) -> None:
-    """Print a line in columns for each type."""
     head = ("name", "year", "cost", "causal", "cross", "random", "export")
     words = {None: "–", True: "yes", False: "no"}
     listed = [{**fact, "year": fact["kind"].partition(" ")[0] or fact["year"]} for fact in facts]

@@ -119,7 +119,6 @@ class Asked:
 
     @property
     def given(self) -> bool:
-        """Whether any option concerns the configuration."""
         return bool(self.flags or self.config or self.sets)
 
     def load(self, tell: Callable[[str], None] = nothing, **also: Any) -> run_config.Loaded:

@@ -68,7 +68,6 @@ def report(
 
 
 def text(report: dict[str, Any]) -> str:
-    """The report in words."""
     time, series, parts = report["time"], report["series"], report["parts"]
     zone = "UTC" if time["timezone"] == "UTC" else "local, without a zone"
     lines = [

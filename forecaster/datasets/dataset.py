@@ -48,17 +48,14 @@ class Dataset:
 
     @property
     def time(self) -> str:
-        """The time column."""
         return self.reading.time or ""
 
     @property
     def id(self) -> tuple[str, ...]:
-        """The columns that name the series of a panel."""
         return self.reading.id
 
     @property
     def freq(self) -> str:
-        """The time step."""
         return self.series.freq
 
     @property

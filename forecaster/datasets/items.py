@@ -12,7 +12,6 @@ MARK = " / "
 
 
 def id_parts(name: str, columns: int) -> list[str]:
-    """The parts of a series id in `columns` columns."""
     return name.split(MARK) if columns > 1 else [name]
 
 
@@ -44,7 +43,6 @@ class Items:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """The number of rows of each item."""
         return np.diff(self.bounds)
 
     def locate(self, row: int) -> tuple[int, int]:

@@ -69,7 +69,6 @@ def find_oddities(series: Series, borders: Borders) -> tuple[Oddity, ...]:
 
 
 def sentences(oddities: Sequence[Oddity]) -> list[str]:
-    """The first MOST_SAID texts, and how many more there are."""
     texts = [oddity.text for oddity in oddities[:MOST_SAID]]
     more = len(oddities) - MOST_SAID
     return (

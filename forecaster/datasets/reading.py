@@ -101,7 +101,6 @@ class Reading:
         return [f"{name}={word}" for word in self.categories[name]]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return asdict(self)
 
     @classmethod

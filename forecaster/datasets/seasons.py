@@ -126,7 +126,6 @@ def _autocorrelation(rows: NDArray[np.float64], season: int) -> NDArray[np.float
 
 
 def _without(rows: NDArray[np.float64], season: int) -> NDArray[np.float64]:
-    """Rows minus the mean profile of a season."""
     cycles = -(-len(rows) // season)
     filled = np.full((cycles * season, rows.shape[1]), np.nan)
     filled[: len(rows)] = _detrended(rows, season)

@@ -108,14 +108,12 @@ class Series:
 
 
 def _update(sha: "hashlib._Hash", rows: NDArray[np.floating[Any]]) -> None:
-    """Hash a table of numbers."""
     sha.update(np.ascontiguousarray(rows, dtype=f"<f{rows.itemsize}").data)
 
 
 def missing_columns(
     where: str, missing: Sequence[str], expected: Sequence[str], got: Sequence[Any]
 ) -> str:
-    """The message about columns that a table does not have."""
     free = [str(name) for name in got if name not in expected]
     hint = did_you_mean(str(missing[0]), free) if len(missing) == 1 else ""
     return (

@@ -131,7 +131,6 @@ def _too_few(steps: int, horizon: int, least: int, past: int | None, where: str)
 
 
 def _ends(steps: int, horizon: int) -> tuple[int, int, int]:
-    """Where the parts end."""
     test = max(horizon, int(steps * TEST))
     validation = max(horizon, steps - int(steps * TRAIN) - int(steps * TEST))
     return steps - test - validation, steps - test, steps

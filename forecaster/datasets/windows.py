@@ -37,7 +37,6 @@ class Batch(NamedTuple):
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """The inputs of a model."""
         return self.past, self.past_known, self.future_known, self.observed
 
     @property
@@ -120,7 +119,6 @@ class Windows:
 
     @property
     def span(self) -> str:
-        """The steps of the targets, in words."""
         if isinstance(self.first, int) and isinstance(self.last, int):
             return f"{self.first} to {self.last}"
         return "of each series' own part"
@@ -159,7 +157,6 @@ class Windows:
 
     @property
     def described(self) -> str:
-        """The number of windows, in words."""
         which = "all" if self.every == 1 else f"every {self.every}th of {self._total:,}:"
         return f"{which} {len(self):,} windows"
 
@@ -259,7 +256,6 @@ class Windows:
             yield values[before], self.calendar[step[before]]
 
     def to(self, device: torch.device | str) -> "Windows":
-        """The same windows on `device`."""
         parts = {name: getattr(self, name) for name in ("covariates", "static", "shift", "limits")}
         moved = {name: part.to(device) for name, part in parts.items() if part is not None}
         values, calendar = self.values.to(device), self.calendar.to(device)

@@ -78,5 +78,4 @@ class ForecastModel(nn.Module, ABC):
 
 
 def parameters(model: nn.Module) -> int:
-    """The number of values that a model learns."""
     return sum(parameter.numel() for parameter in model.parameters())

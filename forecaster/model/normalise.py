@@ -52,7 +52,6 @@ class WindowNorm(nn.Module):
     def forward(
         self, window: Float[Tensor, "b c p"], observed: Bool[Tensor, "b c p"] | None = None
     ) -> tuple[Float[Tensor, "b c p"], Float[Tensor, "b c 1"], Float[Tensor, "b c 1"]]:
-        """The normalised window, its centre and its scale."""
         if observed is not None:
             window = window.masked_fill(~observed, 0.0)
         if self.kind == "none":
@@ -138,7 +137,6 @@ class CyclePrior(nn.Module):
         self.table.copy_(sums / counts.clamp(min=1))
 
     def forward(self, calendar: Float[Tensor, "b l f"]) -> Float[Tensor, "b l c"]:
-        """The prior at each step."""
         return self.table[phase_of(calendar, self.weights, len(self.table))]
 
 

@@ -113,7 +113,6 @@ class Part(nn.Module, ABC):
 
     @property
     def needs(self) -> int:
-        """The number of history steps that the part needs."""
         return self.past
 
     @abstractmethod

@@ -96,7 +96,6 @@ class Blend(nn.Module):
 
     @classmethod
     def weighed(cls, parts: Sequence[Part], weights: "Weights") -> "Blend":
-        """The blend of those parts that have a weight."""
         places = weights.common.any(dim=1).nonzero()[:, 0].tolist()
         by_series = None if weights.of_series is None else weights.of_series[:, places]
         return cls(
@@ -118,7 +117,6 @@ class Blend(nn.Module):
 
     @property
     def needs(self) -> int:
-        """The number of history steps that the parts need."""
         return max(part.needs for part in self.members)
 
     def within(self, steps: int) -> "Blend | None":

@@ -159,7 +159,6 @@ class Boosted(Part):
         return ahead.transpose(1, 2)
 
     def _grown(self, rows: Tensor) -> Tensor:
-        """The sum of all trees for rows (N, F)."""
         trees, inner = self.thresholds.shape
         first = torch.arange(trees, device=rows.device) * inner
         features, thresholds = self.features.flatten(), self.thresholds.flatten()

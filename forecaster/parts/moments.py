@@ -75,7 +75,6 @@ class Layout:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The fields in plain JSON types."""
         phases = [list(phase) for phase in self.phases]
         lists = {"others": list(self.others), "seasons": list(self.seasons), "phases": phases}
         return {**vars(self), **lists}
@@ -85,7 +84,6 @@ class Layout:
         return 1 + sum(2 * min(HARMONICS, season // 2) for season in self.seasons)
 
     def width(self, horizon: int) -> int:
-        """The number of extras."""
         known = self.moving * (self.before + horizon)
         return known + len(self.others) * self.before + self.waves
 
@@ -109,7 +107,6 @@ class Layout:
         future_known: Tensor,
         observed: Tensor | None,
     ) -> Tensor:
-        """The extras (B, width) of a batch of windows."""
         count = task.calendar
         parts = []
         if self.moving:
@@ -212,8 +209,6 @@ def total(fold: Fold, past: int, layout: Layout) -> Moments:
 
 
 class _Sliding:
-    """The sums over all windows of a complete series."""
-
     def __init__(self, windows: Windows, task: Task, layout: Layout) -> None:
         past, self.horizon, self.count = windows.past, windows.horizon, len(windows)
         begin = windows.origin(0)[1] - past
@@ -245,7 +240,6 @@ class _Sliding:
 
     @cached_property
     def _beside(self) -> Tensor:
-        """The sums of the products among the extras."""
         ends = np.cumsum([0, *(len(series) - self.count + 1 for series in self.besides)]).tolist()
         size = ends[-1] + self.place.shape[1]
         sums = torch.empty(size, size, dtype=torch.float64)

@@ -128,7 +128,6 @@ def _off(forecast: Forecast, batch: Batch) -> Tensor:
 
 
 def _counted(batch: Batch) -> int:
-    """The number of true values."""
     seen = batch.target_observed
     return batch.target.numel() if seen is None else int(seen.sum())
 

@@ -311,8 +311,6 @@ Trial = tuple[float, Tensor, str, tuple[float, ...]]
 
 
 class _Fitting:
-    """The products of a fold, and the maps fitted to them."""
-
     def __init__(self, fold: Fold, layout: Layout, season: int) -> None:
         task = fold.task
         self.task, self.layout, self.season = task, layout, season

@@ -47,7 +47,6 @@ class Scores(Document):
 
     @property
     def measured(self) -> Mapping[str, Value]:
-        """All values by the names of their metrics."""
         return self.__pydantic_extra__
 
 
@@ -163,7 +162,6 @@ class Backtest(Scores):
 
     @property
     def bar(self) -> FloorScores:
-        """The best floor."""
         return self.floors[self.best_floor]
 
     @property

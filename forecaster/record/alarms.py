@@ -59,7 +59,6 @@ class Alarm:
         return f"ALARM since {self.since}: the {self.what} is worse than on the test split; {shown}"
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return {**asdict(self), "since": None if self.since is None else self.since.isoformat()}
 
 

@@ -167,7 +167,6 @@ def take(folder: Path) -> RunFolder | None:
 
 
 def is_free(folder: Path) -> bool:
-    """Whether no process holds the run of a folder."""
     lock = hold(folder / LOCK)
     if lock is not None:
         lock.release()
@@ -175,7 +174,6 @@ def is_free(folder: Path) -> bool:
 
 
 def read(folder: Path) -> RunFacts:
-    """What run.json says. Raises StorageError."""
     file = folder / ABOUT
     try:
         return RunFacts.read(json.loads(file.read_text()))

@@ -145,5 +145,4 @@ def figure(
 
 
 def plain(table: pd.DataFrame) -> list[dict[Any, Any]]:
-    """A table for JSON, nan as None."""
     return table.astype(object).where(table.notna(), None).to_dict("records")

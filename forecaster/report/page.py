@@ -25,8 +25,6 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a head."""
-
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = ""
@@ -75,7 +73,6 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """The page as HTML."""
     style = (FOLDER / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'"

@@ -63,12 +63,10 @@ SKILL = TableColumn("skill", "skill", _number("{:+.1%}"))
 
 
 def cells(columns: Sequence[TableColumn], rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """The printed values of some columns of each row."""
     return [tuple(column.text(row.get(column.key)) for column in columns) for row in rows]
 
 
 def printed(columns: Sequence[TableColumn], rows: Sequence[Row], caption: str = "") -> Table:
-    """The table of some columns of each row."""
     return Table([column.head for column in columns], cells(columns, rows), caption)
 
 
@@ -139,7 +137,6 @@ def kinds(test: Backtest) -> list[Row]:
 
 
 def made_of(bundle: "Bundle", caption: str = "") -> Table:
-    """The table of `parts`, the heaviest first."""
     errors = (of_metric(metric, "test ") for metric in shown(ErrorMetric, "terminal"))
     rows = parts(bundle.record, bundle.config.attn.name)
     rows.sort(key=lambda row: -float(row["weight"] or 0.0))
@@ -211,7 +208,6 @@ def steps(test: Backtest) -> list[Row]:
 
 
 def intervals(test: Backtest) -> list[Row]:
-    """The metrics of the intervals of each share."""
     bands = test.intervals.bands if test.intervals else {}
     return [{"name": f"{key} %", "share": key, **band.measured} for key, band in bands.items()]
 

@@ -144,7 +144,6 @@ class Notes:
 
 
 def memory(name: str, key: str | None = None, **facts: Any) -> RunFolder:
-    """A run without a folder."""
     key = key or uuid4().hex
     return RunFolder(RunFacts(key=key, run_id=key, name=name, begun=now(), **facts))
 

@@ -115,7 +115,6 @@ class Publisher:
             raise
 
     def _enter(self, client: MlflowClient) -> None:
-        """Find the run or create it."""
         about = self.notes.held.about
         self.experiment = store.experiment(client, self.uri, about.experiment)
         # a run that was deleted in MLflow goes on as a new one, but is not made twice later
@@ -170,7 +169,6 @@ class Publisher:
             self._sent += 1
 
     def _has(self, name: str, what: str | int) -> None:
-        """MLflow has a file."""
         self._files[name] = what
         self._sent += 1
 

@@ -117,7 +117,6 @@ def renew(
 
 
 def _aliases(client: MlflowClient, name: str) -> dict[str, str]:
-    """The version of each alias."""
     return {key: str(version) for key, version in client.get_registered_model(name).aliases.items()}
 
 
@@ -152,7 +151,6 @@ def promote(reference: str) -> str:
 def _chosen(
     client: MlflowClient, reference: str, parts: Mapping[str, str | None]
 ) -> tuple[str, str]:
-    """The name and version number that a reference means."""
     if parts["run"] is not None and (run := find_run(client, parts["run"])):
         if versions := client.search_model_versions(f"run_id='{run}'"):
             newest = max(versions, key=lambda entry: int(entry.version))

@@ -140,7 +140,6 @@ def _database(uri: str) -> Path | None:
 
 
 def is_local(uri: str) -> bool:
-    """Whether a store is a file."""
     return _database(uri) is not None
 
 
@@ -190,7 +189,6 @@ def accepting(code: str) -> Iterator[None]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error, and the errors that led to it."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

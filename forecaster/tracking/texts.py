@@ -55,7 +55,6 @@ def params(config: "RunConfig", chosen: Iterable[str]) -> dict[str, str]:
 
 
 def tags(config: "RunConfig") -> dict[str, str]:
-    """The tags that group runs."""
     data, horizon = config.data.label, str(config.window.horizon)
     return {"attn": config.attn.name, "data": data, "horizon": horizon}
 

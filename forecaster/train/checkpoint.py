@@ -45,7 +45,6 @@ class Checkpoints:
         return self.folder / f"{self.stage}.safetensors"
 
     def tell(self, where: str) -> None:
-        """Say at which place the run continues."""
         self.say(f"resuming {self.folder.parent.name} at {where}")
 
     def write(self, state: State) -> None:

@@ -126,7 +126,6 @@ def _random() -> dict[str, Tensor]:
 
 
 def set_random(state: State) -> None:
-    """Restore the states of torch's random number generators."""
     states = state.facts["random"]
     torch.set_rng_state(states["cpu"])
     if "cuda" in states and torch.cuda.is_available():

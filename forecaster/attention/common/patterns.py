@@ -122,7 +122,6 @@ class Strip:
         return self.series(strip)[:, : self.length, :, :width].transpose(1, 2).to(dtype)
 
     def series(self, strip: Tensor) -> Tensor:
-        """The view (B, P, H, ...) of a strip."""
         inner = strip[self.margin : self.margin + self.batch * self.padded]
         return inner.view(self.batch, self.padded, *strip.shape[1:])
 
@@ -200,8 +199,6 @@ class KeyTiles(Piece):
 
 
 class SelfTiles(KeyTiles):
-    """A part whose keys have the same positions as its queries."""
-
     def keys(self, strip: Tensor) -> Tensor:
         return self.queries(strip)
 

@@ -67,7 +67,6 @@ PLAIN = Written()
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether cells of this type are words."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 

@@ -133,13 +133,11 @@ class Clock:
         self.zoned: bool | None = None
 
     def told(self, reading: Reading) -> Reading:
-        """The reading with what was found."""
         names = self.columns.names
         several = names if len(names) > 1 else ()
         return replace(reading, time=self.name, time_columns=several, stamps=self.stamps)
 
     def shown(self, rows: Rows, row: int) -> str:
-        """The stamp of a row as it is written."""
         return " ".join(str(rows.cells[column][row]) for column in self.columns.names)
 
     def read(self, rows: Rows, table: RawTable) -> NDArray[np.int64]:

@@ -167,7 +167,6 @@ class _Line:
 
 
 def fields(line: str, separator: str) -> list[str]:
-    """The fields of a line."""
     if '"' not in line:
         return line.split(separator)
     try:
@@ -177,7 +176,6 @@ def fields(line: str, separator: str) -> list[str]:
 
 
 def shape(cell: str) -> Shape:
-    """The shape of a cell."""
     cell = cell.strip()
     if cell.lower() in NO_VALUE:
         return "empty"

@@ -66,12 +66,10 @@ class RawTable:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The name of each part in messages."""
         return tuple(part.name for part in self.parts)
 
     @property
     def in_files(self) -> bool:
-        """Whether the parts are files."""
         return not isinstance(self.parts[0], formats.Frame)
 
     @cached_property

@@ -100,8 +100,6 @@ def _magic(name: str, opened: Callable[[], Any]) -> bytes:
 
 
 class Frame(Format):
-    """The rows of a frame."""
-
     def __init__(self, name: str, table: pa.Table) -> None:
         self.name = name
         self.table = table
@@ -115,8 +113,6 @@ class Frame(Format):
 
 
 class ParquetFile(Format):
-    """The rows of a Parquet file."""
-
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -150,7 +146,6 @@ class TextFile(Format):
 
     @cached_property
     def head(self) -> Head:
-        """How it is written."""
         with explained(self.name), self.open() as stream:
             data = stream.read(HEAD)
             while data.count(b"\n") < 3 and len(data) < BLOCK and (more := stream.read(len(data))):
@@ -222,7 +217,6 @@ class Workbook(TextFile):
 
     @cached_property
     def _text(self) -> bytes:
-        """The sheet as CSV."""
         with needed(f"{self.name}: an Excel workbook, unless saved as CSV,"):
             import python_calamine as calamine
         with explained(self.name, "workbook"), self.packed() as stream:
@@ -256,7 +250,6 @@ class Workbook(TextFile):
 
 
 def _cell(cell: Any) -> str:
-    """A cell of a workbook as text."""
     if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
         return str(int(cell))  # Excel stores no integers
     if isinstance(cell, datetime):

@@ -242,7 +242,6 @@ class Reader:
         return series
 
     def _find_words(self) -> None:
-        """Find the words of the covariates that hold words."""
         reading, filled = self.reading, dict(self.reading.fill)
         categories = dict[str, tuple[str, ...]]()
         rows = sum(part.cells.num_rows for part in self.rows)
@@ -670,7 +669,6 @@ class Reader:
 
 
 def blank(rows: int, columns: int) -> NDArray[np.floating[Any]]:
-    """Values that are all missing."""
     kind = np.float32 if 8 * rows * columns > NARROW else np.float64
     return np.full((rows, columns), np.nan, kind)
 

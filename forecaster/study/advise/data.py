@@ -40,7 +40,6 @@ def advise(facts: Facts, train: Train, compare: Compare) -> dict[str, Any]:
 
 
 def text(advice: dict[str, Any], facts: Facts) -> str:
-    """The advice for a terminal."""
     lines = [advice["answer"], "", *told(facts)]
     for regime in advice["regimes"]:
         if regime["resembles"]:
@@ -74,7 +73,6 @@ def _find(regime: Regime, facts: Facts, train: Train, compare: Compare) -> dict[
 
 
 def _answer(decisive: Regime | None) -> str:
-    """The advice in one line."""
     if decisive is None:
         return (
             "Nothing is known: this resembles no regime that was studied. Take the cheapest, "
@@ -121,7 +119,6 @@ def _better_floors(evidence: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def told(facts: Facts) -> list[str]:
-    """The facts, one per line."""
     many = facts.series > 1
     columns = f"{facts.targets} column{'s' * (facts.targets > 1)}"
     if facts.together is not None:

@@ -65,7 +65,6 @@ class Finished:
         return self.arrays().get("steps")
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The contents of arrays.safetensors."""
         arrays: dict[str, np.ndarray] = load_arrays(self.folder / ARRAYS)
         return arrays
 
@@ -77,7 +76,6 @@ class Finished:
 
 
 def read(folder: Path) -> Finished:
-    """A finished cell. Raises StorageError."""
     file = folder / FACTS
     try:
         return Finished(folder, CellRecord.read(read_json(file)))

@@ -323,7 +323,6 @@ def tokens(model: ForecastModel) -> int:
 
 
 def _lengths(model: ForecastModel) -> Iterator[tuple[int, int]]:
-    """The numbers of queries and keys of each attention."""
     for module in model.modules():
         if isinstance(module, Attention):
             yield module.place.query_length, module.place.key_length

@@ -55,7 +55,6 @@ class Known:
 
 @cache
 def known() -> dict[str, Known]:
-    """What is known, by the name of the regime."""
     document = json.loads(FILE.read_text(encoding="utf-8"))
     return {name: Known(**fields) for name, fields in document.items()}
 

@@ -61,12 +61,10 @@ def rows(cells: Sequence[Finished]) -> list[Row]:
 
 
 def group_of(facts: CellFacts) -> Group:
-    """The group of a cell or a row."""
     return facts.data, facts.horizon, facts.regime, facts.linear
 
 
 def groups(rows: Sequence[Row]) -> list[list[Row]]:
-    """The rows of each group, in their order."""
     groups_of: dict[Group, list[Row]] = defaultdict(list)
     for row in rows:
         groups_of[group_of(row)].append(row)
