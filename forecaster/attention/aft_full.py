@@ -222,17 +222,11 @@ class _BiasedMean(torch.autograd.Function):
                 into[:, keys].baddbmm_(weights.mT, over)
                 if learned:
                     grad_w = weights.mul_(over @ both[:, keys].mT)
-                    _add_to_bias(grad_bias, grad_w, bias, queries, keys)
+                    if len(bias) == 1:
+                        grad_bias[0][:, queries, keys] = grad_w
+                    else:
+                        grad_bias[0][queries] = grad_w[0] @ bias[1][keys]
+                        grad_bias[1][keys].addmm_(grad_w[0].T, bias[0][queries])
         upper, lower = into.chunk(2, 2)
         grad_k = lower.addcmul_(upper, v).mul_(e)
         return grad_k, upper.mul_(e), None, None, *(grad_bias or (None for _ in bias))
-
-
-def _add_to_bias(
-    grad_bias: list[Tensor], grad_w: Tensor, bias: list[Tensor], queries: slice, keys: slice
-) -> None:
-    if len(bias) == 1:
-        grad_bias[0][:, queries, keys] = grad_w
-    else:
-        grad_bias[0][queries] = grad_w[0] @ bias[1][keys]
-        grad_bias[1][keys].addmm_(grad_w[0].T, bias[0][queries])

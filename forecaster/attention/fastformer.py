@@ -142,15 +142,9 @@ class FastformerAttention(SelfAttention):
         v = q
         if self.value_projection is not None:
             v = split_heads(self.value_projection(query), self.place.heads)
+        a, b = self.query_score, self.key_score
         u = additive_attention(
-            q,
-            k,
-            v,
-            self.query_score.weight,
-            self.key_score.weight,
-            query_bias=self.query_score.bias,
-            key_bias=self.key_score.bias,
-            **seen,
+            q, k, v, a.weight, b.weight, query_bias=a.bias, key_bias=b.bias, **seen
         )
         out = self.out_projection(merge_heads(u, self.place.mix))
         return F.dropout(out, self.dropout, self.training) + projected

@@ -178,16 +178,10 @@ class MixedChunkAttention(GatedUnit):
 
     def attend(self, copies: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         quad_q, lin_q, quad_k, lin_k = copies.split(1, dim=1)
+        size, scale = self.chunk_size, self.linear_scale
+        bias = self.relative_bias().unfold(0, size, 1).flip(0)
         return mixed_chunk_attention(
-            quad_q,
-            quad_k,
-            lin_q,
-            lin_k,
-            v,
-            chunk_size=self.chunk_size,
-            bias=self.relative_bias().unfold(0, self.chunk_size, 1).flip(0),
-            linear_scale=self.linear_scale,
-            **seen,
+            quad_q, quad_k, lin_q, lin_k, v, chunk_size=size, bias=bias, linear_scale=scale, **seen
         )
 
     def amounts_to(self) -> Effective:

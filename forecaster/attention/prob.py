@@ -179,15 +179,10 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
         self.register_buffer("sample", sample)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
+        sample = self._sample(q.shape[2], k.shape[2], q.device)
+        p, factor, variant = self.dropout if self.training else 0.0, self.factor, self.variant
         return prob_sparse_attention(
-            q,
-            k,
-            v,
-            factor=self.factor,
-            sample_index=self._sample(q.shape[2], k.shape[2], q.device),
-            variant=self.variant,
-            **seen,
-            dropout_p=self.dropout if self.training else 0.0,
+            q, k, v, factor=factor, sample_index=sample, variant=variant, **seen, dropout_p=p
         )
 
     def amounts_to(self) -> Effective:

@@ -77,18 +77,13 @@ class SingleHeadAttention(Attention):
             nn.init.zeros_(layer.bias)
 
     def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
-        q = self._normalise(self.query_projection(query)) * self.query_gate.sigmoid()
-        k, v = context * self.key_gate.sigmoid(), context * self._value_scale()
+        q, norm = self.query_projection(query), self.query_norm
+        eps = norm.eps if q.dtype in (torch.float32, torch.float64) else 1e-5
+        q = F.layer_norm(q, norm.normalized_shape, norm.weight, norm.bias, eps)
+        q = q * self.query_gate.sigmoid()
+        candidate, gate = self.value_projection(self.value_gate.sigmoid()).chunk(2)
+        k = context * self.key_gate.sigmoid()
+        v = context * (gate.sigmoid() * candidate.tanh())  # g (D,), the same for every input
         kind = q.dtype  # autocast may have lowered it
         q, k, v = (x.to(kind)[:, None] for x in (q, k, v))
         return single_head_attention(q, k, v, **seen)[:, 0]
-
-    def _normalise(self, x: Tensor) -> Tensor:
-        norm = self.query_norm
-        eps = norm.eps if x.dtype in (torch.float32, torch.float64) else 1e-5
-        return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, eps)
-
-    def _value_scale(self) -> Tensor:
-        """g (D,): the same for every input."""
-        candidate, gate = self.value_projection(self.value_gate.sigmoid()).chunk(2)
-        return gate.sigmoid() * candidate.tanh()  # type: ignore[no-any-return]

@@ -52,7 +52,11 @@ def static_attention(
     `key_mask` True is a real key; a query that sees none gives 0. Raises ValueError when the
     shapes do not fit, or for causal with L != S.
     """
-    check_scores(v, A)
+    if v.ndim != 4 or A.ndim != 3 or (A.shape[0], A.shape[2]) != (v.shape[1], v.shape[2]):
+        raise ValueError(
+            "v must be (batch, heads, keys, width) and A (heads, queries, keys), got "
+            f"v {tuple(v.shape)}, A {tuple(A.shape)}"
+        )
     check_visibility(v.shape[0], A.shape[1], A.shape[2], causal, key_mask)
     kind = accumulator(v.dtype)
     with torch.autocast(v.device.type, enabled=False):
@@ -67,14 +71,6 @@ def static_attention(
             total = torch.einsum("hls,bs->bhl", weights, key_mask.to(kind))[..., None]
         out = torch.einsum("hls,bhse->bhle", weights, values) / (total + (total == 0))
     return out.to(v.dtype)
-
-
-def check_scores(v: Tensor, A: Tensor) -> None:
-    if v.ndim != 4 or A.ndim != 3 or (A.shape[0], A.shape[2]) != (v.shape[1], v.shape[2]):
-        raise ValueError(
-            "v must be (batch, heads, keys, width) and A (heads, queries, keys), got "
-            f"v {tuple(v.shape)}, A {tuple(A.shape)}"
-        )
 
 
 def check_length(length: int) -> None:

@@ -62,10 +62,7 @@ def _left_in_groups() -> Iterator[int]:
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),
         ):
             if (folder / most).exists() and (text := (folder / most).read_text()) != "max\n":
-                cache = re.search(
-                    r"^(?:total_)?inactive_file (\d+)",
-                    (folder / "memory.stat").read_text(),
-                    re.MULTILINE,
-                )
+                stat = (folder / "memory.stat").read_text()
+                cache = re.search(r"(?m)^(?:total_)?inactive_file (\d+)", stat)
                 taken = int((folder / used).read_text()) - int(cache[1] if cache else 0)
                 yield max(0, int(text) - taken)

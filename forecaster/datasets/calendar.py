@@ -37,20 +37,9 @@ _SCALES = {
 }
 # The names in older tools and other clients.
 _ALIASES = {
-    "H": "h",
-    "T": "min",
-    "S": "s",
-    "L": "ms",
-    "U": "us",
-    "d": "D",
-    "b": "B",
-    "w": "W",
-    "M": "ME",
-    "Q": "QE",
-    "A": "YE",
-    "Y": "YE",
-    "AS": "YS",
-}
+    "H": "h", "T": "min", "S": "s", "L": "ms", "U": "us", "d": "D", "b": "B", "w": "W", "M": "ME",
+    "Q": "QE", "A": "YE", "Y": "YE", "AS": "YS",
+}  # fmt: skip
 DAY = 86_400_000_000
 UNITS = {"D": DAY, "h": DAY // 24, "min": DAY // 1440, "s": 1_000_000, "ms": 1000, "us": 1}
 """The units of a fixed length, in microseconds, the longest first."""

@@ -26,7 +26,9 @@ def locate(card: Card, path: Path | None = None) -> Path:
     given, and lacks the card's checksum, ConfigError for a wrong $FORECASTER_DATA.
     """
     if path is not None:
-        return _given(path.expanduser())
+        if (path := path.expanduser()).is_file():
+            return path
+        raise UnavailableError(f"the data file {path} does not exist, or is none.")
     for folder in _folders():
         for source, file in _candidates(folder, card):
             return _verified(file, source, card)
@@ -41,12 +43,6 @@ def locate(card: Card, path: Path | None = None) -> Path:
         if downloaded := _download(source, failed):
             return downloaded
     raise UnavailableError(_unavailable(card, failed))
-
-
-def _given(path: Path) -> Path:
-    if path.is_file():
-        return path
-    raise UnavailableError(f"the data file {path} does not exist, or is none.")
 
 
 def _folders() -> list[Path]:

@@ -71,11 +71,8 @@ def find_oddities(series: Series, borders: Borders) -> tuple[Oddity, ...]:
 def sentences(oddities: Sequence[Oddity]) -> list[str]:
     texts = [oddity.text for oddity in oddities[:MOST_SAID]]
     more = len(oddities) - MOST_SAID
-    return (
-        [*texts, f"{more:,} more such sentences: forecaster data check shows all."]
-        if more > 0
-        else texts
-    )
+    rest = f"{more:,} more such sentences: forecaster data check shows all."
+    return [*texts, *[rest] * (more > 0)]
 
 
 class _Column:

@@ -108,7 +108,11 @@ class Windows:
                 f"past {self.past}, horizon {self.horizon} and every {self.every} must be positive"
             )
         if len(self) == 0:
-            raise DataError(self._no_window())
+            longest = rows if self.items is None else self.items.lengths.max()
+            raise DataError(
+                f"no window fits: no series has {self.horizon} steps among steps {self.span} of "
+                f"the time grid after a look-back of {self.past}; the longest has {longest} rows."
+            )
         infinite = self.values.isinf()
         if infinite.any():
             row, column = (int(place) for place in infinite.nonzero()[0])
@@ -122,13 +126,6 @@ class Windows:
         if isinstance(self.first, int) and isinstance(self.last, int):
             return f"{self.first} to {self.last}"
         return "of each series' own part"
-
-    def _no_window(self) -> str:
-        rows = len(self.values) if self.items is None else self.items.lengths.max()
-        return (
-            f"no window fits: no series has {self.horizon} steps among steps {self.span} of the "
-            f"time grid after a look-back of {self.past}; the longest has {rows} rows."
-        )
 
     def __len__(self) -> int:
         return (self._total + self.every - 1) // self.every
@@ -219,12 +216,8 @@ class Windows:
             target = target[..., self._columns]
         observed = target_observed = shift = limits = None
         if self.limits is not None:
-            limits = (
-                self.limits[item]
-                if self.limits.ndim == 3
-                else self.limits.expand(len(item), -1, -1)
-            )
-            limits = limits[:, None]
+            limits = self.limits[item] if self.limits.ndim == 3 else self.limits
+            limits = limits.expand(len(item), -1, -1)[:, None]
         if self.shift is not None:
             shift = self._take(self.shift, row_ahead, self.horizon)
         if not self.complete:

@@ -55,11 +55,8 @@ class Layout:
         """The layout that fits in EXTRAS: with fewer steps before the forecast, or with none."""
         task = fold.task
         others = tuple(c for c in range(task.columns) if c not in task.targets)
-        known = [
-            (season, weights)
-            for season, weights in zip(fold.seasons, fold.phases, strict=True)
-            if weights
-        ]
+        pairs = zip(fold.seasons, fold.phases, strict=True)
+        known = [(season, weights) for season, weights in pairs if weights]
         before = min(fold.look_back, fold.seasons[0])
         room = EXTRAS - fold.moving * task.horizon
         moving = fold.moving if room >= 0 else 0
@@ -154,9 +151,8 @@ class Moments:
         across = self.sums @ centre
         square = centre @ across
         level = across - ones * square
-        inputs = torch.cat(
-            [torch.arange(everything - past, everything), torch.arange(everything + horizon, size)]
-        )
+        places = torch.arange(size)
+        inputs = torch.cat([places[everything - past : everything], places[everything + horizon :]])
         ahead = slice(everything, everything + horizon)
 
         def less(rows: Tensor, columns: Tensor | slice) -> Tensor:

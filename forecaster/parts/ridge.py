@@ -99,15 +99,9 @@ class Ridge(Part):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {
-            **super().settings,
-            "season": self.season,
-            "centre": self.centre,
-            "inputs": self.inputs,
-            "maps": self.maps,
-            "penalties": list(self.penalties),
-            **self.layout.settings,
-        }
+        names = ("season", "centre", "inputs", "maps")
+        chosen = {**{name: getattr(self, name) for name in names}, "penalties": [*self.penalties]}
+        return {**super().settings, **chosen, **self.layout.settings}
 
     @property
     def needs(self) -> int:

@@ -5,7 +5,6 @@ import tempfile
 import warnings
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forecaster.tracking import store  # before mlflow, which it silences
 
@@ -18,9 +17,6 @@ from mlflow.version import VERSION as MLFLOW
 from forecaster.base.installation import MANIFEST, PACKAGE
 from forecaster.forecast.bundle import FILES
 from forecaster.forecast.predictor import Predictor
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 REQUIREMENTS = (
     *("mlflow", "torch", "numpy", "pandas", "pydantic", "pyyaml", "safetensors"),
@@ -41,9 +37,17 @@ def build(folder: Path, path: Path) -> None:
         ParamSpec("horizon", DataType.long, default=horizon),
         ParamSpec("quantile_levels", DataType.double, default=[], shape=(-1,)),
     ]
-    signature = ModelSignature(
-        _inputs(example), _outputs(ahead.predict(example)), ParamSchema(params)
-    )
+    # any type, for the reader checks them: MLflow's doubles refuse whole numbers, as pandas reads
+    # them from many files, and its stamps those with a zone, even those of its own server's answers
+    inputs = [ColSpec(AnyType(), name, required=False) for name in example.columns]
+    kinds = ahead.predict(example).dtypes.items()
+    outputs = [
+        ColSpec(DataType.double, name)
+        if kind.kind == "f"
+        else ColSpec(AnyType(), name, required=False)
+        for name, kind in kinds
+    ]
+    signature = ModelSignature(Schema(inputs), Schema(outputs), ParamSchema(params))
     with (
         tempfile.TemporaryDirectory(prefix="forecaster-") as temporary,
         warnings.catch_warnings(),
@@ -65,26 +69,6 @@ def build(folder: Path, path: Path) -> None:
             input_example=example,
             pip_requirements=[f"{package}=={_version(package)}" for package in REQUIREMENTS],
         )
-
-
-def _inputs(frame: "pd.DataFrame") -> Schema:
-    """The MLflow schema of histories such as this one: any type, for the reader checks them.
-
-    MLflow's doubles refuse whole numbers, as pandas reads them from many files, and its stamps
-    those with a zone, even those in the answers of its own server.
-    """
-    return Schema([ColSpec(AnyType(), name, required=False) for name in frame.columns])
-
-
-def _outputs(frame: "pd.DataFrame") -> Schema:
-    """The MLflow schema of forecasts such as this one: numbers are doubles."""
-    numbers = {name: frame[name].dtype.kind == "f" for name in frame.columns}
-    return Schema(
-        [
-            ColSpec(DataType.double, name) if number else ColSpec(AnyType(), name, required=False)
-            for name, number in numbers.items()
-        ]
-    )
 
 
 def _version(package: str) -> str:

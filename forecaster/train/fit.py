@@ -119,7 +119,7 @@ def fit(
     most = epochs_at_most(config, len(order))
     steps = round((most if epochs is None else epochs) * len(order))
     last_epoch = math.ceil(steps / len(order))
-    between = steps_between_checks(config, len(order))
+    between = max(1, len(order) // config.checks, (config.updates or 0) // CHECKS)
     model.to(train.values.device).prepare(train.rows())
     rise = max(1.0, (config.few_steps or 0) / len(order))
     module = ForecastModule(model.train(), config, most, rise)
@@ -219,11 +219,6 @@ def takes_bf16(config: TrainConfig, model: ForecastModel, device: str) -> bool:
 def epochs_at_most(config: TrainConfig, steps: int) -> int:
     """The limit on epochs of `steps` optimiser steps: `epochs`, or more to reach `updates`."""
     return max(config.epochs, math.ceil((config.updates or 0) / steps))
-
-
-def steps_between_checks(config: TrainConfig, steps: int) -> int:
-    """The optimiser steps from one validation to the next, if an epoch has `steps`."""
-    return max(1, steps // config.checks, (config.updates or 0) // CHECKS)
 
 
 @dataclass(frozen=True)

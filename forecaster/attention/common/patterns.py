@@ -178,16 +178,10 @@ class KeyTiles(Piece):
         self, into: Sequence[Tensor], saved: Sequence[Tensor], real: Tensor, scale: float
     ) -> None:
         grad, q, k, v, o, z, _ = saved
+        inputs = self.queries(grad), self.queries(q), self.keys(k), self.keys(v)
+        bias, outputs = self._bias(real, q.dtype), (self.queries(o), self.queries(z))
         grad_q, grad_k, grad_v = softmax_part_backward(
-            self.queries(grad),
-            self.queries(q),
-            self.keys(k),
-            self.keys(v),
-            self.queries(o),
-            self.queries(z),
-            scale=scale,
-            bias=self._bias(real, q.dtype),
-            causal=self.triangular,
+            *inputs, *outputs, scale=scale, bias=bias, causal=self.triangular
         )
         self.queries(into[0]).add_(grad_q)
         self.add_keys(into[1], grad_k)

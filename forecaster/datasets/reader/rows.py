@@ -201,7 +201,11 @@ class Reader:
             **{kind: len(rows) for kind, rows in odd.items()},
             **_columns(series, reading, self.ahead),
         }
-        seasons = reading.seasons or self._seasons(series, targets)
+        seasons = reading.seasons
+        if not seasons:
+            seasons = infer_seasons(series, len(targets))
+            words = f"Seasons found, in steps: {' and '.join(map(str, seasons))}."
+            self.said.append("No season was found." if seasons == (1,) else words)
         self._say_counts(counts)
         reading = replace(reading, seasons=seasons)
         self._fill_gaps(series, reading)
@@ -393,11 +397,6 @@ class Reader:
 
     # What is irregular.
 
-    def _where(self, row: int) -> str:
-        """The name of a row of the values in a message."""
-        item, step = self.items.locate(row)
-        return f"{self.times[step]}" + (f" of '{self.items.names[item]}'" if self.several else "")
-
     def _excused(self, odd: Found, seen: NDArray[np.bool_]) -> Found:
         """The irregularities without those that follow a rule: closed hours and summer time.
 
@@ -505,7 +504,9 @@ class Reader:
     def _first(self, kind: str, row: int) -> str:
         """The first of some irregularities in a message."""
         if kind == "gaps":
-            return self._where(row)
+            item, step = self.items.locate(row)
+            owner = f" of '{self.items.names[item]}'" if self.several else ""
+            return f"{self.times[step]}{owner}"
         part = 0
         while row >= len(self.codes[part]):
             row -= len(self.codes[part])
@@ -637,15 +638,6 @@ class Reader:
                     f"at every step. {spelled('fill', f'{name}={way.split()[0]}')}: {way}; a past "
                     "covariate may have gaps."
                 )
-
-    def _seasons(self, series: Series, targets: Sequence[str]) -> tuple[int, ...]:
-        seasons = infer_seasons(series, len(targets))
-        self.said.append(
-            f"Seasons found, in steps: {' and '.join(str(season) for season in seasons)}."
-            if seasons != (1,)
-            else "No season was found."
-        )
-        return seasons
 
     def _say_counts(self, counts: dict[str, Any]) -> None:
         counted = self.clock.stamps.form.startswith("epoch")  # which is already reported

@@ -112,12 +112,7 @@ def attribute(
                 "within a series. A value that changes is a covariate: "
                 f"{spelled('past_covariates')} or {spelled('future_covariates')}."
             )
-    values: NDArray[Any] = _numbers_or_words([*known])[there]
-    return values
-
-
-def _numbers_or_words(words: list[str]) -> NDArray[Any]:
     try:
-        return to_numbers(pa.array(words), lambda _, what: DataError(what))
+        return to_numbers(pa.array([*known]), lambda _, what: DataError(what))[there]
     except DataError:
-        return np.array(words)
+        return np.array([*known])[there]

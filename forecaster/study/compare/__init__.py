@@ -26,7 +26,7 @@ from forecaster.study.compare import table
 from forecaster.study.compare.cell import FACTS, Finished, keep, read, read_json, train, write_json
 from forecaster.study.compare.grid import Cell, Definition, Grid, define, resolve
 from forecaster.study.compare.grid import read as read_grid
-from forecaster.study.compare.record import CellRecord, Row
+from forecaster.study.compare.record import CellRecord
 from forecaster.tracking import texts
 
 if TYPE_CHECKING:
@@ -129,9 +129,10 @@ def run(
             bar.advance(cell.name, 1)
             bar.line(f"{len(done) + len(failed)}/{len(grid.cells)} {cell.name}: {sentence}")
         if above and done:
-            _conclude(
-                above, table.rows([done[cell.name] for cell in grid.cells if cell.name in done])
-            )
+            rows = table.rows([done[cell.name] for cell in grid.cells if cell.name in done])
+            above.text("table.txt", table.text(rows))
+            above.tables({"verdicts": table.flat(rows)})
+            above.describe(table.SUMMARY, table.markdown(rows))
         stack.close()  # this waits for the tracker
         if above and above.whole:
             done |= {name: done[name].note(mlflow_run_id=key) for name, key in logged.items()}
@@ -209,13 +210,6 @@ def _log(above: "Run", grid: Grid, cell: Cell, facts: CellRecord) -> str:
     params = {**texts.params(cell.config, grid.definition.varied()), **settings}
     documents = {FACTS: json.dumps(facts.to_dict(), indent=1)}
     return above.child(f"{grid.name}-{cell.name}", tags, params, _measured(facts), documents)
-
-
-def _conclude(above: "Run", rows: list[Row]) -> None:
-    """Log the result of a grid, in the description of its run and in files."""
-    above.text("table.txt", table.text(rows))
-    above.tables({"verdicts": table.flat(rows)})
-    above.describe(table.SUMMARY, table.markdown(rows))
 
 
 def _measured(facts: CellRecord) -> dict[str, float]:

@@ -99,10 +99,6 @@ def _columns(facts: Facts, weakest: float | None) -> Seen:
     return weakest is None or facts.together >= weakest, text
 
 
-def _drift(facts: Facts, _: float | None) -> Seen:
-    return False, "whether a period changes is not measured"
-
-
 def _events(facts: Facts, _: float | None) -> Seen:
     if not facts.events:
         return False, "no rare event is known ahead"
@@ -133,7 +129,8 @@ REGIMES: dict[str, Regime] = {
                about="each column is a token, and many columns attend to one another",
                wants=f"{COLUMNS} columns to forecast or more in one series, at least as strongly "
                      "correlated as in the least correlated set that was measured"),
-        Regime("drift", look=_drift, generated=True,
+        Regime("drift", generated=True,
+               look=lambda *_: (False, "whether a period changes is not measured"),
                about="waves whose period changes, so that no fixed distance fits; generated "
                      "samples with a known phase of each step",
                wants="nothing: no set with a card has such a period"),
