@@ -55,9 +55,9 @@ def opened(model: Path | None) -> tuple[Splits, Network]:
 def evaluated(splits: Splits, served: Blend, parts: Sequence[Part]) -> dict[str, float]:
     """Seconds of each stage."""
     begun = time.process_time()
-    _, (intervals, _, done) = validate(splits, served, "cpu")
+    _, intervals, _, done = validate(splits, served, "cpu")
     validated = time.process_time()
-    _ = judge(splits, served, "cpu", intervals, parts, done).record
+    _ = judge(splits, served, "cpu", intervals, parts, done).backtest
     return {"validation_s": validated - begun, "test_s": time.process_time() - validated}
 
 

@@ -79,13 +79,13 @@ def factors(*names: str) -> Callable[[Calibration], Intervals]:
     """The served rule with only these of its factors "season", "deviation" and "few horizons"."""
 
     def rule(found: Calibration) -> Intervals:
-        told, parts, recent = found.told, found.parts, found.recent
+        conditions, parts, recent = found.conditions, found.parts, found.recent
         if "season" not in names:
-            told = replace(told, phases=np.ones((1, recent.shape[1])))
+            conditions = replace(conditions, phases=np.ones((1, recent.shape[1])))
             parts = np.zeros_like(parts)
         if "deviation" not in names:  # no deviation is known, so every window has the usual width
             recent = np.full_like(recent, np.nan)
-        own = fitted(found.errors, recent, parts, told, found.windows.horizons, LEVELS)
+        own = fitted(found.errors, recent, parts, conditions, found.windows.horizons, LEVELS)
         if "few horizons" in names:
             return own
         levels = np.array(LEVELS)

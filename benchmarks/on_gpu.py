@@ -278,7 +278,14 @@ def answers(sizes: Sizes, attn: str) -> Figures:
     model = replace(TINY, sets=(*TINY.sets, f"attn={attn}")).load().build_model(task).eval()
     for weight in model.parameters():
         nn.init.normal_(weight, std=0.3)
-    answer, draw = Runner(Blend.alone(Trained(model)).to(GPU), GPU), np.random.default_rng(0)
+    blend, draw = Blend.alone(Trained(model)).to(GPU), np.random.default_rng(0)
+
+    def forecast(past: Tensor, known: Tensor, observed: Tensor | None) -> tuple[Tensor]:
+        return (blend(past, known[:, : task.past], known[:, task.past :], observed),)
+
+    def answer(*inputs: Any) -> np.ndarray:
+        return Runner(forecast, GPU)(*inputs)[0]
+
     past = draw.normal(size=(64, task.past, COLUMNS)).astype(np.float32)
     known = draw.normal(size=(64, task.past + task.horizon, CALENDAR)).astype(np.float32)
     together = answer(past, known, None)

@@ -60,7 +60,7 @@ splits = make_splits(make_plan(*find_data(loaded, print), print))
 model = splits.build_model()
 model.prepare(splits.training("cpu").rows())
 tried, served, weighed = train.make_blend(splits, model, "cpu", print)
-_, (intervals, words, _) = validate(splits, served, "cpu")
+_, intervals, words, _ = validate(splits, served, "cpu")
 ranges = Ranges.fit(splits.training("cpu")).to_dict()
 about = {"name": splits.plan.name, "intervals": words, "ranges": ranges, "run_id": "0" * 32}
 weights = {} if served.network is None else dict(served.network.state_dict())

@@ -87,7 +87,7 @@ def measure(name: str) -> dict[str, Any]:
     splits = make_splits(make_plan(*take_frame(loaded, front, _quiet)))
     whole = make_splits(make_plan(*take_frame(loaded, frame, _quiet)), known=None)
     tried, model = train_anew(splits, "cpu", _quiet)
-    _, (intervals, _, done) = validate(splits, model, "cpu")
+    _, intervals, _, done = validate(splits, model, "cpu")
     found = judge(splits, model, "cpu", intervals, tried, done)
     after = later(splits, whole)
     came = judge(after, model, "cpu", None, tried)
@@ -102,7 +102,7 @@ def measure(name: str) -> dict[str, Any]:
         "later_ratio": came.model.mse / came.floors[best].mse,
         "covered": covered(splits, model, intervals),
         "later_judged": covered(after, model, intervals),
-        "later_served": covered(after, model, found.served or intervals),
+        "later_served": covered(after, model, found.recalibrated or intervals),
     }  # fmt: skip
 
 

@@ -381,7 +381,7 @@ class Forecaster:
         device = machine.device(splits.plan.config.device)
         judged = roll(
             splits, cutoffs, lambda at: train_anew(at, device, self._say), device, self._say
-        ).record
+        ).cutoffs
         zone = "UTC" if splits.schema.timezone == "UTC" else None
         rows = [
             {

@@ -135,12 +135,12 @@ def test_what_comes_after_the_training_part_changes_nothing_of_it():
         return make_splits(make_plan(*find_data(loaded, lambda text: None)))
 
     before = splits(table)
-    border = before.series.times[before.borders.train]
+    border = before.plan.series.times[before.plan.borders.train]
     spoilt = table.assign(sold=table["sold"].where(table["day"] < border, -1e4))
     spoilt["promo"] = spoilt["promo"].where(table["day"] < border, 77)
     after = splits(spoilt)
     assert after.schema == before.schema
-    assert after.borders == before.borders
+    assert after.plan.borders == before.plan.borders
     one, other = before.training("cpu"), after.training("cpu")
     assert len(one) == len(other)
     for part, same in zip(*(w.batch(torch.arange(len(w))) for w in (one, other)), strict=True):
@@ -148,9 +148,8 @@ def test_what_comes_after_the_training_part_changes_nothing_of_it():
     for (values, calendar), (others, steps) in zip(one.rows(), other.rows(), strict=True):
         assert torch.equal(values, others)
         assert torch.equal(calendar, steps)
-    ends = {
-        before.series.times[step + HORIZON - 1] for _, _, step in map(one.origin, range(len(one)))
-    }
+    times, origins = before.plan.series.times, map(one.origin, range(len(one)))
+    ends = {times[step + HORIZON - 1] for _, _, step in origins}
     assert max(ends) < border
 
 
@@ -169,7 +168,7 @@ def test_marks_of_missing_values_in_a_wide_file_are_as_empty_cells(name):
     assert ahead.equals(forecaster.predict(again))
     assert list(ahead.columns) == ["when", "amount", "visitors"]
     assert list(ahead["when"]) == NEXT
-    (first, *_) = trained(name)[0].oddities
+    (first, *_) = trained(name)[0].plan.oddities
     assert "--missing -9999" in first.text
 
 
@@ -259,9 +258,9 @@ def test_series_of_different_years_are_cut_by_their_own_lengths():
     item, row, step = splits.test("cpu").origin(36)
     assert (item, row) == (1, ROWS + 160)
     assert splits.plan.series.times[step] == starts[1] + pd.Timedelta(160, "D")
-    _, (own, _, done) = judge.validate(splits, forecaster.model, "cpu")
+    _, own, _, done = judge.validate(splits, forecaster.model, "cpu")
     first = judge.judge(splits, forecaster.model, "cpu", own, done=done)
-    assert judge.rejudge(bundle.load(Path("bundle")), "cpu").record == first.record
+    assert judge.rejudge(bundle.load(Path("bundle")), "cpu").backtest == first.backtest
     assert len(forecaster.predict("farms.csv")) == 4 * HORIZON
 
 

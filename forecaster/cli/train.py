@@ -93,9 +93,9 @@ def evaluate(
     judged: Backtest | Cutoffs
     if cutoffs:
         make = partial(train.train_anew, device=where, say=say)
-        judged = rolling.rejudge(bundle, cutoffs, make, where, say).record
+        judged = rolling.rejudge(bundle, cutoffs, make, where, say).cutoffs
     else:
-        judged = judge.rejudge(bundle, where).record
+        judged = judge.rejudge(bundle, where).backtest
     if as_json:
         print_json(judged.to_dict())
     else:

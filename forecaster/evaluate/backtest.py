@@ -58,7 +58,7 @@ class Evaluation:
     """1 if all windows were judged, n if every n-th was."""
     intervals: IntervalScores | None = None
     """The figures of the model's quantiles, if it has any."""
-    served: Intervals | None = None
+    recalibrated: Intervals | None = None
     """The intervals that are served since, if these were calibrated again."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """The share of each part in the model, by its name; a part is a floor or the network."""
@@ -142,7 +142,7 @@ class Evaluation:
         return Errors(score, np.atleast_2d(self.scaler.std), self.naive)
 
     @cached_property
-    def record(self) -> Backtest:
+    def backtest(self) -> Backtest:
         """What was found, in plain types."""
         model = self.errors(self.model)
         by_column = measure(model, "column")

@@ -128,7 +128,7 @@ class Rolling:
         )
 
     @cached_property
-    def record(self) -> Cutoffs:
+    def cutoffs(self) -> Cutoffs:
         """What was found; errors are scaled by the training rows of the whole.
 
         `mean` and `sd` weigh all cut-offs equally, however many windows each has; None where there

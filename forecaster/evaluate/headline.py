@@ -64,7 +64,7 @@ def headline(splits: Splits, found: Evaluation, parts: Mapping[str, Part], windo
     band = found.intervals and found.intervals.band(share)
     if not band or band["coverage"] is None:
         return f"{text}; there is no {share} % band."
-    since = ", and was calibrated again since" if found.served else ""
+    since = ", and was calibrated again since" if found.recalibrated else ""
     return f"{text}; the {share} % band held {band['coverage']:.0%} of the values{since}."
 
 

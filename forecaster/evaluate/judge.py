@@ -50,8 +50,10 @@ them, to which the errors of the test windows are added: [] where only these are
 where nothing is to be calibrated."""
 
 
-def validate(splits: Splits, model: Blend, device: str) -> tuple[Score, Calibrated]:
-    """The score on every window of validation, and the result of `find_intervals`.
+def validate(
+    splits: Splits, model: Blend, device: str
+) -> tuple[Score, Intervals | None, str, list[Calibration] | None]:
+    """The score on every window of validation, and what `find_intervals` returns.
 
     For a single series, the calibrating windows are the last of validation, so each window is
     forecast once.
@@ -60,8 +62,8 @@ def validate(splits: Splits, model: Blend, device: str) -> tuple[Score, Calibrat
     if not splits.plan.uncalibrated and whole.items is None:
         levels = tuple(splits.plan.config.intervals.levels)
         calibration = Calibration(model, splits.calibrating(device), levels)
-        return calibration.score(whole), find_intervals(splits, model, device, calibration)
-    return score(forecast_with(model), whole), find_intervals(splits, model, device)
+        return calibration.score(whole), *find_intervals(splits, model, device, calibration)
+    return score(forecast_with(model), whole), *find_intervals(splits, model, device)
 
 
 def contested(splits: Splits, found: Score, model: Blend, device: str) -> Contest:
@@ -207,7 +209,7 @@ def rejudge(bundle: Bundle, device: str) -> Evaluation:
     splits, model = reopen(bundle), bundle.build().to(device).eval()
     if bundle.intervals is None:
         return judge(splits, model, device)
-    intervals, _, done = validate(splits, model, device)[1]
+    _, intervals, _, done = validate(splits, model, device)
     return judge(splits, model, device, intervals, done=done)
 
 

@@ -45,7 +45,7 @@ class ServedModel(nn.Module):
         forecast = self.transform.units(shown[..., None], mean, std)
         if self.quantiles is None or (levels is None and not banded):
             return (forecast[..., 0],)
-        recent = past[..., self.transform.targets]
-        seen = None if complete else observed[..., self.transform.targets]
+        recent = self.transform.targets(past)
+        seen = None if complete else self.transform.targets(observed)
         quantiles = self.quantiles(shown, recent, ahead, seen, levels, item)
         return forecast[..., 0], self.transform.units(quantiles, mean, std)

@@ -23,11 +23,13 @@ class Transform(nn.Module):
     mean: Tensor
     std: Tensor
     onto: Tensor
+    places: Tensor
 
     def __init__(self, schema: Schema, past: int, horizon: int) -> None:
         super().__init__()
-        self.past, self.targets = past, list(schema.target_positions)
-        onto = torch.eye(len(schema.columns), dtype=torch.float64)[self.targets]
+        self.past = past
+        self.register_buffer("places", torch.tensor(schema.target_positions))
+        onto = torch.eye(len(schema.columns), dtype=torch.float64)[self.places]
         self.register_buffer("onto", onto)  # targets as columns
         if not schema.items:
             self.register_buffer("mean", torch.from_numpy(schema.scaler.mean)[None, None])
@@ -56,7 +58,11 @@ class Transform(nn.Module):
     def units(self, values: Tensor, mean: Tensor | None, std: Tensor | None) -> Tensor:
         """Scaled values (B, T, targets, Q) of the targets, in units."""
         mean, std = (self.mean, self.std) if mean is None or std is None else (mean, std)
-        return values * std[..., self.targets, None] + mean[..., self.targets, None]
+        return values * self.targets(std)[..., None] + self.targets(mean)[..., None]
+
+    def targets(self, columns: Tensor) -> Tensor:
+        """The targets among columns (..., C); by a list, the host would wait for a GPU."""
+        return columns.index_select(-1, self.places)
 
 
 def scaled_limits(schema: Schema) -> Tensor | None:

@@ -201,24 +201,24 @@ def make(
         checkpoints=checkpoints("fit"),
     )  # fmt: skip
     tried, served, weighed = make_blend(splits, model, device, say)
-    validation, (intervals, about["intervals"], done) = validate(splits, served, device)
+    validation, intervals, about["intervals"], done = validate(splits, served, device)
     contest = contested(splits, validation, served, device)
     trained = _training(fitted, ready, say)
     validated = _validation(splits, validation, device, say)
     say(f"intervals: {about['intervals']}")
     signals.check()
     judged = judge(splits, served, device, intervals, tried, done)
-    show(judged.record)
+    show(judged.backtest)
     rolling = None
     if cutoffs:
         again = partial(train_anew, device=device, say=say)
-        rolling = roll(splits, cutoffs, again, device, say, took=fitted.seconds).record
+        rolling = roll(splits, cutoffs, again, device, say, took=fitted.seconds).cutoffs
     record = Record(
         parameters=parameters(model),
         train=trained,
         parts=weighed,
         contest=contest,
-        test=judged.record,
+        test=judged.backtest,
         cutoffs=rolling,
         **validated,
     )
@@ -231,8 +231,8 @@ def make(
         record = record.model_copy(update={"examples": shown})
     except Exception as error:  # no example is worth a model that is trained and judged
         say(f"no examples: {type(error).__name__}: {error}")
-    if judged.served is not None:
-        intervals = judged.served
+    if judged.recalibrated is not None:
+        intervals = judged.recalibrated
         about["intervals"] += f"; then again with the {judged.model.windows:,} test windows"
         say("the intervals that are served are calibrated again with the errors of the test split")
     later = checkpoints("refit")

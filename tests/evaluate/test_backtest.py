@@ -57,7 +57,7 @@ def judged(model, *others, rows=300, scale=1.0, naive=(0.5, 2.0), **blend):
 def test_the_verdict_says_what_was_measured(model, outcome, than, lost_to):
     got = judged(model)
     text, (low, high) = got.verdict(), got.against_best
-    assert got.record.outcome == outcome
+    assert got.backtest.outcome == outcome
     opening = f"{outcome.capitalize()} {than} the best floor, zero: MSE {got.model.mse:.3f}"
     assert text.startswith(f"{opening} against {got.floors['zero'].mse:.3f}")
     assert text.endswith(f"{interval_text(low, high)}.")
@@ -110,11 +110,11 @@ def test_what_the_network_adds_is_said(model, rest, weight, words):
 
 def test_too_few_windows_are_told():
     got = judged(better, rows=BORDER + 10)
-    assert got.record.outcome == "no measurable difference"
+    assert got.backtest.outcome == "no measurable difference"
     assert got.verdict().endswith(
         "; the windows span 1.8 horizons, and fewer than 10 are too few to measure one."
     )
-    assert got.record.to_dict()["floors"]["zero"]["paired_low"] is None
+    assert got.backtest.to_dict()["floors"]["zero"]["paired_low"] is None
 
 
 def test_a_panel_is_measured_item_by_item(monkeypatch):
@@ -129,7 +129,7 @@ def test_a_panel_is_measured_item_by_item(monkeypatch):
     forecasts, floors = together(better, zero, half), {"zero": "", "half": "by its own look-back"}
     scaler = Scaler(np.zeros_like(std), std)
     got = evaluate(forecasts, test, ("OT", "load"), scaler, naive, floors=floors)
-    report = got.record.to_dict()
+    report = got.backtest.to_dict()
     item, row, _ = np.array([test.origin(number) for number in range(len(test))]).T
     errors = 0.5 * values[:, [1, 0]].double().numpy()[row[:, None] + np.arange(HORIZON)]
 
@@ -170,7 +170,7 @@ def test_a_column_without_values_is_left_out():
     test = Windows(values, torch.zeros(60, 1), 8, HORIZON, 42, 60, (0, 1))
     scaler, forecasts = Scaler((0.0, 1.0), (10.0, 3.0)), together(better, zero)
     got = evaluate(forecasts, test, ("a", "b"), scaler, np.ones(2), floors={"zero": ""})
-    report = got.record.to_dict()
+    report = got.backtest.to_dict()
     assert set(report["columns"]["b"].values()) == {None}
     for metric in ("mse", "mase"):
         assert report[metric] == pytest.approx(report["columns"]["a"][metric])
@@ -189,5 +189,5 @@ def test_the_report_is_plain_json():
         judged(better, naive=(np.nan, np.nan)),
         judged(better, rows=BORDER + HORIZON),  # one window
     ):
-        assert plain(got.record.to_dict())
-        assert list(got.record.rows) == ["model", "zero", "half"]
+        assert plain(got.backtest.to_dict())
+        assert list(got.backtest.rows) == ["model", "zero", "half"]

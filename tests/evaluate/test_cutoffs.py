@@ -85,8 +85,8 @@ class TestRoll:
     def test_one_cut_off_is_the_plain_evaluation(self, posed):
         tried, served = untrained(posed)
         intervals, words, _ = find_intervals(posed, served, "cpu")
-        plain = judge(posed, served, "cpu", intervals, tried).record.to_dict()
-        report = rolled(posed, 1).record.to_dict()
+        plain = judge(posed, served, "cpu", intervals, tried).backtest.to_dict()
+        report = rolled(posed, 1).cutoffs.to_dict()
         (only,) = report["each"]
         for name in ("mse", "mae", "windows"):
             assert only[name] == plain[name]
@@ -107,7 +107,7 @@ class TestRoll:
             own = plain[number * BLOCK :][: BLOCK - 14 + 1]
             np.testing.assert_allclose(found.model.by_window, own, rtol=1e-4)
             assert found.model.mse == pytest.approx(own.mean())
-        report = rolling.record.to_dict()
+        report = rolling.cutoffs.to_dict()
         mse, best = [own["mse"] for own in report["each"]], report["floors"][report["best_floor"]]
         assert report["mse"] == pytest.approx({"mean": np.mean(mse), "sd": np.std(mse, ddof=1)})
         floors = [own["floors"][report["best_floor"]]["mse"] for own in report["each"]]
@@ -140,7 +140,7 @@ class TestRoll:
         with pytest.raises(UsageError, match=r"9 cut-offs are too many: .*; 8 fit"):
             cut(posed, 9)
         rolling = rolled(posed, 2)
-        json.dumps(rolling.record.to_dict(), allow_nan=False)
+        json.dumps(rolling.cutoffs.to_dict(), allow_nan=False)
         counts = [found.model.windows for found in rolling.found]
         assert counts == [len(at.test("cpu")) for at in rolling.cuts]
         assert rolling.whole.model.steps.min() == posed.plan.borders.validation
@@ -160,7 +160,7 @@ def test_noise_in_a_block_changes_nothing_before_it():
             bytes_of.append(find_intervals(at, served, "cpu")[0].offsets.tobytes())
             return tried, served
 
-        each.append(roll(posed, 3, make, "cpu", nothing).record.to_dict()["each"])
+        each.append(roll(posed, 3, make, "cpu", nothing).cutoffs.to_dict()["each"])
         made.append(bytes_of)
     assert made[0] == made[1], "weights and intervals are older than the noise"
     assert each[0][:2] == each[1][:2]
@@ -180,7 +180,7 @@ def test_training_anew_at_the_first_cut_off_is_the_run_itself(posed):
 
 
 def test_the_terminal_has_every_cut_off_and_forecast(rolling):
-    report, said = rolling.record.to_dict(), text(rolling.record)
+    report, said = rolling.cutoffs.to_dict(), text(rolling.cutoffs)
     lines = said.splitlines()
     assert lines[0].startswith("5 cut-offs of the test split, trained anew at each")
     assert "2020-01-14 08:00  2020-01-14 23:00        3" in said

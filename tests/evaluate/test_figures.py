@@ -31,14 +31,14 @@ def test_a_new_metric_of_a_run_is_shown_everywhere(monkeypatch):
     model = Blend.alone(Network(problem.build_model().eval()))
     intervals, _, _ = find_intervals(problem, model, "cpu")
     found = judge(problem, model, "cpu", intervals)
-    test, mse = found.record.to_dict(), found.model.mse
-    said = tables.text(found.record)
+    test, mse = found.backtest.to_dict(), found.model.mse
+    said = tables.text(found.backtest)
     head, *lines = said.splitlines()[2:]
     assert head.split() == ["part", "MSE", "MAE", "LARGEST", "skill", "weight", "chosen"]
     assert lines[1].split()[:-1] == ["network", *lines[0].split()[1:]]
     for error in (mse, test["floors"]["training mean"]["mse"], test["columns"]["a"]["mse"]):
         assert f"  <{error + 123:.7f}>" in said
-    bundle = of_splits(problem, found.record)
+    bundle = of_splits(problem, found.backtest)
     tracked = texts.tables_of(bundle)
     own, alone, floor, *_ = tracked["parts"]
     for row in (own, alone, floor, tracked["columns"][0], tracked["steps"][0]):

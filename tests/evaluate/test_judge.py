@@ -43,7 +43,7 @@ def test_one_pass_over_validation_scores_and_calibrates():
     model = Blend.alone(Network(network))
     windows, asked = splits.validation("cpu"), []
     hook = network.register_forward_hook(lambda module, inputs, output: asked.append(len(output)))
-    found, (intervals, words, _) = validate(splits, model, "cpu")
+    found, intervals, words, _ = validate(splits, model, "cpu")
     hook.remove()
     assert sum(asked) == len(windows)
     own, own_words, _ = find_intervals(splits, model, "cpu")
@@ -61,11 +61,11 @@ def test_what_is_served_is_calibrated_again_with_the_errors_that_were_judged():
     narrow = replace(narrow, offsets=narrow.offsets / 3)
     before = judge(splits, model, "cpu", narrow)
     after = judge(splits, model, "cpu", narrow, done=done)
-    assert before.served is None
+    assert before.recalibrated is None
     covered = before.record.band("80")["coverage"]
     assert covered == after.record.band("80")["coverage"] < 0.6
     test, scaler = splits.test("cpu"), splits.schema.target_scaler
-    since = Coverage(model, after.served, scaler)
+    since = Coverage(model, after.recalibrated, scaler)
     score(since.forecast, test)
     assert since.record(splits.schema.targets).band("80")["coverage"] == pytest.approx(0.8, abs=0.1)
     assert "too narrow" in before.record.intervals.verdict.lower()
@@ -83,7 +83,7 @@ def test_a_few_windows_of_test_calibrate_what_was_rehearsed():
     intervals, words, done = find_intervals(splits, served, "cpu")
     assert words.startswith("from a rehearsal")
     assert done == []
-    found = judge(splits, served, "cpu", intervals, tried, done).served
+    found = judge(splits, served, "cpu", intervals, tried, done).recalibrated
     assert found.windows == len(splits.test("cpu"))
 
 

@@ -135,7 +135,7 @@ def test_the_model_can_be_judged_again_and_exported(model, tmp_path, monkeypatch
     of_file = bundle.config.data.model_copy(update={"name": str(model[1] / "history.csv")})
     config = bundle.config.model_copy(update={"data": of_file})
     assert "times smaller than repeating the last day" in bundle.record.test.headline
-    again = rejudge(replace(bundle, config=config), "cpu").record
+    again = rejudge(replace(bundle, config=config), "cpu").backtest
     assert again.mse == pytest.approx(bundle.record.test.mse)
     monkeypatch.setattr(graph, "to_onnx", eager.write)
     graph.export(model[0].fitted, tmp_path)  # raises if its forecasts are not the model's

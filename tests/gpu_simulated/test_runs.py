@@ -116,7 +116,7 @@ class TestFaces:
             def make(at: Splits) -> Any:
                 return train.train_anew(at, device, quiet)
 
-            return roll(splits, 2, make, device, quiet).record.mse.mean
+            return roll(splits, 2, make, device, quiet).cutoffs.mse.mean
 
         with Simulated():
             there = judged("cuda")

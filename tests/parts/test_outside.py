@@ -78,7 +78,7 @@ def test_it_is_weighed_judged_saved_and_served(home, package, monkeypatch):
     assert result.record.judged.floors["repeated"].weight == own.weight
 
     found = bundle.load(home / result.folder)
-    assert rejudge(found, "cpu").record == result.record.test
+    assert rejudge(found, "cpu").backtest == result.record.test
     assert found.golden is not None
     assert "repeated" in found.build().names
     before, after = (Predictor(each, "cpu") for each in (result.bundle, found))

@@ -110,7 +110,7 @@ class TestRun:
         assert found.about["borders"] == [small.TRAIN, small.VALIDATION, small.TEST]
         assert (found.about["refit"], bool(found.about["attn_effective"])) == (False, True)
         assert Predictor.load(home / result.folder, "cpu").ranges.low.shape == (3, 3)
-        assert rejudge(found, "cpu").record == result.record.test
+        assert rejudge(found, "cpu").backtest == result.record.test
 
     def test_what_has_no_weight_is_in_the_run_alone(self, trained, home):
         result, said = trained

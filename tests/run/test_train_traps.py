@@ -120,7 +120,7 @@ def test_without_a_blend_the_network_is_the_forecast_bit_for_bit():
     batch = posed.test("cpu").batch(torch.arange(9))
     with torch.inference_mode():
         assert torch.equal(network(*batch.inputs), tried[-1](*batch.inputs))
-    mixed, own = (judge(each, model, "cpu", parts=parts).record.to_dict() for each, model, parts in
+    mixed, own = (judge(each, model, "cpu", parts=parts).backtest.to_dict() for each, model, parts in
                   ((posed, served, tried), (alone, network, same)))  # fmt: skip
     assert own["mse"] == own["network"]["mse"] == mixed["network"]["mse"] != mixed["mse"]
     ridges = [each["floors"]["ridge, 36"] for each in (mixed, own)]
@@ -137,7 +137,7 @@ def test_one_part_by_its_name_is_the_forecast_and_the_others_are_judged():
     errors = {name: score(forecast_with(own), posed.stopping("cpu")).mse for name, own in
               zip((part.name for part in tried), tried, strict=True) if name in ridges}  # fmt: skip
     assert served.names == (min(errors, key=lambda name: errors[name]),)
-    found = judge(named, served, "cpu", parts=tried).record
+    found = judge(named, served, "cpu", parts=tried).backtest
     assert found.mse == found.floors[served.names[0]].mse
     assert found.network.verdict.startswith("The network has no share")
     other = small.planned(
@@ -152,7 +152,7 @@ def test_one_part_by_its_name_is_the_forecast_and_the_others_are_judged():
 def test_every_test_window_is_scored_at_any_batch_size(model, features):
     posed = splits(values(), model, features)
     network = posed.build_model().eval()
-    judged = judge(posed, Blend.alone(Network(network)), "cpu").record.to_dict()
+    judged = judge(posed, Blend.alone(Network(network)), "cpu").backtest.to_dict()
     assert judged["windows"] == TEST - VALIDATION - 14 + 1
     assert list(judged["columns"]) == (list(COLUMNS) if features == "M" else ["b"])
     scores = [score(forecast_with(network), posed.test("cpu"), size) for size in (1, 32, 2048)]
@@ -171,6 +171,6 @@ def test_columns_that_never_change_are_no_trouble(model):
         posed = splits(data, model)
         network, fitted = train_network(posed, "cpu")
         assert math.isfinite(fitted.validation_mse)
-        report = judge(posed, Blend.alone(Network(network)), "cpu").record.to_dict()
+        report = judge(posed, Blend.alone(Network(network)), "cpu").backtest.to_dict()
         json.dumps(report, allow_nan=False)
         assert report["columns"]["a"]["mase"] is None

@@ -71,7 +71,7 @@ def test_it_is_what_the_evaluation_says_and_can_be_repeated(done, grid, cell, tm
     splits = make_splits(make_plan(cell.config, grid.data["small"]))
     model = splits.build_model()
     model.load_state_dict(load_weights(done.folder / WEIGHTS))
-    judged = judge(splits, Blend.alone(Network(model)), "cpu").record.to_dict()
+    judged = judge(splits, Blend.alone(Network(model)), "cpu").backtest.to_dict()
     for key in ("mse", "mae", "windows", "by_step"):
         assert done.facts.to_dict()[key] == judged[key]
     for name, floor in judged["floors"].items():
