@@ -280,11 +280,12 @@ def answers(sizes: Sizes, attn: str) -> Figures:
         nn.init.normal_(weight, std=0.3)
     blend, draw = Blend.alone(Trained(model)).to(GPU), np.random.default_rng(0)
 
-    def forecast(past: Tensor, known: Tensor, observed: Tensor | None) -> tuple[Tensor]:
-        return (blend(past, known[:, : task.past], known[:, task.past :], observed),)
+    def forecast(past: Tensor, known: Tensor, observed: Tensor | None) -> Tensor:
+        return blend(past, known[:, : task.past], known[:, task.past :], observed)
 
-    def answer(*inputs: Any) -> np.ndarray:
-        return Runner(forecast, GPU)(*inputs)[0]
+    def answer(*inputs: np.ndarray | None) -> np.ndarray:
+        tensors = (None if array is None else torch.from_numpy(array) for array in inputs)
+        return Runner(forecast, GPU)(*tensors).numpy()
 
     past = draw.normal(size=(64, task.past, COLUMNS)).astype(np.float32)
     known = draw.normal(size=(64, task.past + task.horizon, CALENDAR)).astype(np.float32)

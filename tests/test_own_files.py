@@ -109,7 +109,7 @@ def test_series_of_one_row_without_values_and_without_change_are_no_trouble():
     splits, forecaster = trained("shops.csv", target="sold", id="shop")
     report = judge.judge(splits, forecaster.model, "cpu", forecaster.bundle.intervals)
     assert np.isfinite(report.model.mse)
-    errors = report.record.to_dict()["items"]["errors"]
+    errors = report.backtest.to_dict()["items"]["errors"]
     assert {*errors} == {"a", "b", "flat"}  # columns with values in the test part
     assert errors["flat"]["mase"] is None
     ahead = forecaster.predict(pd.concat([table, flat]))

@@ -161,12 +161,12 @@ def judge(
         without=without,
     )
     named = {part.name: part for part in parts}
-    served = None
+    anew = None
     if again is not None and intervals is not None:
-        served = together([*(done or ()), again], pooled=not done)
-        served = served if {*intervals.levels} <= {*served.levels} else None
-    scores = None if coverage is None else coverage.record(names, again=served is not None)
-    judged = replace(evaluation, intervals=scores, served=served)
+        anew = together([*(done or ()), again], pooled=not done)
+        anew = anew if {*intervals.levels} <= {*anew.levels} else None
+    scores = None if coverage is None else coverage.record(names, again=anew is not None)
+    judged = replace(evaluation, intervals=scores, recalibrated=anew)
     return replace(judged, headline=headline(splits, judged, named, test))
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from forecaster.config.flags import Policy
     from forecaster.forecast.bundle import Bundle
     from forecaster.forecast.export.description import Description
-    from forecaster.forecast.runner import Runner
+    from forecaster.forecast.served import ServedModel
     from forecaster.parts import Blend
     from forecaster.record.ledger import Ledger
 
@@ -44,17 +44,12 @@ class Predictor:
 
     def __init__(self, bundle: "Bundle", device: str = "auto") -> None:
         from forecaster.base import machine
-        from forecaster.forecast.runner import Runner
-        from forecaster.forecast.served import ServedModel
 
         self._learn(bundle)
         self.bundle, self.device = bundle, machine.device(device)
-        self.model = bundle.build()
-        self.served = (
-            ServedModel(self.model, bundle.schema, bundle.intervals).to(self.device).eval()
-        )
-        self._runners = {self.needs: Runner(self.served, self.device)}
-        """The runners of the parts that need at most a number of rows, by that number."""
+        self.model = bundle.build().to(self.device)
+        self._served: dict[int, ServedModel] = {}
+        """The models of the parts that need at most a number of rows, by that number."""
 
     def _learn(self, facts: "Bundle | Description") -> None:
         """Keep what there is to know of the model beside its numbers."""
@@ -148,7 +143,7 @@ class Predictor:
         self, question: Question, scaler: Scaler, known: np.ndarray, levels: Sequence[float]
     ) -> tuple[np.ndarray, np.ndarray]:
         """`forecast_quantiles` of valid histories, with the `scaler` and `known` features of each:
-        by the runner of each number of rows."""
+        by the parts that each number of rows allows."""
         history = question.values.astype(np.float64, copy=False)
         mean = std = item = at = None
         if self.schema.items:
@@ -156,34 +151,35 @@ class Predictor:
         banded = tuple(levels) == self.levels
         if levels and not banded:
             at = np.array(levels, dtype=np.float64)
-        groups: dict[Runner, list[int]] = {}
+        groups: dict[ServedModel, list[int]] = {}
         for place, count in enumerate(question.rows or [self.needs] * len(history)):
-            groups.setdefault(self._runner(count), []).append(place)
+            groups.setdefault(self._serving(count), []).append(place)
         parts = []
-        for runner, places in groups.items():
+        for model, places in groups.items():
             here = slice(None) if len(groups) == 1 else places
             values, features, *panel = (
                 None if array is None else array[here]
                 for array in (history, known, mean, std, item)
             )
             complete = not np.isnan(history[here]).any()
-            parts.append(runner(values, features, at, *panel, complete=complete, banded=banded))
+            options = {"complete": complete, "banded": banded}
+            parts.append(model.answer(values, features, at, *panel, **options))
         if len(parts) > 1:
             order = np.argsort(np.concatenate([*groups.values()]))
             parts = [[np.concatenate(arrays)[order] for arrays in zip(*parts, strict=True)]]
         forecast, *quantiles = parts[0]
         return forecast, quantiles[0] if quantiles else np.empty((*forecast.shape, 0))
 
-    def _runner(self, rows: int) -> "Runner":
-        """What runs the parts that can forecast from that many rows of history."""
-        reach = max(part.needs for part in self.model.members if part.needs <= rows)
-        if reach not in self._runners:
-            from forecaster.forecast.runner import Runner
+    def _serving(self, rows: int) -> "ServedModel":
+        """What the parts that can forecast from that many rows of history serve."""
+        reach = max((part.needs for part in self.model.members if part.needs <= rows), default=0)
+        if reach not in self._served:
             from forecaster.forecast.served import ServedModel
 
-            served = ServedModel(self._within(rows), self.schema, self.facts.intervals)
-            self._runners[reach] = Runner(served.to(self.device).eval(), self.device)
-        return self._runners[reach]
+            parts = self.model if reach == self.needs else self._within(rows)
+            model = ServedModel(parts, self.schema, self.facts.intervals, self.device)
+            self._served[reach] = model.eval()
+        return self._served[reach]
 
     def _within(self, rows: int) -> "Blend":
         """The parts of the model that can forecast from that many rows of history.

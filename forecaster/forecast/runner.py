@@ -1,8 +1,7 @@
-"""A model on its device: arrays in, arrays out."""
+"""A model on its device, asked from the processor."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,13 +15,11 @@ class Runner:
     On a CPU it uses exactly `threads` threads: another number changes the last digits.
     """
 
-    def __init__(
-        self, model: Callable[..., Sequence[Tensor]], device: str, threads: int = 1
-    ) -> None:
+    def __init__(self, model: Callable[..., Tensor], device: str, threads: int = 1) -> None:
         self.model, self.device, self.threads = model, device, threads
 
-    def __call__(self, *inputs: np.ndarray | None, **options: bool) -> list[np.ndarray]:
-        """The outputs of the model for these inputs and options.
+    def __call__(self, *inputs: Tensor | None) -> Tensor:
+        """The model's output on the processor, for inputs from there.
 
         Raises torch.OutOfMemoryError if the batch is too large for the device, DeviceLostError if
         the device no longer works.
@@ -30,11 +27,8 @@ class Runner:
         set_up = machine.threads(self.threads) if self.device == "cpu" else machine.exact()
         try:
             with torch.inference_mode(), set_up:
-                tensors = (
-                    None if array is None else machine.sent(torch.from_numpy(array), self.device)
-                    for array in inputs
-                )
-                return [output.cpu().numpy() for output in self.model(*tensors, **options)]
+                there = (None if x is None else machine.sent(x, self.device) for x in inputs)
+                return self.model(*there).cpu()
         except RuntimeError as error:
             if _is_full(error):
                 raise torch.OutOfMemoryError(_first_line(error)) from None

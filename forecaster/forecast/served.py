@@ -1,21 +1,30 @@
 """A model as it serves: from histories in units to forecasts and quantiles in units."""
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
+from forecaster.base import machine
 from forecaster.base.shapes import Float, Int
 from forecaster.forecast.intervals import Intervals
 from forecaster.forecast.quantiles import Quantiles
+from forecaster.forecast.runner import Runner
 from forecaster.parts import Blend
 from forecaster.plan.schema import Schema
 from forecaster.plan.transform import Transform
 
 
 class ServedModel(nn.Module):
-    """A blend between the transforms of its data, with the quantiles of its intervals, if any."""
+    """A blend between the transforms of its data, with the quantiles of its intervals, if any.
 
-    def __init__(self, blend: Blend, schema: Schema, intervals: Intervals | None) -> None:
+    With a `device`, the blend runs there and the rest, in 64 bits, on the processor.
+    """
+
+    def __init__(
+        self, blend: Blend, schema: Schema, intervals: Intervals | None, device: str | None = None
+    ) -> None:
         super().__init__()
-        self.blend = blend
+        self.blend = Runner(blend.to(device), device) if device else blend
         self.transform = Transform(schema, blend.task.past, blend.task.horizon)
         has_levels = intervals is not None and intervals.levels
         self.quantiles = Quantiles(intervals) if intervals is not None and has_levels else None
@@ -49,3 +58,10 @@ class ServedModel(nn.Module):
         seen = None if complete else self.transform.targets(observed)
         quantiles = self.quantiles(shown, recent, ahead, seen, levels, item)
         return forecast[..., 0], self.transform.units(quantiles, mean, std)
+
+    @machine.threads(1)
+    def answer(self, *inputs: np.ndarray | None, **options: bool) -> list[np.ndarray]:
+        """`forward`, on arrays; another number of threads would change the last digits."""
+        with torch.inference_mode():
+            tensors = (None if array is None else torch.from_numpy(array) for array in inputs)
+            return [output.numpy() for output in self(*tensors, **options)]

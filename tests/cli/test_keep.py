@@ -79,7 +79,7 @@ def test_a_folder_beside_the_caller_or_another(folder, export, refused):
 def test_predict_with_it(folder, csv, export, done, refused, tmp_path, monkeypatch):
     bundle = unsaved(calibrated=True).save(tmp_path / "calibrated")
     export(tmp_path / "calibrated", "--output", "x")
-    served = runtime.Predictor(bundle, "cpu").served
+    served = graph.module_of(runtime.Predictor(bundle, "cpu"))
     monkeypatch.setattr(runtime, "session", lambda *_: eager.write(served, None)[1])
     arguments = ("predict", "--input", csv, "--levels", "0.1,0.9", "--horizon", "2")
     out, err = done(*arguments, "--model", "x", "--runtime", "onnx")

@@ -100,7 +100,7 @@ def test_what_the_network_adds_is_said(model, rest, weight, words):
     without = {} if rest is None else {"network": rest, "ridge": half}
     others = (half, *without.values())
     record = judged(model, *others, weights=weights, network=True, without=[*without])
-    record = record.record.to_dict()
+    record = record.backtest.to_dict()
     found = record["network"]
     assert re.fullmatch(words, found["verdict"])
     assert found["weight"] == weight
@@ -159,7 +159,7 @@ def test_a_panel_is_measured_item_by_item(monkeypatch):
     assert plain(report)
     assert "the windows span 3.8 horizons" in got.verdict()
     monkeypatch.setattr(backtest, "SHOWN_ITEMS", 2)
-    fewer = replace(got).record.to_dict()["items"]
+    fewer = replace(got).backtest.to_dict()["items"]
     assert fewer["shown"] == "the best 1 and the worst 1"
     assert list(fewer["errors"]) == [*found["errors"]][::2]
 

@@ -62,18 +62,18 @@ def test_what_is_served_is_calibrated_again_with_the_errors_that_were_judged():
     before = judge(splits, model, "cpu", narrow)
     after = judge(splits, model, "cpu", narrow, done=done)
     assert before.recalibrated is None
-    covered = before.record.band("80")["coverage"]
-    assert covered == after.record.band("80")["coverage"] < 0.6
+    covered = before.backtest.band("80")["coverage"]
+    assert covered == after.backtest.band("80")["coverage"] < 0.6
     test, scaler = splits.test("cpu"), splits.schema.target_scaler
     since = Coverage(model, after.recalibrated, scaler)
     score(since.forecast, test)
     assert since.record(splits.schema.targets).band("80")["coverage"] == pytest.approx(0.8, abs=0.1)
-    assert "too narrow" in before.record.intervals.verdict.lower()
-    assert "served were calibrated again" in after.record.intervals.verdict
+    assert "too narrow" in before.backtest.intervals.verdict.lower()
+    assert "served were calibrated again" in after.backtest.intervals.verdict
     assert after.headline.endswith("of the values, and was calibrated again since.")
     levels = sides(SHARES[0])
-    assert [each.code for each in figures(before.record, levels)][-1:] == ["coverage"]
-    assert "coverage" not in [each.code for each in figures(after.record, levels)]
+    assert [each.code for each in figures(before.backtest, levels)][-1:] == ["coverage"]
+    assert "coverage" not in [each.code for each in figures(after.backtest, levels)]
 
 
 def test_a_few_windows_of_test_calibrate_what_was_rehearsed():

@@ -68,11 +68,13 @@ def make_model(name: str = "prob", skeleton: str = "tokens") -> Blend:
 def runner(model: Blend, device: str = "cpu") -> Callable[..., np.ndarray]:
     """Calls a blend on a device, with the known features in one array."""
 
-    def forecast(past: Tensor, known: Tensor, observed: Tensor | None) -> tuple[Tensor]:
-        return (model(past, known[:, :24], known[:, 24:], observed),)
+    def forecast(past: Tensor, known: Tensor, observed: Tensor | None) -> Tensor:
+        return model(past, known[:, :24], known[:, 24:], observed)
 
     run = Runner(forecast, device)
-    return lambda *inputs: run(*inputs)[0]
+    return lambda *arrays: run(
+        *(None if x is None else torch.from_numpy(x) for x in arrays)
+    ).numpy()
 
 
 def batch(count: int, masked: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

@@ -129,7 +129,7 @@ def test_wrong_numbers_are_failures(gpu: Telling, monkeypatch: pytest.MonkeyPatc
     def drifting(runner: Runner, *given: Any) -> Any:
         nonlocal drift
         drift += 0.01 * (runner.device == "cuda")
-        return [array + drift for array in call(runner, *given)]
+        return call(runner, *given) + drift
 
     def full(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v)

@@ -120,8 +120,9 @@ def test_without_a_blend_the_network_is_the_forecast_bit_for_bit():
     batch = posed.test("cpu").batch(torch.arange(9))
     with torch.inference_mode():
         assert torch.equal(network(*batch.inputs), tried[-1](*batch.inputs))
-    mixed, own = (judge(each, model, "cpu", parts=parts).backtest.to_dict() for each, model, parts in
-                  ((posed, served, tried), (alone, network, same)))  # fmt: skip
+    given = (posed, served, tried), (alone, network, same)
+    found = (judge(each, model, "cpu", parts=parts).backtest for each, model, parts in given)
+    mixed, own = (backtest.to_dict() for backtest in found)
     assert own["mse"] == own["network"]["mse"] == mixed["network"]["mse"] != mixed["mse"]
     ridges = [each["floors"]["ridge, 36"] for each in (mixed, own)]
     assert (ridges[0]["mse"], ridges[1]["weight"]) == (ridges[1]["mse"], 0)

@@ -54,7 +54,7 @@ def export(forecaster: Predictor, folder: Path) -> Description:
     needed()
     try:
         with quiet():
-            model, run = to_onnx(forecaster.served, description)
+            model, run = to_onnx(module_of(forecaster), description)
     except ForecasterError:
         raise
     except Exception as error:  # tracing raises many classes of errors
@@ -71,6 +71,12 @@ def export(forecaster: Predictor, folder: Path) -> Description:
     return replace(description, parity=apart).save(folder, model)
 
 
+def module_of(forecaster: Predictor) -> ServedModel:
+    """The module that serves a model, all of it in one graph."""
+    bundle = forecaster.bundle
+    return ServedModel(forecaster.model, bundle.schema, bundle.intervals).eval()
+
+
 def needed() -> None:
     """Raise UnavailableError if a package that writes ONNX is missing."""
     for module in ("onnx", "onnxscript"):
@@ -80,14 +86,14 @@ def needed() -> None:
 def to_onnx(served: ServedModel, description: Description) -> tuple[bytes, Run]:
     """The bytes of an ONNX file for any number of histories and of levels, and a function that runs
     them."""
-    steps, columns = description.past + description.horizon, len(description.schema.columns)
-    task = served.blend.task
+    schema, steps = description.schema, description.past + description.horizon
+    columns, features = len(schema.columns), schema.calendar_width + schema.known.width
     batch, levels = torch.export.Dim("batch"), torch.export.Dim("levels")
     generator = torch.Generator().manual_seed(0)
     own = [*description.levels[:2], *description.levels][:3]
     every = {
         "history": torch.randn(3, description.past, columns, generator=generator).double(),
-        "known": torch.zeros(3, steps, task.calendar + task.covariates),
+        "known": torch.zeros(3, steps, features),
         "levels": torch.tensor(own, dtype=torch.float64),
         # the same tensor given twice would become one input of the graph
         "mean": torch.zeros(3, 1, columns, dtype=torch.float64),

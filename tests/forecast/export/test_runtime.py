@@ -79,7 +79,7 @@ def exported(tmp_path, monkeypatch):
     forecaster = Predictor(blended(unsaved(calibrated=True), network=0.5, last=0.5), "cpu")
     monkeypatch.setattr(graph, "to_onnx", eager.write)
     description = graph.export(forecaster, tmp_path / "out")
-    _, run = eager.write(forecaster.served, description)
+    _, run = eager.write(graph.module_of(forecaster), description)
     return runtime.Exported(description, run)
 
 
