@@ -18,7 +18,7 @@ import yaml
 
 from forecaster import cli
 from forecaster.attention import ATTENTIONS, Place
-from forecaster_service.schemas import ForecastRequest
+from forecaster_service.request import ForecastRequest
 from tests.browser import READY, complaints, wants_chromium
 
 ROOT = Path(__file__).resolve().parent.parent

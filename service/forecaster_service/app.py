@@ -22,22 +22,15 @@ from starlette.middleware import Middleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from forecaster.base.version import __version__
-from forecaster_service import access, http_errors
+from forecaster_service import http_errors
 from forecaster_service.gauges import Gauges
 from forecaster_service.logs import request_id
 from forecaster_service.metrics import Metrics
-from forecaster_service.middleware import Watch
+from forecaster_service.middleware import Access, Watch
 from forecaster_service.process import Process
 from forecaster_service.protocol import Connections
 from forecaster_service.registry import Found
-from forecaster_service.routes import (
-    health,
-    metrics,
-    models,
-    page,
-    predict,
-    read,
-)
+from forecaster_service.routes import health, metrics, models, page, predict, read
 from forecaster_service.settings import Settings, from_environment
 from forecaster_service.store import Store
 
@@ -63,7 +56,7 @@ def create_app(
             *([Middleware(ProxyHeadersMiddleware, trusted_hosts=proxies)] if proxies else ()),
             Middleware(CorrelationIdMiddleware, validator=None, transformer=request_id),
             Middleware(Watch, metrics=measured),
-            Middleware(access.Access, settings=settings, metrics=measured),
+            Middleware(Access, settings=settings, metrics=measured),
         ],
         lifespan=_lifespan,
     )

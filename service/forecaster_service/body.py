@@ -14,7 +14,7 @@ from jiter import from_json
 from starlette.types import Message
 
 from forecaster_service.http_errors import CLIENT_LEFT, Flaw, HttpError, busy, invalid, too_long
-from forecaster_service.schemas import MOST_COLUMNS
+from forecaster_service.request import MOST_COLUMNS
 from forecaster_service.settings import Settings
 
 LARGE = 2**16

@@ -24,13 +24,8 @@ from forecaster.forecast.questions import Question
 from forecaster.plan.schema import Schema
 from forecaster_service.batching import Done
 from forecaster_service.http_errors import Flaw, Location, invalid
-from forecaster_service.schemas import (
-    FlatRequest,
-    FullRequest,
-    Notice,
-    Parameters,
-    SeriesInput,
-)
+from forecaster_service.request import FlatRequest, FullRequest, Parameters, SeriesInput
+from forecaster_service.response import Notice
 
 MOST_NAMES = 50
 PLAIN_NAME = re.compile(r"\w[\w .:@-]{0,127}")

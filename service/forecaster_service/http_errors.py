@@ -15,7 +15,8 @@ from starlette.exceptions import HTTPException
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.names import did_you_mean
-from forecaster_service.schemas import Answer, FlatRequest, FullRequest
+from forecaster_service.request import FlatRequest, FullRequest
+from forecaster_service.response import Reply
 
 MEDIA_TYPE = "application/problem+json"
 MOST_ERRORS = 20
@@ -39,7 +40,7 @@ PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 Location = tuple[str | int, ...]
 
 
-class Flaw(Answer):
+class Flaw(Reply):
     """One thing that is wrong with a request."""
 
     loc: list[str | int]
@@ -50,7 +51,7 @@ class Flaw(Answer):
     """A word for programs."""
 
 
-class ProblemDetails(Answer):
+class ProblemDetails(Reply):
     """An error, by RFC 9457."""
 
     model_config = ConfigDict(title="Problem")

@@ -4,7 +4,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from forecaster_service.schemas import ModelIdentity
+from forecaster_service.response import ModelIdentity
 
 MODEL = ("model", "version", "digest", "attention")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)

@@ -24,9 +24,9 @@ from forecaster_service.batching import Done
 from forecaster_service.body import parse
 from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.http_errors import CLIENT_LEFT, HttpError, responses
+from forecaster_service.loading import Served
 from forecaster_service.metrics import Metrics, labels
-from forecaster_service.schemas import ARRAYS
-from forecaster_service.slots import Served
+from forecaster_service.request import ARRAYS
 from forecaster_service.store import Store, store_of
 
 PROBLEMS = responses(404, 408, 413, 415, 422, 503, 504)

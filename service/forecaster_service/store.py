@@ -22,13 +22,7 @@ from forecaster_service.body import Bodies
 from forecaster_service.forecasting import Forecast, Inputs, Job
 from forecaster_service.http_errors import HttpError, busy
 from forecaster_service.keeping import Keeper
-from forecaster_service.logs import logger
-from forecaster_service.metrics import Metrics, labels
-from forecaster_service.process import Process
-from forecaster_service.registry import Child, Found, State
-from forecaster_service.schemas import FullRequest
-from forecaster_service.settings import Settings
-from forecaster_service.slots import (
+from forecaster_service.loading import (
     AGAIN,
     Served,
     Slot,
@@ -38,6 +32,12 @@ from forecaster_service.slots import (
     for_clients,
     load,
 )
+from forecaster_service.logs import logger
+from forecaster_service.metrics import Metrics, labels
+from forecaster_service.process import Process
+from forecaster_service.registry import Child, Found, State
+from forecaster_service.request import FullRequest
+from forecaster_service.settings import Settings
 
 UNNAMED = (
     "no model was named: set FORECASTER_MODEL to a bundle's folder, an MLflow run id or a "

@@ -44,6 +44,6 @@ ROOMS = {
         "service/",
         "service/access service/middleware service/respond service/app service/bat* service/bod*"
         " service/forecasting"
-        " service/requests service/metrics service/registry service/slots service/routes/*",
+        " service/requests service/metrics service/registry service/loading service/routes/*",
     ),
 }

@@ -3,7 +3,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from forecaster_service import access
+from forecaster_service import middleware
 from tests.service.toy import NAME, start
 
 KEY, OTHER = "s3cret-of-anna", "s3cret-of-bob"
@@ -54,8 +54,8 @@ class TestKeys:
             assert told == (header not in other_schemes)
 
     def test_all_hashes_are_compared_in_constant_time(self, keyed, monkeypatch):
-        compared = Mock(wraps=access.compare_digest)
-        monkeypatch.setattr(access, "compare_digest", compared)
+        compared = Mock(wraps=middleware.compare_digest)
+        monkeypatch.setattr(middleware, "compare_digest", compared)
         for key in (KEY, OTHER, "wrong"):
             keyed.get("/models", headers=bearer(key))
         assert compared.call_count == 6
@@ -78,7 +78,7 @@ class TestKeys:
         }
         for path, operations in schema["paths"].items():
             for operation in operations.values():
-                wanted = path not in access.OPEN
+                wanted = path not in middleware.OPEN
                 assert ("security" in operation) == wanted
                 assert ("401" in operation["responses"]) == wanted
         assert "/predict" in schema["paths"]

@@ -5,9 +5,8 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 import pytest
 
 from forecaster_service import batching
-from forecaster_service.batching import LATEST, Batcher
+from forecaster_service.batching import FRESH, LATEST, Batcher, Pace
 from forecaster_service.http_errors import HttpError
-from forecaster_service.pace import FRESH
 from tests.service.processes import SECONDS
 
 
@@ -137,7 +136,7 @@ def test_what_was_too_slow_once_is_tried_again(make, device, monkeypatch):
     batcher.pace.note("a", 1, 40)
     assert refused(batcher, device, [2], "this request takes about 40 s here", within=30)
     later = time.monotonic() + FRESH
-    monkeypatch.setattr("forecaster_service.pace.monotonic", lambda: later)
+    monkeypatch.setattr("forecaster_service.batching.monotonic", lambda: later)
     for _ in range(40):
         assert results([batcher.submit("a", device, [2], within=100)]) == [[4]]
     assert batcher.pace.cost("a", 1, 4) < 1
@@ -196,3 +195,28 @@ def test_many_threads_get_their_own_results(make, device):
     assert sum(bool(items) for items in answered) >= 320
     assert batcher.waiting == 0
     assert max(map(len, device.batches)) == 7
+
+
+def test_batches_of_each_size_have_their_costs():
+    pace = Pace()
+    assert pace.cost("a", 100, 16) == 0, "nobody knows"
+    for size in (1, 16, 4, 16, 1):
+        pace.note("a", size, 0.5 + 0.25 * size)
+    assert pace.cost("a", 3, 16) == 1.5, "as four"
+    assert pace.cost("a", 40, 16) == 2 * 4.5 + 3, "two of sixteen, and eight as twice four"
+    assert pace.cost("a", 0, 16) == 0
+    assert pace.last == 0.75
+    pace.note("b", 2, 1.0)
+    assert [pace.cost("b", count, 16) for count in (1, 16, 32)] == [1, 8, 16], "in proportion"
+
+
+def test_what_was_measured_is_believed_for_a_while(monkeypatch):
+    clock = 1000.0
+    monkeypatch.setattr("forecaster_service.batching.monotonic", lambda: clock)
+    pace = Pace()
+    assert not pace.fresh("a", 1)
+    pace.note("a", 1, 1.0)
+    assert pace.fresh("a", 1)
+    assert not pace.fresh("a", 2), "another size"
+    clock += FRESH
+    assert not pace.fresh("a", 1)

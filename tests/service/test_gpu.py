@@ -11,7 +11,7 @@ from forecaster.base.errors import DeviceLostError
 from forecaster.forecast.predictor import Predictor
 from forecaster_service import forecasting, store
 from forecaster_service.http_errors import HttpError
-from forecaster_service.schemas import FullRequest
+from forecaster_service.request import FullRequest
 from tests.service.toy import NAME, start
 
 GONE = "the GPU is lost: CUDA error: unspecified launch failure"

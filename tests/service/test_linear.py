@@ -20,11 +20,11 @@ import forecaster.datasets
 import forecaster_service
 from forecaster.base.errors import ForecasterError
 from forecaster.datasets.reader import dialect
-from forecaster_service.access import _foreign
 from forecaster_service.body import parse
 from forecaster_service.http_errors import HttpError
+from forecaster_service.middleware import _foreign
+from forecaster_service.request import ARRAYS, ForecastRequest
 from forecaster_service.routes.read import _read
-from forecaster_service.schemas import ARRAYS, ForecastRequest
 from forecaster_service.settings import Settings
 
 SMALL, LARGE = 2**15, 2**18

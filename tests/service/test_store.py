@@ -14,10 +14,10 @@ from forecaster.base.errors import BundleError, UnavailableError
 from forecaster.forecast.bundle import MANIFEST, WEIGHTS, digest_of, load
 from forecaster_service import forecasting
 from forecaster_service.http_errors import HttpError, busy
+from forecaster_service.loading import AGAIN
 from forecaster_service.metrics import Metrics
-from forecaster_service.schemas import FullRequest
+from forecaster_service.request import FullRequest
 from forecaster_service.settings import Settings
-from forecaster_service.slots import AGAIN
 from forecaster_service.store import Store
 from tests.bundles import sign
 from tests.lacking import lacking
@@ -75,9 +75,13 @@ def refused(store):
 @pytest.mark.parametrize(
     ("failing", "error", "words"),
     [
-        ("forecaster_service.slots.load_bundle", RuntimeError("swordfish"), "could not be loaded"),
-        ("forecaster_service.slots.Predictor.check", BundleError("is off"), "is off"),
-        ("forecaster_service.forecasting.run", UnavailableError("swordfish"), "be found"),
+        (
+            "loading.load_bundle",
+            RuntimeError("swordfish"),
+            "could not be loaded",
+        ),
+        ("loading.Predictor.check", BundleError("is off"), "is off"),
+        ("forecasting.run", UnavailableError("swordfish"), "be found"),
     ],
 )
 def test_a_model_that_cannot_be_loaded_or_forecast(
@@ -88,7 +92,7 @@ def test_a_model_that_cannot_be_loaded_or_forecast(
     def fail(*args, **options):
         raise error
 
-    monkeypatch.setattr(failing, fail)
+    monkeypatch.setattr(f"forecaster_service.{failing}", fail)
     with stored(folder) as store:
         assert store.status == "failed"
         problem = refused(store)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request
 
 from forecaster.base.version import __version__
 from forecaster_service.http_errors import responses
-from forecaster_service.schemas import Status, Version
+from forecaster_service.response import Status, Version
 from forecaster_service.store import store_of
 
 router = APIRouter(tags=["health"])

@@ -6,8 +6,9 @@ from fastapi import APIRouter, Path, Request, Response
 
 from forecaster_service import forecasting
 from forecaster_service.http_errors import responses
+from forecaster_service.request import FullRequest
 from forecaster_service.respond import CSV
-from forecaster_service.schemas import FullRequest, ModelCard, Models
+from forecaster_service.response import ModelCard, Models
 from forecaster_service.store import store_of
 
 Name = Annotated[str, Path(description="A name that GET /models lists.")]

@@ -12,9 +12,10 @@ from pydantic_core import to_json
 from forecaster_service import forecasting
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Job
+from forecaster_service.loading import Served
+from forecaster_service.request import ForecastRequest
 from forecaster_service.respond import CSV, JSON, PROBLEMS, TEXT, ForecastRoute, Order, model_for
-from forecaster_service.schemas import ForecastRequest, ForecastResponse
-from forecaster_service.slots import Served
+from forecaster_service.response import ForecastResponse
 
 ANSWERS: dict[int | str, dict[str, Any]] = {**PROBLEMS, 200: TEXT}
 

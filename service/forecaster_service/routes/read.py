@@ -20,10 +20,11 @@ from forecaster.forecast import questions
 from forecaster.forecast.future import future_rows
 from forecaster.forecast.notices import ShortHistory
 from forecaster_service.body import LARGE
+from forecaster_service.loading import Served
+from forecaster_service.request import ModelName, Name, SeriesInput
 from forecaster_service.respond import CSV, PROBLEMS, TEXT, check_type, left
-from forecaster_service.schemas import MOST_ITEMS, Answer, ModelName, Name, SeriesInput
+from forecaster_service.response import MOST_ITEMS, Reply
 from forecaster_service.settings import Settings
-from forecaster_service.slots import Served
 from forecaster_service.store import store_of
 
 MOST_CELLS = 2**23
@@ -42,7 +43,7 @@ Ahead = Annotated[
 router = APIRouter(tags=["forecast"])
 
 
-class ReadSeries(Answer):
+class ReadSeries(Reply):
     """One series of a file."""
 
     series: SeriesInput
@@ -55,7 +56,7 @@ class ReadSeries(Answer):
     """What was done with gaps, repeated and unsorted rows, and what else is unusual in the file."""
 
 
-class ReadFuture(Answer):
+class ReadFuture(Reply):
     """What is known ahead of one series."""
 
     start: str

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from forecaster_service.schemas import ARRAYS, MOST_COLUMNS, ForecastRequest
+from forecaster_service.request import ARRAYS, MOST_COLUMNS, ForecastRequest
 
 REQUEST: TypeAdapter[Any] = TypeAdapter(ForecastRequest)
 NUMBER = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers()

@@ -7,27 +7,16 @@ from typing import Any
 from urllib.parse import quote
 
 from forecaster.attention.plugins import allowing
-from forecaster.base.errors import (
-    BundleError,
-    ConfigError,
-    UnavailableError,
-    UsageError,
-)
+from forecaster.base.errors import BundleError, ConfigError, UnavailableError, UsageError
 from forecaster.base.names import model_names
-from forecaster.datasets.items import MARK
-from forecaster.forecast import composition, effects
 from forecaster.forecast.bundle import digest_of
 from forecaster.forecast.predictor import Predictor, load_bundle
 from forecaster.parts import GROUP as PARTS
-from forecaster.record import Backtest
+from forecaster_service.card import SAME, describe
 from forecaster_service.registry import Found, State
-from forecaster_service.schemas import MOST_ITEMS, ModelCard, ModelIdentity
+from forecaster_service.response import ModelCard, ModelIdentity
 from forecaster_service.settings import Settings
 
-FIGURES = {"windows", "network", "floors", "best_floor", "headline", "verdict"}
-"""What GET /models shows of the test split beside the metrics that floors have, too."""
-SAME = ("time", "wide", "columns", "targets", "freq", "timezone")
-"""What the card takes from the schema as it is, and what stays the same for clients."""
 AGAIN = 60.0
 """Seconds until a model that could not be loaded is tried again."""
 
@@ -125,7 +114,7 @@ def load(source: str, settings: Settings, registry: Found) -> Served:
         forecaster.check()
     except BundleError as error:
         raise UnfitError(str(error)) from None
-    return Served(forecaster, *_describe(forecaster), local)
+    return Served(forecaster, *describe(forecaster), local)
 
 
 def differences(old: Predictor, new: Predictor) -> list[str]:
@@ -177,57 +166,3 @@ def for_clients(error: Exception) -> str:
     elif isinstance(error, UsageError | UnavailableError):
         reason = "could not be found"
     return f"the model {reason}; see the log of the service"
-
-
-def _bands(test: Backtest | None) -> list[dict[str, Any]]:
-    """The coverage of the intervals of a test split, the narrowest first."""
-    return [
-        {
-            "share": float(share) / 100,
-            "coverage": band["coverage"],
-            "again": test is not None and test.calibrated_again,
-            "columns": {name: own["coverage"] for name, own in band.columns.items()},
-        }
-        for share, band in (test.intervals.bands if test and test.intervals else {}).items()
-    ]
-
-
-def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
-    bundle, schema = forecaster.bundle, forecaster.schema
-    about, reading, test = bundle.about, schema.reading, bundle.record.test
-    facts = {
-        **{key: getattr(schema, key) for key in SAME},
-        "name": bundle.origin.get("name", bundle.name),
-        "version": bundle.origin.get("version"),
-        "alias": bundle.origin.get("alias"),
-        "run_id": about.get("run_id"),
-        "attn": bundle.config.attn.name,
-        "attn_weight": composition.attention_weight(bundle),
-        "digest": bundle.digest,
-        "made_of": composition.made_of(bundle),
-        "refit": bool(about.get("refit")),
-        "effective": about.get("attn_effective", ""),
-        "device": forecaster.device,
-        "id": MARK.join(schema.id) or None,
-        "id_columns": schema.id,
-        "past_covariates": reading.read_from(schema.past_only),
-        "future_covariates": reading.read_from(schema.known.columns),
-        "effects": [*effects.sentences(bundle)],
-        "static_covariates": [
-            {"name": each.name, "words": each.words or None} for each in schema.known.attributes
-        ],
-        "items": len(schema.items),
-        "item_names": schema.items[:MOST_ITEMS],
-        "policy": reading.policy,
-        "reading": {key: value for key, value in reading.to_dict().items() if key != "targets"},
-        "look_back": bundle.past,
-        "needs": forecaster.needs,
-        "least": forecaster.least,
-        "horizon": bundle.horizon,
-        "forecast": "mean",
-        "quantile_levels": forecaster.levels,
-        "intervals": str(about["intervals"]),
-        "bands": _bands(test),
-        "test": test.model_dump(include={*FIGURES, *test.bar.measured}) if test else {},
-    }
-    return ModelIdentity.model_validate(facts), ModelCard.model_validate(facts)

@@ -6,19 +6,14 @@ import pytest
 from forecaster import parts
 from forecaster.attention import ProbSparseAttention, plugins
 from forecaster.attention.plugins import GROUP
-from forecaster.base.errors import (
-    BundleError,
-    StorageError,
-    UnavailableError,
-    UsageError,
-)
+from forecaster.base.errors import BundleError, StorageError, UnavailableError, UsageError
 from forecaster.config.run_config import load_dict
 from forecaster.datasets.known import Attribute, KnownInputs
 from forecaster.datasets.scaling import Scaler
 from forecaster.forecast.predictor import Predictor, keep
 from forecaster.parts import CycleMean
+from forecaster_service.loading import Slot, UnfitError, current, differences, for_clients, load
 from forecaster_service.settings import Settings
-from forecaster_service.slots import Slot, UnfitError, current, differences, for_clients, load
 from tests.bundles import blended
 from tests.service.toy import AHEAD, HORIZON, ITEMS, KINDS, Registry, make_bundle, rename
 
