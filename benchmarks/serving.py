@@ -49,7 +49,7 @@ from attention import keep
 from tqdm import tqdm
 
 from forecaster.forecast.predictor import Predictor
-from forecaster.forecast.questions import Question
+from forecaster.forecast.question import Question
 from forecaster.study import bench
 from forecaster.study.bench import Setup
 

@@ -6,22 +6,20 @@ future = Client("http://127.0.0.1:8000").predict(history, levels=(0.1, 0.9))
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import requests
 
 from forecaster.base.errors import DataError, ForecasterError, UnavailableError, UsageError
 from forecaster.base.names import model_names
-from forecaster.forecast import questions
-from forecaster.forecast.notices import OWN_SCALE, REMARKS, Notice, NoticeCode, ShortHistory
-from forecaster.forecast.questions import Question
+from forecaster.forecast.answer import Answer
+from forecaster.forecast.history import Frame, Given, as_pandas, numbers, read
+from forecaster.forecast.notices import ShortHistory
+from forecaster.forecast.question import Form, Question, concatenate
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from forecaster.config.flags import Policy
 
 NUMBERS, SERIES = 200_000, 64
@@ -68,17 +66,17 @@ class Client:
 
     def predict(
         self,
-        frame: questions.Given | str | Path,
+        frame: Given | str | Path,
         horizon: int | None = None,
         levels: float | Sequence[float] = (),
         *,
-        future: questions.Frame | str | Path | None = None,
+        future: Frame | str | Path | None = None,
         model: str | None = None,
         policy: "Policy | None" = None,
         short_history: ShortHistory | None = None,
         where: str = "the history",
         say: Callable[[str], None] = lambda _: None,
-    ) -> questions.Given:
+    ) -> Given:
         """The result of `Forecaster.predict` for arguments of these names, from the service.
 
         `model` is a name, by default that of the first. A large panel is sent in several requests.
@@ -86,42 +84,33 @@ class Client:
         does not have, UnavailableError when there is no answer; errors found by the service keep
         its words.
         """
-        levels = sorted({*questions.numbers("levels", levels)})
+        levels = sorted({*numbers("levels", levels)})
         if not all(0 < level < 1 for level in levels):
             raise UsageError(f"quantile levels lie between 0 and 1, got {list(levels)}")
-        card = self.model(model)
+        form = _form(self.model(model))
 
-        def run(question: Question, steps: int) -> tuple[np.ndarray, questions.Placed]:
+        def answer(question: Question) -> Answer:
             parameters = {
-                "prediction_length": steps, "quantile_levels": levels,
-                "short_history": history.short,
+                "prediction_length": question.steps, "quantile_levels": levels,
+                "short_history": histories.short,
             }  # fmt: skip
-            rows: list[list[Any]] = []
-            found: questions.Placed = []
-            for part in _portions(question, card, known):
-                body = {"inputs": part, "parameters": parameters, "model": model}
-                answer = self._ask("POST", "/predict", json=body)
-                found += [
-                    (
-                        None if each["input"] is None else len(rows) + each["input"],
-                        Notice(NoticeCode(each["code"]), each["text"]),
-                    )
-                    for each in answer["notices"]
-                    if each["code"] in {*REMARKS, OWN_SCALE.code}
-                ]
-                for each in answer["predictions"]:
-                    quantiles = each.get("quantiles", {})
-                    rows.append([each["mean"], *(quantiles[str(q)] for q in levels)])
-            return np.moveaxis(np.array(rows, dtype=np.float64), 1, -1), found
+            size = form.past * len(form.columns) + (form.past + form.horizon) * len(form.known)
+            together = max(1, min(SERIES, NUMBERS // size))
+            answers = []
+            for first in range(0, len(question), together):
+                part = question[first : first + together]
+                body = {"inputs": part.to_json(form), "parameters": parameters, "model": model}
+                forecasts = self._ask("POST", "/predict", json=body)
+                answers.append(Answer.from_json(forecasts, part, form))
+            return concatenate(answers)
 
-        form = _form(card)
-        known = form.reading.read_as(card["future_covariates"])
-        table, back = questions.as_pandas(frame)
-        history = questions.ask(
-            form, table, horizon, levels, future, policy, where, say, short_history
-        )
-        answer: questions.Given = back(history.answer(run))
-        return answer
+        table, back = as_pandas(frame)
+        histories = read(
+            form, table, horizon, levels,
+            future=future, policy=policy, where=where, say=say, short_history=short_history,
+        )  # fmt: skip
+        ahead: Given = back(histories.answer(answer, say))
+        return ahead
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
         """The JSON of the answer.
@@ -180,7 +169,7 @@ class Client:
         raise UnavailableError(f"{self.url} {message}")
 
 
-def _form(card: dict[str, Any]) -> questions.Form:
+def _form(card: dict[str, Any]) -> Form:
     """The form of a model's histories. Raises UsageError for a panel that is too wide."""
     from forecaster.datasets.reading import Reading
 
@@ -191,58 +180,8 @@ def _form(card: dict[str, Any]) -> questions.Form:
         )
     targets = card["item_names"] if card["wide"] else card["targets"]
     reading = Reading.from_dict({**card["reading"], "targets": targets})
-    sizes = (card[name] for name in ("look_back", "needs", "least", "horizon"))
-    return questions.Form(reading, tuple(card["columns"]), *sizes)
-
-
-def _portions(
-    question: Question, card: dict[str, Any], known: Sequence[str]
-) -> Iterator[list[dict[str, Any]]]:
-    """The series as /predict takes them, in portions; `known` are the columns known ahead."""
-    count, past, width = question.values.shape
-    numbers = past * width + (past + card["horizon"]) * len(known)
-    together = max(1, min(SERIES, NUMBERS // numbers))
-    for first in range(0, count, together):
-        those = range(first, min(first + together, count))
-        yield [input_of(question, number, card, known) for number in those]
-
-
-def input_of(
-    question: Question, number: int, card: dict[str, Any], known: Sequence[str]
-) -> dict[str, Any]:
-    """One series as /predict takes it."""
-    name, rows = question.items[number], question.rows[number]
-    values = question.values[number, -rows:]
-    missing = card["look_back"] - rows
-    cells = values.astype(object)
-    cells[np.isnan(values)] = None
-    series: dict[str, Any] = {
-        "start": _later(question.starts[number], missing, card["freq"]).isoformat(),
-        "columns": card["columns"],
-        "target": cells.tolist(),
-        "static_covariates": {
-            each["name"]: _attribute(question.static[each["name"]][number], each["words"])
-            for each in card["static_covariates"]
-        },
-    }
-    if name:
-        series["item_id"] = name
-    if question.covariates is not None:
-        pairs = [*zip(known, question.covariates[number].T.tolist(), strict=True)]
-        past = card["look_back"]
-        series["past_covariates"] = {name: row[missing:past] for name, row in pairs}
-        series["future_covariates"] = {name: row[past:] for name, row in pairs}
-    return series
-
-
-def _later(start: "pd.Timestamp", steps: int, freq: str) -> "pd.Timestamp":
-    from forecaster.datasets.calendar import future_times
-
-    return future_times(start, steps, freq)[-1] if steps else start
-
-
-def _attribute(value: Any, words: list[str] | None) -> float | str:
-    """A static attribute; if the model knows it as words, 7.0 stands for the word 7 of a file."""
-    if isinstance(value, str):
-        return str(value)
-    return f"{float(value):g}" if words else float(value)
+    words = {attribute["name"]: attribute["words"] or () for attribute in card["static_covariates"]}
+    past, needs, least, horizon = (
+        card[name] for name in ("look_back", "needs", "least", "horizon")
+    )
+    return Form(reading, tuple(card["columns"]), past, needs, least, horizon, words)

@@ -28,10 +28,9 @@ from forecaster.config.flags import FLAGS, Blend, Device, Features, Policy, Spli
 from forecaster.config.run_config import Loaded, load
 from forecaster.datasets import reader
 from forecaster.datasets.items import id_parts
-from forecaster.forecast import questions
+from forecaster.forecast.history import Frame, Given, as_pandas, numbers, read, steps_of, unchanged
 from forecaster.forecast.notices import NoticeCode, ShortHistory
 from forecaster.forecast.predictor import Predictor, keep
-from forecaster.forecast.questions import Frame, Given
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -102,9 +101,7 @@ class Forecaster:
     verbose: bool = False
     _ready: Predictor | None = field(default=None, init=False)
     _history: pd.DataFrame | None = field(default=None, init=False)
-    _back: Callable[[pd.DataFrame], Frame] = field(
-        default_factory=lambda: questions.unchanged, init=False
-    )
+    _back: Callable[[pd.DataFrame], Frame] = field(default_factory=lambda: unchanged, init=False)
     _loaded: bool = field(default=False, init=False)
 
     # The interface that scikit-learn's tools expect of an estimator.
@@ -177,7 +174,7 @@ class Forecaster:
 
         if cutoffs is not None:
             cutoffs = _whole("cutoffs", cutoffs)
-        table, back = questions.as_pandas(frame, file=False)
+        table, back = as_pandas(frame, file=False)
         if y is not None and getattr(y, "name", None) not in table:
             raise UsageError("y: expected None, or a column of the frame: `target` names it there")
         loaded = self._load()
@@ -221,8 +218,8 @@ class Forecaster:
         missing.
         """
         table, back = self._asked(history)
-        levels = questions.numbers("levels", levels)
-        ends = {share: self._ends(share) for share in questions.numbers("level", level)}
+        levels = numbers("levels", levels)
+        ends = {share: self._ends(share) for share in numbers("level", level)}
         quantiles = sorted({*levels, *(end for pair in ends.values() for end in pair)})
         ahead = self.fitted.predict(
             table, horizon, quantiles,
@@ -240,8 +237,10 @@ class Forecaster:
         each series. Values that rows after the history hold, or that the calendar determines, are
         filled in. Raises UsageError for a model without covariates known ahead.
         """
+        from forecaster.forecast.future import future_rows
+
         table, back = self._asked(history)
-        rows: Given = back(self.fitted.make_future(table, say=self._say))
+        rows: Given = back(future_rows(self.fitted.form, table, say=self._say))
         return rows
 
     @_in_python
@@ -279,8 +278,8 @@ class Forecaster:
         """
         from forecaster.forecast.historical import replay
 
-        steps = questions.steps_of(horizon, self.bundle.horizon)
-        quantiles = sorted({*questions.numbers("levels", levels)})
+        steps = steps_of(horizon, self.bundle.horizon)
+        quantiles = sorted({*numbers("levels", levels)})
         self.fitted.check_levels(quantiles)
         stride = steps if stride is None else _whole("stride", stride)
         table, _ = self._asked(frame)
@@ -308,7 +307,7 @@ class Forecaster:
         A frame that begins after the fitted one continues it, as the folds of
         `sklearn.model_selection.TimeSeriesSplit` do; only what comes after the fitted rows counts.
         """
-        table, _ = questions.as_pandas(frame, file=False)
+        table, _ = as_pandas(frame, file=False)
         schema, start, last = self.fitted.schema, 0, None
         if self._history is not None:
             before, after = _flat(self._history, schema.time), _flat(table, schema.time)
@@ -376,7 +375,7 @@ class Forecaster:
         from forecaster.run.train import train_anew
 
         cutoffs = _whole("cutoffs", cutoffs)
-        table, _ = questions.as_pandas(frame, file=False)
+        table, _ = as_pandas(frame, file=False)
         splits = make_splits(make_plan(*take_frame(self._load(), table, self._say), self._say))
         device = machine.device(splits.plan.config.device)
         judged = roll(
@@ -450,7 +449,7 @@ class Forecaster:
             widest = model.bundle.intervals.widest(0.8)
             level = widest and round(100 * widest, 6)
         ends = self._ends(level) if level is not None and len(scenarios) == 1 else ()
-        question = questions.ask(model.form, table, None, ends, futures[0], None, "the history")
+        question = read(model.form, table, None, ends, future=futures[0])
         names = [*question.items.names]
         chosen = names[0] if series is None else str(series)
         if chosen not in names:
@@ -540,7 +539,7 @@ class Forecaster:
     ) -> tuple[pd.DataFrame | str | Path, Callable[[pd.DataFrame], Frame]]:
         """The history to forecast, and a function that converts an answer to its kind of frame."""
         if history is not None:
-            return questions.as_pandas(history)
+            return as_pandas(history)
         if self._history is None:
             self.fitted  # noqa: B018 - raises if nothing was fitted
             raise UsageError("give a history: a loaded model does not hold one")

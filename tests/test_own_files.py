@@ -11,7 +11,7 @@ import torch
 from forecaster.base.errors import DataError, UsageError
 from forecaster.config.run_config import load
 from forecaster.evaluate import judge
-from forecaster.forecast import bundle
+from forecaster.forecast import bundle, golden
 from forecaster.forecast.predictor import Predictor
 from forecaster.parts import Blend, Network
 from forecaster.plan.data import find_data
@@ -199,7 +199,7 @@ def test_words_and_flags_are_covariates():
     other = future.assign(sky=["clear"] * HORIZON)
     assert not ahead.equals(forecaster.predict(table, future=other))
     assert len(forecaster.predict(forecaster.example)) == HORIZON
-    assert np.isfinite(forecaster.golden(range(8))).all()
+    assert np.isfinite(golden.forecasts(forecaster, range(8))).all()
     with pytest.raises(DataError, match=r"row 2 .*, column 'sky': 'hail' .*fog"):
         forecaster.predict(table, future=other.assign(sky=["fog", "hail", "fog", "fog", "fog"]))
     with pytest.raises(DataError, match=r"row 1 \(.*\), column 'mood': 'meh' .*bad, good"):

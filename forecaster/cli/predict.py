@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -102,16 +102,18 @@ def predict(
     settings = {"horizon": horizon, "policy": policy, "short_history": short_history}
     time = card["time"]
     if folder and output is not None:
-        from forecaster.forecast import batch, questions
+        from forecaster.forecast import batch
+        from forecaster.forecast.history import steps_of
 
-        questions.steps_of(horizon, card["horizon"])  # else each file would be refused for it
+        steps_of(horizon, card["horizon"])  # else each file would be refused for it
         request = {"model": card["digest"], "levels": sorted(set(chosen_levels)), **settings}
         work = batch.Work(write, output, time, {"levels": chosen_levels, **settings})
         per_file = _each(source, work, ray, gpus, device)
         done = batch.forecast_all(per_file, batch.parts(input, output), output, time, request, say)
-        say(f"wrote {done.rows} rows to {done.written} files in {output}, kept {done.kept} others")
+        rows, written, unchanged = done["rows"], done["written"], done["kept"]
+        say(f"wrote {rows} rows to {written} files in {output}, kept {unchanged} others")
         if as_json:
-            print_json(asdict(done))
+            print_json(done)
         return
     arguments: dict[str, Any] = {**settings, "levels": chosen_levels, "future": future}
     if ledger is not None:
@@ -146,6 +148,7 @@ def future(model: options.Model, input: str | None = None, output: Path | None =
 
     Example: forecaster future --model forecaster-shops-S-y-14 --output x.csv
     """
+    from forecaster.forecast.future import future_rows
     from forecaster.forecast.predictor import Predictor
 
     check_ending("output", output, *TABLES)
@@ -153,7 +156,7 @@ def future(model: options.Model, input: str | None = None, output: Path | None =
     if input is None:
         input = own_history(source.bundle)
         say(f"history: {input}")
-    rows = source.make_future(input, where=input, say=say)
+    rows = future_rows(source.form, input, where=input, say=say)
     if output is None:
         print(rows.to_csv(index=False), end="")
         return
@@ -223,12 +226,12 @@ def _source(
 
 def _each(
     source: Any, work: "batch.Work", ray: str | None, gpus: float, device: str | None
-) -> "batch.Each":
+) -> "batch.Drafts":
     """A function that drafts the forecasts of files, here or on a Ray cluster."""
     from forecaster.base import cluster, quota
     from forecaster.forecast import batch
 
-    def each(files: Sequence[batch.InputFile]) -> Iterable[tuple[batch.InputFile, Any]]:
+    def each(files: Sequence[batch.File]) -> Iterable[tuple[batch.File, Any]]:
         if ray is None:
             return ((part, work.draft(source.predict, part)) for part in files)
         shared = replace(work, here=Path.cwd(), bundle=source.bundle, device=device or "auto")

@@ -7,7 +7,7 @@ only if that file has changed. Memory is bounded by the largest file and the ser
 import glob
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -39,36 +39,24 @@ Say = Callable[[str], None]
 Write = Callable[["pd.DataFrame", Path], None]
 
 
-@dataclass(frozen=True)
-class InputFile:
-    """A file of histories, and the name of the file for their forecasts."""
-
-    source: Path
-    name: str
-
-    def facts(self) -> dict[str, Any]:
-        """The facts that show whether the file has changed since it was forecast."""
-        known = self.source.stat()
-        return {"size": known.st_size, "changed": known.st_mtime_ns}
+File = tuple[str, Path]
+"""The name of a file of forecasts, and the file of their histories."""
 
 
 @dataclass(frozen=True)
 class Draft:
     """The outcome for one file: a temporary file beside the target, or the reason in `refused`.
 
-    `rows` is the number of rows written, `series` their series ids; `said` are sentences about the
-    file.
+    `rows` is the number of rows written, `series` their series ids; `sentences` are about the file.
     """
 
     rows: int = 0
     series: Sequence[str] = ()
-    said: Sequence[str] = ()
+    sentences: Sequence[str] = ()
     refused: str = ""
 
 
-Each = Callable[
-    [Sequence[InputFile]], Iterable[tuple[InputFile, Draft | ForecasterError | FailedError]]
-]
+Drafts = Callable[[Sequence[File]], Iterable[tuple[File, Draft | ForecasterError | FailedError]]]
 """Applies `Work.draft` to some files, in any order, in this process or in others."""
 
 
@@ -89,31 +77,30 @@ class Work:
     bundle: "Bundle | None" = None
     device: str = "auto"
 
-    def draft(self, predict: Callable[..., "pd.DataFrame"], part: InputFile) -> Draft:
+    def draft(self, predict: Callable[..., "pd.DataFrame"], part: File) -> Draft:
         """Forecast a file with a model's method `predict`, and write to a file beside the target.
 
         Raises StorageError if writing fails.
         """
-        said: list[str] = []
+        (name, source), sentences = part, list[str]()
 
         def say(text: str) -> None:
-            said.append(str(text))  # a plain string can be sent to another process
+            sentences.append(str(text))  # a plain string can be sent to another process
 
         try:
-            frame = predict(
-                self.here / part.source, where=str(part.source), say=say, **self.options
-            )
+            frame = predict(self.here / source, where=str(source), say=say, **self.options)
         except (DataError, UsageError) as error:
-            return Draft(said=said, refused=_named(part.source, error))
-        file = _beside(self.here / self.output / part.name)
+            return Draft(sentences=sentences, refused=_named(source, error))
+        file = _beside(self.here / self.output / name)
         with _writing(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             self.write(frame, file)
-        return Draft(len(frame), _series(frame, self.time), said)
+        return Draft(len(frame), _series(frame, self.time), sentences)
 
 
-def draft_apart(work: Work, part: InputFile) -> Draft | ForecasterError:
+def draft_apart(work: Work, part: File) -> Draft | ForecasterError:
     """Run `Work.draft` in a worker process; return errors instead of raising them."""
+    from forecaster.forecast import golden
     from forecaster.forecast.predictor import Predictor
 
     bundle = work.bundle
@@ -121,7 +108,7 @@ def draft_apart(work: Work, part: InputFile) -> Draft | ForecasterError:
     try:
         if bundle.digest not in _models:
             forecaster = Predictor(bundle, work.device)
-            forecaster.check()
+            golden.check(forecaster)
             _models[bundle.digest] = forecaster
         return work.draft(_models[bundle.digest].predict, part)
     except ForecasterError as error:
@@ -132,44 +119,31 @@ _models: dict[str, "Predictor"] = {}
 """The models that this process has built, by the digest of their bundle."""
 
 
-@dataclass(frozen=True)
-class BatchResult:
-    """How many files were written now, how many were kept, and how many rows were written now."""
-
-    written: int
-    kept: int
-    rows: int
-
-
-def parts(wanted: str, output: Path) -> list[InputFile]:
+def parts(pattern: str, output: Path) -> list[File]:
     """The files in a folder or matching a pattern, sorted by name.
 
     Files in the folder `output` are earlier forecasts and are left out.
     Raises UnavailableError if there are none, UsageError if two would be written to one name.
     """
-    root = Path(wanted)
-    pattern = str(root / "**" / "*") if root.is_dir() else wanted
+    root = Path(pattern)
+    every = str(root / "**" / "*") if root.is_dir() else pattern
     if not root.is_dir():  # the folders of the pattern before its first wildcard
-        root = Path(*takewhile(lambda each: not glob.has_magic(each), root.parts[:-1]))
-    files = [
-        file
-        for file in sorted(map(Path, glob.glob(pattern, recursive=True)))
-        if file.is_file()
-        and file.name.lower().endswith(TABLES)
-        and output.resolve() not in file.resolve().parents
-    ]
-    if not files:
-        raise UnavailableError(f"{wanted} matches no data file ({', '.join(TABLES)})")
-    found: dict[str, InputFile] = {}
-    for file in files:
+        root = Path(*takewhile(lambda folder: not glob.has_magic(folder), root.parts[:-1]))
+    files: dict[str, Path] = {}
+    for file in sorted(map(Path, glob.glob(every, recursive=True))):
+        ours = output.resolve() in file.resolve().parents
+        if ours or not file.is_file() or not file.name.lower().endswith(TABLES):
+            continue
         name = _name(file.relative_to(root))
-        if name in found:
+        if name in files:
             raise UsageError(
-                f"the forecasts of {found[name].source} and of {file} would both be written to "
+                f"the forecasts of {files[name]} and of {file} would both be written to "
                 f"{name}: rename one of them"
             )
-        found[name] = InputFile(file, name)
-    return list(found.values())
+        files[name] = file
+    if not files:
+        raise UnavailableError(f"{pattern} matches no data file ({', '.join(TABLES)})")
+    return list(files.items())
 
 
 def _name(file: Path) -> str:
@@ -184,80 +158,85 @@ def _name(file: Path) -> str:
 
 
 def forecast_all(
-    each: Each,
-    files: Sequence[InputFile],
+    drafts: Drafts,
+    files: Sequence[File],
     output: Path,
     time: str,
     request: Mapping[str, Any],
     say: Say = lambda _: None,
-) -> BatchResult:
-    """Write the forecasts of each file into the folder `output`.
+) -> dict[str, int]:
+    """Write the forecasts of each file into the folder `output`. Returns how many files were
+    written now, how many were kept, and how many rows were written now.
 
-    `each` drafts the missing ones; only this process moves drafts to their targets, after checking
+    `drafts` makes the missing ones; only this process moves drafts to their targets, after checking
     that no other file has one of their series. `request` holds all that decides the forecasts
     except the files. A file that cannot be forecast is reported and the others are forecast; at the
     end, DataError gives their number. Raises UsageError if the folder holds the forecasts of
     another request, StorageError if nothing can be written.
     """
-    done = _open(output, request)
+    earlier = _open(output, request)
     owners: dict[str, str] = {}
     printed: set[str] = set()
     failed: list[str] = []
-    missing: list[InputFile] = []
-    unchanged = written = rows = 0
-    facts = {part.name: part.facts() for part in files}
+    missing: list[File] = []
+    counts = {"written": 0, "kept": 0, "rows": 0}
+    facts = {name: _facts(source) for name, source in files}
 
-    def refuse(part: InputFile, why: str) -> None:
-        failed.append(part.name)
+    def refuse(name: str, why: str) -> None:
+        failed.append(name)
         say(why)
-        bar.advance(part.name, 1)
+        bar.advance(name, 1)
 
     with Bar("forecasting", len(files)) as bar:
-        for part in files:
-            line = done.get(part.name, {})
-            same = facts[part.name].items() <= line.items()
-            if not same or not (output / part.name).is_file():
-                missing.append(part)
-                continue
-            if shared := _claim(line["series"], part.name, owners):
-                refuse(part, f"{part.source}: {shared}")
-                continue
-            unchanged += 1
-            bar.advance(part.name, 1)
-        for part, draft in each(missing):
+        for name, source in files:
+            line = earlier.get(name, {})
+            if not facts[name].items() <= line.items() or not (output / name).is_file():
+                missing.append((name, source))
+            elif shared := _claim(line["series"], name, owners):
+                refuse(name, f"{source}: {shared}")
+            else:
+                counts["kept"] += 1
+                bar.advance(name, 1)
+        for (name, source), draft in drafts(missing):
             if isinstance(draft, ForecasterError):
                 raise draft
             if isinstance(draft, FailedError):
-                refuse(part, f"{part.source}: its process {draft}")
+                refuse(name, f"{source}: its process {draft}")
                 continue
-            for text in draft.said:
+            for text in draft.sentences:
                 if text not in printed:  # sentences about the model appear once
                     printed.add(text)
-                    say(f"{part.source}: {text}")
+                    say(f"{source}: {text}")
             if draft.refused:
-                refuse(part, draft.refused)
+                refuse(name, draft.refused)
                 continue
-            target = output / part.name
-            if shared := _claim(draft.series, part.name, owners):
+            target = output / name
+            if shared := _claim(draft.series, name, owners):
                 _beside(target).unlink(missing_ok=True)
-                refuse(part, f"{part.source}: {shared}")
+                refuse(name, f"{source}: {shared}")
                 continue
             with _writing(
                 target,
                 "If other machines forecast, the folder must be the same one on all of them.",
             ):
                 _beside(target).replace(target)
-            document = {"file": part.name, **facts[part.name], "series": draft.series}
-            _append(output / LOG, document)
-            written, rows = written + 1, rows + draft.rows
-            bar.advance(part.name, 1)
+            _append(output / LOG, {"file": name, **facts[name], "series": draft.series})
+            counts["written"] += 1
+            counts["rows"] += draft.rows
+            bar.advance(name, 1)
     if failed:
         raise DataError(
             f"{len(failed)} of {len(files)} files could not be forecast, the first is "
             f"{failed[0]}; the others are in {output}. Correct the files and run the same command "
             "again: finished forecasts are kept."
         )
-    return BatchResult(written, unchanged, rows)
+    return counts
+
+
+def _facts(source: Path) -> dict[str, Any]:
+    """The facts that show whether a file has changed since it was forecast."""
+    known = source.stat()
+    return {"size": known.st_size, "changed": known.st_mtime_ns}
 
 
 def _named(file: Path, error: ForecasterError) -> str:
@@ -309,21 +288,19 @@ def _open(output: Path, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     except OSError as error:
         raise StorageError(f"{output} cannot be used as a folder: {error}") from error
-    found: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     for line in lines:
-        try:
-            found.append(json.loads(line))
-        except ValueError:  # it is empty, or the process was killed while it wrote it
-            continue
-    if not found:
+        with suppress(ValueError):  # it is empty, or the process was killed while it wrote it
+            documents.append(json.loads(line))
+    if not documents:
         _append(log, dict(request))
         return {}
-    if different := differences(found[0], request):
+    if different := differences(documents[0], request):
         raise UsageError(
             f"{output} holds forecasts of another request: {'; '.join(different)}. Choose another "
             "--output, or remove the folder."
         )
-    return {line["file"]: line for line in found[1:] if "series" in line}
+    return {line["file"]: line for line in documents[1:] if "series" in line}
 
 
 def _append(log: Path, line: Mapping[str, Any]) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 
 from forecaster.base.spelling import rounded
 from forecaster.datasets.series import Series, quoted
-from forecaster.forecast.questions import History, Question, following
+from forecaster.forecast.history import History, following
+from forecaster.forecast.question import Question
 from forecaster.plan.schema import Schema
 from forecaster.record import InputEffect
 
@@ -71,8 +72,8 @@ def measure(model: "Predictor", series: Series) -> tuple[InputEffect, ...]:
             moved = (ask(place, now + step / 2) - ask(place, now - step / 2)) / step
         for k, target in enumerate(targets):
             stays = zip(grid.tolist(), held, strict=False)
-            curve = [(value, *_told(each[:, k])) for value, each in stays]
-            effect, low, high = _told(moved[:, k])
+            curve = [(value, *_summary(shift[:, k])) for value, shift in stays]
+            effect, low, high = _summary(moved[:, k])
             effects.append(InputEffect(input=name, target=target, effect=effect, low=low, high=high,
                                      forecasts=len(moved), curve=tuple(curve)))  # fmt: skip
     return tuple(effects)
@@ -123,8 +124,8 @@ def _question(model: "Predictor", series: Series) -> Question | None:
     which = np.repeat(which, turns)
     fits = items.lengths[which] - drop >= min(form.needs, longest)
     history = History(
-        form, form.horizon, [], series, items, which, following(series, form.horizon), 0,
-        "the data", "drop", lambda sentence: None,
+        form, form.horizon, [], series, which, following(series, form.horizon),
+        where="the data", short="drop",
     )  # fmt: skip
     which, drop = which[fits], drop[fits]
     seen = ~np.isnan(history.question(which, drop).values).all(axis=1).any(axis=1)
@@ -138,11 +139,11 @@ def _words(schema: Schema) -> dict[str, list[int]]:
     words: dict[str, list[int]] = {}
     for name in reading.categories:
         parts = reading.read_as([name])
-        words |= {part: [place[each] for each in parts] for part in parts if part in place}
+        words |= {part: [place[word] for word in parts] for part in parts if part in place}
     return words
 
 
-def _told(values: np.ndarray) -> tuple[float, float, float]:
+def _summary(values: np.ndarray) -> tuple[float, float, float]:
     """The mean and the MIDDLE percentiles of values (B,)."""
     return float(values.mean()), *np.percentile(values, MIDDLE).tolist()
 

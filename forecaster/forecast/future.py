@@ -13,7 +13,7 @@ from forecaster.datasets import reader
 from forecaster.datasets.calendar import future_times
 from forecaster.datasets.items import Items, id_parts
 from forecaster.datasets.series import Series, quoted
-from forecaster.forecast.questions import Form
+from forecaster.forecast.question import Form
 
 CYCLES: tuple[tuple[str, ...], ...] = (
     (),
@@ -136,21 +136,21 @@ def _determined(past: pd.DataFrame, ahead: pd.DataFrame) -> np.ndarray:
         groups = seen.groupby(by)["value"].agg(["min", "max", "size"])
         fits = (groups["min"] == groups["max"]) & (groups["size"] > 1)
         fits = fits[fits.groupby("series").transform("all")]
-        value = groups["min"].reindex(fits.index).rename("found")
-        filled = filled.fillna(ahead.join(value, on=by)["found"])
+        value = groups["min"].reindex(fits.index).rename("filled in")
+        filled = filled.fillna(ahead.join(value, on=by)["filled in"])
     return filled.to_numpy(dtype=float)
 
 
-def _words(own: np.ndarray, words: Sequence[str]) -> list[Any]:
+def _words(flags: np.ndarray, words: Sequence[str]) -> list[Any]:
     """Words from their indicators (N, words); None where they are missing."""
     return [
-        None if np.isnan(row).any() or not row.any() else words[int(row.argmax())] for row in own
+        None if np.isnan(row).any() or not row.any() else words[int(row.argmax())] for row in flags
     ]
 
 
 def _tell(table: pd.DataFrame, names: Sequence[str], say: Callable[[str], None]) -> None:
     empty = {name: int(table[name].isna().sum()) for name in names}
-    if done := [name for name in names if not empty[name]]:
-        say(f"Filled from the file or the calendar: {quoted(done)}; change what will be different.")
+    if full := [name for name in names if not empty[name]]:
+        say(f"Filled from the file or the calendar: {quoted(full)}; change what will be different.")
     if left := [f"'{name}' ({count:,} rows)" for name, count in empty.items() if count]:
         say(f"To fill in: {', '.join(left)}.")

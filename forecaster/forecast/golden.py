@@ -8,18 +8,21 @@ and forecasts.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from forecaster.base.errors import BundleError, DataError
+from forecaster.datasets.items import id_parts
 from forecaster.plan.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from forecaster.forecast.questions import Question
+    from forecaster.forecast.predictor import Predictor
+    from forecaster.forecast.question import Question
 
 KEPT, FEWEST = 16, 4
 """How many histories a bundle keeps, and the fewest, when a forecast is long and wide."""
@@ -47,10 +50,10 @@ class Golden:
     forecast: "NDArray[np.float32]"
 
 
-def apart(made: np.ndarray, kept: np.ndarray) -> np.ndarray:
+def apart(now: np.ndarray, then: np.ndarray) -> np.ndarray:
     """The distance of forecasts (N, T, K, Q) from the kept ones: the largest over columns and
     quantiles, for each history (N,). nan where a forecast is not a number."""
-    distance: np.ndarray = np.sqrt(np.square(made - kept).mean(axis=1)).max(axis=(1, 2))
+    distance: np.ndarray = np.sqrt(np.square(now - then).mean(axis=1)).max(axis=(1, 2))
     return distance
 
 
@@ -59,10 +62,10 @@ def count(horizon: int, targets: int, levels: int) -> int:
     return min(KEPT, max(FEWEST, NUMBERS // (horizon * targets * (1 + levels))))
 
 
-def steadiest(moved: np.ndarray, wanted: int) -> np.ndarray:
-    """Choose `wanted` histories, in their order, by how far their forecasts `moved` (N,) under
+def steadiest(moved: np.ndarray, size: int) -> np.ndarray:
+    """Choose `size` histories, in their order, by how far their forecasts `moved` (N,) under
     NOISE: the first that are steady, and if there are too few, those that moved least."""
-    return np.sort(np.where(moved > STEADY, moved, 0).argsort(kind="stable")[:wanted])
+    return np.sort(np.where(moved > STEADY, moved, 0).argsort(kind="stable")[:size])
 
 
 def has_gaps(number: int) -> bool:
@@ -80,7 +83,7 @@ def question(schema: Schema, past: int, horizon: int, which: Sequence[int]) -> "
     """The question about the histories with these numbers."""
     import pandas as pd
 
-    from forecaster.forecast.questions import Question
+    from forecaster.forecast.question import Question
 
     examples = [_Made(schema, past, past + horizon, number) for number in which]
     names = [attribute.name for attribute in schema.known.attributes]
@@ -93,13 +96,85 @@ def question(schema: Schema, past: int, horizon: int, which: Sequence[int]) -> "
     )
 
 
+def example(schema: Schema, past: int, horizon: int) -> "pd.DataFrame":
+    """A history that the model accepts: a wave of the main season around the mean."""
+    import pandas as pd
+
+    ahead = horizon if schema.known.columns else 0
+    times = pd.date_range("2026-01-01", periods=past + ahead, freq=schema.freq)
+    wave = np.sin(np.arange(past + ahead) * (2 * np.pi / schema.reading.seasons[0]))[:, None]
+    mean, std = np.atleast_2d(schema.scaler.mean), np.atleast_2d(schema.scaler.std)
+    if schema.wide:
+        mean, std = (np.append(moments[:, 0], moments[0, 1:]) for moments in (mean, std))
+        names = schema.items + schema.columns[1:]
+    else:
+        mean, std, names = mean[0], std[0], schema.columns
+    frame = pd.DataFrame((mean + std * wave).round(4), columns=list(names))
+    frame[past:] = np.nan
+    if schema.known.scaler is not None:
+        known = schema.known.scaler.mean + schema.known.scaler.std * wave
+        frame[list(schema.known.columns)] = known.round(4)
+    for name, words in schema.reading.categories.items():
+        parts = list(schema.reading.read_as([name]))
+        there = frame[parts[0]].notna()
+        frame.insert(list(frame).index(parts[0]), name, there.map({True: words[0]}))
+        frame = frame.drop(columns=parts)
+    for attribute in schema.known.attributes:
+        frame[attribute.name] = attribute.words[0] if attribute.words else attribute.mean
+    frame.insert(0, schema.time, times)
+    for place, column in enumerate(schema.id):
+        frame.insert(place, column, id_parts(schema.items[0], len(schema.id))[place])
+    return frame
+
+
+def forecasts(model: "Predictor", which: Sequence[int], noise: float = 0.0) -> np.ndarray:
+    """The forecasts of the histories, followed by their quantiles at the model's levels,
+    (N, T, targets, 1 + levels), in standard deviations of each series about its mean.
+
+    `noise`: how far each value is moved first, in the same unit.
+    """
+    schema, form, levels = model.schema, model.form, model.levels
+    shape = len(which), form.horizon, len(schema.targets), 1 + len(levels)
+    answers, random = np.empty(shape, np.float32), np.random.default_rng(0)
+    for places in batches(which):
+        numbers = [which[place] for place in places]
+        histories = question(schema, form.past, form.horizon, numbers)
+        scaler = model._scaler(histories)
+        if noise:
+            steps = noise * scaler.std * random.normal(size=histories.values.shape)
+            histories = replace(histories, values=histories.values + steps)
+        forecast, quantiles = model.forecast_quantiles(histories, levels)
+        target_scaler = scaler.select(schema.target_positions)
+        ahead = np.concatenate([forecast[..., None], quantiles], axis=-1)
+        answers[places] = (ahead - target_scaler.mean[..., None]) / target_scaler.std[..., None]
+    return answers
+
+
+def check(model: "Predictor") -> None:
+    """Raise BundleError unless the forecasts of the made-up histories equal those saved in the
+    bundle, within the tolerance of the device. A bundle saved without any passes."""
+    saved, allowed = model.bundle.golden, ALLOWED[model.device]
+    if saved is None:
+        return
+    try:
+        away = float(apart(forecasts(model, saved.which.tolist()), saved.forecast).max())
+        reason = f"they differ by up to {away:.2g} standard deviations"
+    except DataError as error:
+        away, reason = np.inf, str(error)
+    if not away <= allowed:
+        raise BundleError(
+            f"the model does not reproduce the forecasts it was saved with: {reason}, expected "
+            f"at most {allowed:g}. Fetch the bundle again or train anew"
+        )
+
+
 class _Made:
     """A made-up history: `values` (P, C) and `covariates` (P + T, K) in units, and attributes."""
 
     def __init__(self, schema: Schema, past: int, steps: int, number: int) -> None:
         self.schema, self.number = schema, number
         self.random = np.random.default_rng([17, number])
-        self.words = {name: self._words(words, steps) for name, words in self._told().items()}
+        self.words = {name: self._words(words, steps) for name, words in self._of_words().items()}
         place = None
         if schema.items and number % 5 != 4:  # the others are unknown series
             place = number * 7919 % len(schema.items)
@@ -115,10 +190,10 @@ class _Made:
             levels = known.scaler.inverse(self._waves(steps, len(known.columns)))
             self.covariates = self._with_words(known.columns, levels)
         self.static = {
-            each.name: self.random.choice(each.words).item()
-            if each.words
-            else each.mean + each.std * self.random.normal()
-            for each in known.attributes
+            attribute.name: self.random.choice(attribute.words).item()
+            if attribute.words
+            else attribute.mean + attribute.std * self.random.normal()
+            for attribute in known.attributes
         }
 
     @property
@@ -146,7 +221,7 @@ class _Made:
         scale = np.exp(random.uniform(-1.2, 0.8, columns))
         return np.asarray(random.normal(0, 0.8, columns) + scale * waves)
 
-    def _told(self) -> dict[str, tuple[str, ...]]:
+    def _of_words(self) -> dict[str, tuple[str, ...]]:
         reading = self.schema.reading
         return {name: reading.read_as([name]) for name in reading.categories}
 

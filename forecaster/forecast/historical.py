@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +11,24 @@ import pandas as pd
 
 from forecaster.base.errors import DataError
 from forecaster.datasets import reader
+from forecaster.forecast.answer import Answer, opened
+from forecaster.forecast.history import TOGETHER, History, following
 from forecaster.forecast.predictor import Predictor
-from forecaster.forecast.questions import TOGETHER, History, following
+from forecaster.forecast.question import concatenate
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Forecasts (N, steps, targets, 1 + levels) of the series `which` (N,) of a history, each from
-    `drop` (N,) rows before its end, the earliest first."""
+    """The `answer` from N origins of the series `which` (N,) of a history, each `drop` (N,) rows
+    before its end, the earliest first, and the values that `came` (N, steps, targets)."""
 
     history: History
     which: np.ndarray
     drop: np.ndarray
-    forecasts: np.ndarray
-    targets: list[int]
+    answer: Answer
+    came: np.ndarray
 
-    @cached_property
-    def came(self) -> np.ndarray:
-        """The values that came, (N, steps, targets)."""
-        ends = self.history.items.bounds[self.which + 1] - self.drop
-        rows = ends[:, None] + np.arange(self.history.steps)
-        came: np.ndarray = self.history.series.values[rows][..., self.targets]
-        return came
-
-    @cached_property
+    @property
     def origins(self) -> np.ndarray:
         """The step of the grid of the last row that each forecast was made from, (N,)."""
         items = self.history.items
@@ -47,17 +41,23 @@ class Replay:
         After the ids stands `origin`, the time of the last row that was read, and after each target
         and its quantiles what came, in columns such as "load actual".
         """
-        values = np.concatenate([self.forecasts, self.came[..., None]], axis=-1)
-        labels: Any = [*self.history.levels, "actual"]
-        whole = replace(self.history, levels=labels)
-        starts = np.flatnonzero(np.diff(self.drop, prepend=-1))
-        pieces = zip(*(np.split(each, starts[1:]) for each in (self.which, self.drop, values)),
-                     strict=True)  # fmt: skip
-        tables = [
-            _table(replace(whole, chosen=which, drop=int(drop[0])), forecast)
-            for which, drop, forecast in pieces
-        ]
+        levels: Any = [*self.answer.levels, "actual"]
+        quantiles = np.concatenate([self.answer.quantiles, self.came[..., None]], axis=-1)
+        whole = replace(self.answer, levels=levels, quantiles=quantiles)
+        bounds = [*np.flatnonzero(np.diff(self.drop, prepend=-1)).tolist(), len(self.drop)]
+        tables = [self._table(whole, slice(*ends)) for ends in pairwise(bounds)]
         return pd.concat(tables, ignore_index=True)
+
+    def _table(self, whole: Answer, part: slice) -> pd.DataFrame:
+        """The table of the forecasts from one origin, and of what came, with `origin`."""
+        form, steps = self.history.form, self.history.steps
+        table = whole[part].to_frame(self.history.where)
+        last = self.history.series.times[self.origins[part]]
+        if form.reading.timezone == "UTC":
+            last = last.tz_localize("UTC")
+        origins = last[:1] if form.reading.panel else last
+        table.insert(len(form.reading.id), "origin", np.repeat(origins, steps))
+        return opened(table, form)
 
 
 def replay(
@@ -90,29 +90,24 @@ def replay(
             "after it"
         )
     whole = History(
-        form, steps, [*levels], series, items, np.arange(len(items)),
-        following(series, form.horizon), after, where, "refuse", say,
-    )  # fmt: skip
+        form,
+        steps,
+        [*levels],
+        series,
+        np.arange(len(items)),
+        following(series, form.horizon),
+        after,
+    )
     most = longest - least if newest is None else min(longest - least, newest)
     drops = range(after, most + 1, stride)[::-1]
     chosen = [np.flatnonzero(items.lengths - drop >= least) for drop in drops]
-    which, drop = np.concatenate(chosen), np.repeat(drops, [len(each) for each in chosen])
+    which, drop = np.concatenate(chosen), np.repeat(drops, [len(places) for places in chosen])
     parts = []
     for first in range(0, len(which), TOGETHER):
         those = slice(first, first + TOGETHER)
-        values, quantiles = model.forecast_quantiles(
-            whole.question(which[those], drop[those]), levels
-        )
-        parts.append(np.concatenate([values[..., None], quantiles], axis=-1)[:, :steps])
-    return Replay(whole, which, drop, np.concatenate(parts), list(model.schema.target_positions))
-
-
-def _table(history: History, values: np.ndarray) -> pd.DataFrame:
-    """The table of the forecasts from one origin, and of what came, with `origin`."""
-    table, items, chosen = history.table(values), history.items, history.chosen
-    last = history.series.times[(items.places + items.lengths)[chosen] - history.drop - 1]
-    if history.form.reading.timezone == "UTC":
-        last = last.tz_localize("UTC")
-    origins = last[:1] if history.form.reading.panel else last
-    table.insert(len(history.form.reading.id), "origin", np.repeat(origins, history.steps))
-    return history.opened(table)
+        question = whole.question(which[those], drop[those])
+        numbers = model.forecast_quantiles(question, levels)
+        parts.append(Answer.of(question, form, numbers, levels, ()).at(levels, steps))
+    rows = (items.bounds[which + 1] - drop)[:, None] + np.arange(steps)
+    came = series.values[rows][..., list(model.schema.target_positions)]
+    return Replay(whole, which, drop, concatenate(parts), came)

@@ -9,7 +9,8 @@ import pandas as pd
 
 from forecaster.datasets.calendar import normalise_freq
 from forecaster.datasets.series import Series
-from forecaster.forecast.questions import Question
+from forecaster.forecast.answer import Answer
+from forecaster.forecast.question import Question
 from forecaster.record.look import Promise
 
 if TYPE_CHECKING:
@@ -20,42 +21,39 @@ if TYPE_CHECKING:
 def forecasts(
     model: "Predictor",
     question: Question,
-    values: np.ndarray,
-    quantiles: np.ndarray,
-    levels: Sequence[float],
-    made: datetime | None = None,
+    answer: Answer,
+    time: datetime | None = None,
 ) -> pd.DataFrame:
-    """The rows of forecasts (B, T, K) and their quantiles (B, T, K, levels), in units; `made` now
-    by default."""
-    count, steps, targets = values.shape
+    """The rows of the answer to a question, which was given at a `time`, by default now."""
+    count, steps, targets = answer.forecasts.shape
     past, season = question.values.shape[1], model.schema.reading.seasons[0]
     history = question.values[..., list(model.schema.target_positions)]
     season = season if season <= past else 1
     naive = history[:, past - season + np.arange(steps) % season]
     newest = past - 1 - np.isfinite(history[:, ::-1]).argmax(axis=1)
-    std = np.broadcast_to(model.scales(question), (count, targets))
+    std = model._scaler(question).select(model.schema.target_positions).std.reshape(-1, targets)
     times = _times(model, question, past + steps)
 
-    def each(found: np.ndarray) -> np.ndarray:
+    def at_each_step(values: np.ndarray) -> np.ndarray:
         """What each history has of each target, for each step."""
-        return np.repeat(found[:, None], steps, axis=1).reshape(-1)
+        return np.repeat(values[:, None], steps, axis=1).reshape(-1)
 
     table = {
         "model": model.digest,
         "series": np.repeat(_names(question), steps * targets),
         "target": np.tile(model.schema.targets, count * steps),
-        "made": _utc(made),
+        "made": _utc(time),
         "origin": np.repeat(times[:, past - 1], steps * targets),
         "step": np.tile(np.repeat(np.arange(1, steps + 1, dtype=np.int32), targets), count),
         "time": np.repeat(times[:, past:], targets, axis=1).reshape(-1),
-        "forecast": values.reshape(-1),
-        "known": each(times[np.arange(count)[:, None], newest]),
-        "last": each(np.take_along_axis(history, newest[:, None], axis=1)[:, 0]),
+        "forecast": answer.forecasts.reshape(-1),
+        "known": at_each_step(times[np.arange(count)[:, None], newest]),
+        "last": at_each_step(np.take_along_axis(history, newest[:, None], axis=1)[:, 0]),
         "naive": naive.reshape(-1),
-        "scale": each(std),
+        "scale": at_each_step(np.broadcast_to(std, (count, targets))),
     }
-    for place, level in enumerate(levels):
-        table[f"q{level:g}"] = quantiles[..., place].reshape(-1)
+    for place, level in enumerate(answer.levels):
+        table[f"q{level:g}"] = answer.quantiles[..., place].reshape(-1)
     return pd.DataFrame(table)
 
 

@@ -46,13 +46,15 @@ for the series of a panel, and a single history is refused."""
 
 
 class Notice(str):
-    """A sentence for people, with its code."""
+    """A sentence for people, with its code, and the place of the series that it is about, None for
+    all of them."""
 
     code: NoticeCode
+    place: int | None
 
-    def __new__(cls, code: NoticeCode, text: str) -> "Notice":
+    def __new__(cls, code: NoticeCode, text: str, place: int | None = None) -> "Notice":
         notice = super().__new__(cls, text)
-        notice.code = code
+        notice.code, notice.place = code, place
         return notice
 
 

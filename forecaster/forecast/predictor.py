@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from forecaster.base import extras
-from forecaster.base.errors import BundleError, DataError, UnavailableError, UsageError, of_status
+from forecaster.base.errors import DataError, UnavailableError, UsageError, of_status
 from forecaster.base.installation import is_bundle, no_bundle
-from forecaster.datasets.items import Items, id_parts
+from forecaster.datasets.items import Items
 from forecaster.datasets.scaling import Scaler
-from forecaster.forecast import golden, questions, unusual
-from forecaster.forecast.composition import in_words
-from forecaster.forecast.effects import undetermined
-from forecaster.forecast.notices import OWN_SCALE, Notice, NoticeCode, ShortHistory
-from forecaster.forecast.questions import Question
-from forecaster.plan.schema import Schema
+from forecaster.forecast import golden, unusual
+from forecaster.forecast.answer import Answer
+from forecaster.forecast.history import numbers, read
+from forecaster.forecast.notices import ShortHistory
+from forecaster.forecast.question import Form, Question
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,9 +52,13 @@ class Predictor:
 
     def _learn(self, facts: "Bundle | Description") -> None:
         """Keep what there is to know of the model beside its numbers."""
-        self.facts, ranges = facts, facts.about.get("ranges")
+        self.facts, self.schema, ranges = facts, facts.schema, facts.about.get("ranges")
         sizes = len(self.schema.columns), len(self.schema.targets)
         self.ranges = None if ranges is None else unusual.Ranges.from_dict(ranges, *sizes)
+        self.places = {name: place for place, name in enumerate(self.schema.items)}
+        """The numbers of the panel's series in training, by name."""
+        self.levels = () if facts.intervals is None else facts.intervals.levels
+        """The levels that the intervals hold; empty without intervals."""
 
     @classmethod
     def load(cls, source: str | Path, device: str = "auto") -> "Predictor":
@@ -66,22 +69,8 @@ class Predictor:
         reproduce the forecasts that it was saved with.
         """
         forecaster = cls(load_bundle(source), device)
-        forecaster.check()
+        golden.check(forecaster)
         return forecaster
-
-    def figures(self, levels: tuple[float, ...]) -> list[Notice]:
-        """Notices that concern every forecast with quantiles at some levels: from the test split,
-        and on covariates whose effect is not known."""
-        return [*self._unclear, *unusual.figures(self.facts.record.test, levels)]
-
-    @cached_property
-    def _unclear(self) -> list[Notice]:
-        unclear = undetermined(self.schema)
-        return [Notice(NoticeCode.UNCLEAR_EFFECT, unclear)] if unclear else []
-
-    @property
-    def schema(self) -> Schema:
-        return self.facts.schema
 
     @property
     def digest(self) -> str:
@@ -191,45 +180,14 @@ class Predictor:
             raise DataError(f"expected at least {self.least} rows of history, got {rows}")
         return left
 
-    def remarks(
-        self, question: Question, forecast: np.ndarray, banded: bool
-    ) -> list[tuple[int, Notice]]:
-        """Notices about the `forecast` that answers a question, each with the position of its
-        history (from 0). `banded`: whether the forecast has quantiles."""
-        history = question.values
-        counts = np.array(question.rows or [self.facts.past] * len(history))
-        remarks = [
-            (int(place), self._shortened(int(counts[place]), banded))
-            for place in np.flatnonzero(counts < self.needs)
-        ]
-        if self.ranges is not None:
-            schema, scaler = self.schema, self._scaler(question)
-            targets = list(schema.target_positions)
-            std = scaler.select(tuple(targets)).std.reshape(-1, len(targets))
-            last, first = history[:, -1, targets], forecast[:, 0]
-            remarks += self.ranges.jumps(last, first, std, schema.targets)
-            scaled = scaler.transform(history)
-            mean, std = (
-                np.broadcast_to(each, (len(history), 1, len(schema.columns)))
-                for each in (scaler.mean, scaler.std)
-            )
-            for count in np.unique(counts):  # steps before the rows do not count as missing
-                rows = np.flatnonzero(counts == count)
-                unlike = self.ranges.unlike(
-                    scaled[rows, -count:], mean[rows], std[rows], schema.columns
-                )
-                remarks += [(int(rows[place]), notice) for place, notice in unlike]
-        if question.covariates is not None and self.schema.known.low:
-            remarks += unusual.covariates(self.schema.known, question.covariates)
-        return remarks
-
-    def _shortened(self, rows: int, banded: bool) -> Notice:
-        """A notice about a history that has fewer rows than the model needs."""
-        text = f"the history has {rows} of the {self.needs} rows that the model needs: "
-        text += f"forecast by {in_words(self._within(rows).shares)} alone"
-        if banded:
-            text += "; the intervals are as wide as those of the whole model"
-        return Notice(NoticeCode.SHORT_HISTORY, text)
+    def answer(self, question: Question, levels: Sequence[float] | None = None) -> Answer:
+        """The forecasts of all steps that a question asks for, with quantiles at `levels`, by
+        default those of the question, and what stands out in them. Raises as `forecast_quantiles`
+        does."""
+        levels = question.levels if levels is None else levels
+        numbers = self.forecast_quantiles(question, levels)
+        notices = [*question.notices, *unusual.remarks(self, question, numbers[0], bool(levels))]
+        return Answer.of(question, self.form, numbers, levels, notices)
 
     def _scaler(self, question: Question) -> Scaler:
         """The scaler of each history, with arrays (B, 1, C), or one for all."""
@@ -245,22 +203,12 @@ class Predictor:
         std[trained, 0] = schema.scaler.std[places[trained]]
         return Scaler(mean, std)
 
-    def scales(self, question: Question) -> np.ndarray:
-        """The standard deviations of the targets of each history, (B, K) or (1, K)."""
-        std = self._scaler(question).select(self.schema.target_positions).std
-        return std.reshape(-1, len(self.schema.targets))
-
     def numbers(self, question: Question) -> "NDArray[np.int64]":
         """The number of each history's series in training, for another one that of all series."""
         other = len(self.schema.items)
         names = question.items or [None] * len(question.values)
         numbers = [other if name is None else self.places.get(name, other) for name in names]
         return np.array(numbers, dtype=np.int64)
-
-    @cached_property
-    def places(self) -> dict[str, int]:
-        """The numbers of the panel's series in training, by name."""
-        return {name: place for place, name in enumerate(self.schema.items)}
 
     def _known(self, question: Question) -> np.ndarray:
         """The known features (B, P + T, F): calendar, covariates, static attributes."""
@@ -286,18 +234,14 @@ class Predictor:
             parts.append(np.broadcast_to(encoded[:, None], (count, steps, encoded.shape[1])))
         return np.concatenate(parts, axis=2)
 
-    @property
-    def form(self) -> questions.Form:
+    @cached_property
+    def form(self) -> Form:
         schema = self.schema
-        return questions.Form(
+        attributes = {attribute.name: attribute.words for attribute in schema.known.attributes}
+        return Form(
             schema.reading, schema.columns, self.facts.past, self.needs, self.least,
-            self.facts.horizon,
+            self.facts.horizon, attributes,
         )  # fmt: skip
-
-    @property
-    def levels(self) -> tuple[float, ...]:
-        """The levels that the intervals hold; empty without intervals."""
-        return () if self.facts.intervals is None else self.facts.intervals.levels
 
     def check_levels(self, levels: Sequence[float]) -> None:
         """Raise UsageError, with the reason, if quantiles at these levels are not available, or if
@@ -341,119 +285,27 @@ class Predictor:
         applies, and for series that training did not know (`notices.OWN_SCALE`). `ledger` gets the
         forecasts, with all quantiles of the model.
         """
-        levels = sorted({*questions.numbers("levels", levels)})
+        levels = sorted({*numbers("levels", levels)})
         all_levels = levels if ledger is None else sorted({*levels, *self.levels})
 
-        def run(question: Question, steps: int) -> tuple[np.ndarray, questions.Placed]:
-            forecast, quantiles = self.forecast_quantiles(question, all_levels)
+        def answer(question: Question) -> Answer:
+            answer = self.answer(question, all_levels).at(all_levels, question.steps)
             if ledger is not None:
                 from forecaster.forecast import kept
 
-                shown = forecast[:, :steps], quantiles[:, :steps]
-                ledger.add("forecasts", kept.forecasts(self, question, *shown, all_levels))
-                quantiles = quantiles[..., [all_levels.index(level) for level in levels]]
-            notices: questions.Placed = [(None, notice) for notice in self.figures(tuple(levels))]
-            notices += [
-                (place, OWN_SCALE)
-                for place, name in enumerate(question.items)
-                if self.schema.items and name not in self.places
-            ]
-            notices += self.remarks(question, forecast, bool(levels))
-            return np.concatenate([forecast[..., None], quantiles], axis=-1), notices
+                ledger.add("forecasts", kept.forecasts(self, question, answer))
+            return answer.at(levels, None, unusual.of_all(self, levels))
 
-        read = questions.ask(
-            self.form, history, horizon, levels, future, policy, where, say, short_history
-        )
-        return read.answer(run)
-
-    def make_future(
-        self,
-        history: "pd.DataFrame | str | Path",
-        *,
-        where: str = "the history",
-        say: Callable[[str], None] = lambda _: None,
-    ) -> "pd.DataFrame":
-        """The rows of covariates known ahead that `predict` takes as `future`, to be filled in.
-
-        history: as in `predict`. Filled are values that the history already has in rows after its
-        last target, and those that the calendar determines (`future.future_rows`).
-        """
-        from forecaster.forecast.future import future_rows
-
-        return future_rows(self.form, history, where=where, say=say)
+        histories = read(
+            self.form, history, horizon, levels,
+            future=future, policy=policy, where=where, say=say, short_history=short_history,
+        )  # fmt: skip
+        return histories.answer(answer, say)
 
     @cached_property
     def example(self) -> "pd.DataFrame":
         """A made-up history that the model accepts: a wave of the main season around the mean."""
-        import pandas as pd
-
-        schema, past = self.schema, self.facts.past
-        ahead = self.facts.horizon if schema.known.columns else 0
-        times = pd.date_range("2026-01-01", periods=past + ahead, freq=schema.freq)
-        wave = np.sin(np.arange(past + ahead) * (2 * np.pi / schema.reading.seasons[0]))[:, None]
-        mean, std = np.atleast_2d(schema.scaler.mean), np.atleast_2d(schema.scaler.std)
-        if schema.wide:
-            mean, std = (np.append(moments[:, 0], moments[0, 1:]) for moments in (mean, std))
-            names = schema.items + schema.columns[1:]
-        else:
-            mean, std, names = mean[0], std[0], schema.columns
-        frame = pd.DataFrame((mean + std * wave).round(4), columns=list(names))
-        frame[past:] = np.nan
-        if schema.known.scaler is not None:
-            known = schema.known.scaler.mean + schema.known.scaler.std * wave
-            frame[list(schema.known.columns)] = known.round(4)
-        for name, words in schema.reading.categories.items():
-            parts = list(schema.reading.read_as([name]))
-            there = frame[parts[0]].notna()
-            frame.insert(list(frame).index(parts[0]), name, there.map({True: words[0]}))
-            frame = frame.drop(columns=parts)
-        for attribute in schema.known.attributes:
-            frame[attribute.name] = attribute.words[0] if attribute.words else attribute.mean
-        frame.insert(0, schema.time, times)
-        for place, column in enumerate(schema.id):
-            frame.insert(place, column, id_parts(schema.items[0], len(schema.id))[place])
-        return frame
-
-    def golden(self, which: Sequence[int], noise: float = 0.0) -> np.ndarray:
-        """The forecasts of made-up histories (golden.py), followed by their quantiles at `levels`,
-        (N, T, targets, 1 + levels), in standard deviations of each series about its mean.
-
-        `noise`: how far each value is moved first, in the same unit.
-        """
-        schema, facts = self.schema, self.facts
-        answers = np.empty(
-            (len(which), facts.horizon, len(schema.targets), 1 + len(self.levels)), np.float32
-        )
-        random = np.random.default_rng(0)
-        for places in golden.batches(which):
-            numbers = [which[place] for place in places]
-            question = golden.question(schema, facts.past, facts.horizon, numbers)
-            scaler = self._scaler(question)
-            if noise:
-                moved = noise * scaler.std * random.normal(size=question.values.shape)
-                question = replace(question, values=question.values + moved)
-            forecast, quantiles = self.forecast_quantiles(question, self.levels)
-            target_scaler = scaler.select(schema.target_positions)
-            ahead = np.concatenate([forecast[..., None], quantiles], axis=-1)
-            answers[places] = (ahead - target_scaler.mean[..., None]) / target_scaler.std[..., None]
-        return answers
-
-    def check(self) -> None:
-        """Raise BundleError unless the forecasts of the made-up histories equal those saved in the
-        bundle, within the tolerance of the device. A bundle saved without any passes."""
-        kept, allowed = self.bundle.golden, golden.ALLOWED[self.device]
-        if kept is None:
-            return
-        try:
-            away = float(golden.apart(self.golden(kept.which.tolist()), kept.forecast).max())
-            reason = f"they differ by up to {away:.2g} standard deviations"
-        except DataError as error:
-            away, reason = np.inf, str(error)
-        if not away <= allowed:
-            raise BundleError(
-                f"the model does not reproduce the forecasts it was saved with: {reason}, expected "
-                f"at most {allowed:g}. Fetch the bundle again or train anew"
-            )
+        return golden.example(self.schema, self.facts.past, self.facts.horizon)
 
     def _calendars(self, starts: "pd.DatetimeIndex", steps: int) -> np.ndarray:
         """The calendar features (B, steps, F) from each start on."""
@@ -478,8 +330,8 @@ def keep(bundle: "Bundle", folder: Path) -> "Bundle":
     forecaster = Predictor(bundle, "cpu")
     count = golden.count(bundle.horizon, len(bundle.schema.targets), len(forecaster.levels))
     candidates = range(count + count // 2)
-    examples = forecaster.golden(candidates)
-    moved = golden.apart(forecaster.golden(candidates, golden.NOISE), examples)
+    examples = golden.forecasts(forecaster, candidates)
+    moved = golden.apart(golden.forecasts(forecaster, candidates, golden.NOISE), examples)
     which = golden.steadiest(moved, count)
     return replace(bundle, golden=golden.Golden(which, examples[which])).save(folder)
 

@@ -13,13 +13,17 @@ import numpy as np
 
 from forecaster.base.errors import BundleError
 from forecaster.base.spelling import rounded
+from forecaster.forecast.composition import in_words
+from forecaster.forecast.effects import undetermined
 from forecaster.forecast.intervals import TOLERANCE
-from forecaster.forecast.notices import Notice, NoticeCode
+from forecaster.forecast.notices import OWN_SCALE, Notice, NoticeCode
 from forecaster.record import Backtest
 
 if TYPE_CHECKING:
     from forecaster.datasets.known import KnownInputs
     from forecaster.datasets.windows import Windows
+    from forecaster.forecast.predictor import Predictor
+    from forecaster.forecast.question import Question
 
 TRAITS = (
     "the mean of {}",
@@ -122,7 +126,7 @@ class Ranges:
 
     def unlike(
         self, scaled: np.ndarray, mean: np.ndarray, std: np.ndarray, columns: Sequence[str]
-    ) -> Iterator[tuple[int, Notice]]:
+    ) -> Iterator[Notice]:
         """Notices about those of the scaled histories (B, P, C) whose traits are unlike training's.
 
         `mean` and `std`, (C,) or (B, 1, C), are those of their scaler.
@@ -140,11 +144,11 @@ class Ranges:
                 name = TRAITS[trait].format(f"'{columns[worst]}'")
                 said.append(f"{name} is {value}, in training {low} to {high}{others}")
             text = f"the history is unlike the training rows: {'; '.join(said)}"
-            yield int(place), Notice(NoticeCode.UNLIKE_TRAINING, text)
+            yield Notice(NoticeCode.UNLIKE_TRAINING, text, int(place))
 
     def jumps(
         self, last: np.ndarray, first: np.ndarray, std: np.ndarray, targets: Sequence[str]
-    ) -> Iterator[tuple[int, Notice]]:
+    ) -> Iterator[Notice]:
         """Notices about forecasts whose `first` step (B, K) is far from the `last` value, in units.
 
         A missing last value gives no notice. `std` (K,) or (B, K) is that of their scaler.
@@ -163,7 +167,7 @@ class Ranges:
                 f"{ends}: 99 % of the changes from step to step in training are at most {usual}"
                 f"{others}"
             )
-            yield place, Notice(NoticeCode.FIRST_STEP, text)
+            yield Notice(NoticeCode.FIRST_STEP, text, place)
 
     @cached_property
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -174,7 +178,7 @@ class Ranges:
         return np.stack(low), np.stack(high)
 
 
-def covariates(known: "KnownInputs", values: np.ndarray) -> Iterator[tuple[int, Notice]]:
+def covariates(known: "KnownInputs", values: np.ndarray) -> Iterator[Notice]:
     """Notices about those of the `values` (B, P + T, K), in units, that leave training's range."""
     low, high = np.array(known.low), np.array(known.high)
     lowest, highest = values.min(axis=1), values.max(axis=1)
@@ -190,7 +194,60 @@ def covariates(known: "KnownInputs", values: np.ndarray) -> Iterator[tuple[int, 
             "the covariates are unlike those of the training rows: a value of "
             f"'{known.columns[column]}' is {value}, in training {least} to {most}{others}"
         )
-        yield place, Notice(NoticeCode.UNLIKE_COVARIATES, text)
+        yield Notice(NoticeCode.UNLIKE_COVARIATES, text, place)
+
+
+def remarks(
+    model: "Predictor", question: "Question", forecast: np.ndarray, banded: bool
+) -> list[Notice]:
+    """Notices about the `forecast` that answers a question. `banded`: whether it has quantiles."""
+    history, schema = question.values, model.schema
+    counts = np.array(question.rows or [model.form.past] * len(history))
+    notices = [
+        Notice(OWN_SCALE.code, OWN_SCALE, place)
+        for place, name in enumerate(question.items)
+        if schema.items and name not in model.places
+    ]
+    notices += [
+        _shortened(model, int(place), int(counts[place]), banded)
+        for place in np.flatnonzero(counts < model.needs)
+    ]
+    if model.ranges is not None:
+        scaler, targets = model._scaler(question), list(schema.target_positions)
+        std = scaler.select(tuple(targets)).std.reshape(-1, len(targets))
+        last, first = history[:, -1, targets], forecast[:, 0]
+        notices += model.ranges.jumps(last, first, std, schema.targets)
+        scaled = scaler.transform(history)
+        mean, std = (
+            np.broadcast_to(moments, (len(history), 1, len(schema.columns)))
+            for moments in (scaler.mean, scaler.std)
+        )
+        for count in np.unique(counts):  # steps before the rows do not count as missing
+            rows = np.flatnonzero(counts == count)
+            unlike = model.ranges.unlike(
+                scaled[rows, -count:], mean[rows], std[rows], schema.columns
+            )
+            notices += [Notice(n.code, n, int(rows[n.place or 0])) for n in unlike]
+    if question.covariates is not None and schema.known.low:
+        notices += covariates(schema.known, question.covariates)
+    return notices
+
+
+def _shortened(model: "Predictor", place: int, rows: int, banded: bool) -> Notice:
+    """A notice about a history that has fewer rows than the model needs."""
+    text = f"the history has {rows} of the {model.needs} rows that the model needs: "
+    text += f"forecast by {in_words(model._within(rows).shares)} alone"
+    if banded:
+        text += "; the intervals are as wide as those of the whole model"
+    return Notice(NoticeCode.SHORT_HISTORY, text, place)
+
+
+def of_all(model: "Predictor", levels: Sequence[float]) -> Iterator[Notice]:
+    """Notices that concern every forecast with quantiles at `levels`: from the test split, and on
+    covariates whose effect is not known."""
+    if unclear := undetermined(model.schema):
+        yield Notice(NoticeCode.UNCLEAR_EFFECT, unclear)
+    yield from figures(model.facts.record.test, levels)
 
 
 def figures(test: Backtest | None, levels: Sequence[float]) -> Iterator[Notice]:

@@ -164,8 +164,8 @@ def _contest(
             scale = Scaler.fit(series.values[:cut], series.columns).std[None]
         else:
             scale = Scaler.fit_items(series.values, series.items, cut, champion.past).std
-        scale = scale[found.which][:, None, found.targets]
-        off = (found.forecasts[..., 0] - found.came) / scale
+        scale = scale[found.which][:, None, list(bundle.schema.target_positions)]
+        off = (found.answer.forecasts - found.came) / scale
         known = np.isfinite(off)
         with np.errstate(invalid="ignore"):  # a window without any value
             errors = np.where(known, off**2, 0).sum(axis=(1, 2)) / known.sum(axis=(1, 2))

@@ -1,18 +1,17 @@
 """Batching: series that wait at the same time run together, from a bounded queue."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from math import inf
 from threading import Condition, Thread
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import TypeAlias
 
+from forecaster.forecast.answer import Answer
+from forecaster.forecast.question import Question, concatenate
 from forecaster_service.http_errors import busy
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 MARGIN = 1.5
 """The factor by which a wait may exceed its estimate."""
 COMING = 0.1
@@ -25,43 +24,30 @@ FRESH = 60.0
 """Seconds after a measurement during which it is a reason to refuse a request."""
 
 
-@dataclass(frozen=True)
-class Done(Generic[Result]):
-    """The results of a submission, in the order of its items.
-
-    `inference` is the seconds in which its batches ran, `queue` the seconds in which it waited,
-    `batch` the size of the largest batch that it was in, including its own items.
-    """
-
-    results: list[Result]
-    queue: float
-    inference: float
-    batch: int
+Call: TypeAlias = Callable[[Question], Answer]
 
 
-class _Work(Future[Done[Result]], Generic[Item, Result]):
-    """A submission: `taken` items have left the queue, `found` has the results of those that have
-    run, in `inference` seconds."""
+class Submission(Future[Answer]):
+    """A submission. `answers` are those to the series that have run, in `inference` seconds, after
+    the first `taken` have left the queue; `queue` is the seconds in which it waited, and `batch`
+    the size of the largest batch that it was in."""
 
-    def __init__(
-        self,
-        key: Hashable,
-        call: Callable[[Sequence[Item]], Sequence[Result]],
-        items: Sequence[Item],
-        within: float,
-    ) -> None:
+    def __init__(self, key: Hashable, call: Call, question: Question, within: float) -> None:
         super().__init__()
-        self.key, self.call, self.items = key, call, items
+        self.key, self.call, self.question = key, call, question
         self.submitted = monotonic()
         self.until = self.submitted + within
-        self.taken = 0
-        self.found: list[Result] = []
-        self.inference = 0.0
-        self.batch = 0
+        self.taken = self.batch = 0
+        self.answers: list[Answer] = []
+        self.inference = self.queue = 0.0
 
 
-class Batcher(Generic[Item, Result]):
-    """Runs items in a thread, in batches of at most `max_batch` items with the same key.
+Part: TypeAlias = tuple[Submission, Question]
+"""A submission, and those of its series that are in a batch."""
+
+
+class Batcher:
+    """Answers questions in a thread, in batches of at most `max_batch` series with the same key.
 
     There is one thread for the device: a batch in each of two threads takes longer than one batch
     of both, because the threads wait for the interpreter and for each other.
@@ -69,14 +55,14 @@ class Batcher(Generic[Item, Result]):
     A batch starts when the thread is free. While `coming` says that more is on its way, it waits a
     little to be full: under load a full batch costs little more than one series. A submission
     larger than a batch runs in several, and other submissions get their turn in between as long as
-    its deadline allows. At most `max_queue` items wait, or one larger submission. A submission is
+    its deadline allows. At most `max_queue` series wait, or one larger submission. A submission is
     refused when it would wait longer than it may, estimated by the `pace` of earlier batches.
     """
 
     def __init__(self, max_batch: int, max_queue: int, coming: Callable[[], object] = bool) -> None:
         self.max_batch, self.max_queue, self.coming = max_batch, max_queue, coming
-        self._queue: dict[_Work[Item, Result], None] = {}  # in their order
-        self._waiting = Counter[Hashable]()  # items in the queue, by key
+        self._queue: dict[Submission, None] = {}  # in their order
+        self._waiting = Counter[Hashable]()  # series in the queue, by key
         self._running: tuple[float, float] | None = None  # since when, and the expected cost
         self.pace = Pace()
         self._promised = 0.0  # until when the time is promised to refused submissions that retry
@@ -92,7 +78,7 @@ class Batcher(Generic[Item, Result]):
 
     @property
     def waiting(self) -> int:
-        """How many items are in the queue."""
+        """How many series are in the queue."""
         return self._waiting.total()
 
     def ahead(self) -> float:
@@ -106,33 +92,29 @@ class Batcher(Generic[Item, Result]):
             )
 
     def submit(
-        self,
-        key: Hashable,
-        call: Callable[[Sequence[Item]], Sequence[Result]],
-        items: Sequence[Item],
-        within: float = inf,
-    ) -> Future[Done[Result]]:
-        """Queue items, at least one, for `call`, which gives a result for each.
+        self, key: Hashable, call: Call, question: Question, within: float = inf
+    ) -> Submission:
+        """Queue a question about at least one series for `call`, which answers it.
 
-        `call` also gets items of other submissions with an equal key, and must be the same for all
+        `call` also gets series of other submissions with an equal key, and must be the same for all
         of them. Where it raises, the batch runs again in halves, so that the error reaches only the
-        submissions whose items caused it. Cancelling the future removes the items that have not run
-        from the queue. Raises HttpError 503 when there is no room, and when the work would take
+        submissions whose series caused it. Cancelling the future removes the series that have not
+        run from the queue. Raises HttpError 503 when there is no room, and when the work would take
         longer than `within` seconds; a submission with nothing ahead of it runs regardless if its
         kind has not been measured lately.
         """
-        work = _Work(key, call, items, within)
+        work = Submission(key, call, question, within)
         with self._changed:
-            self._admit(key, len(items), within)
+            self._admit(key, len(question), within)
             self._queue[work] = None
-            self._waiting[key] += len(items)
+            self._waiting[key] += len(question)
             if not 1 < self.waiting < self.max_batch or not self.coming():
                 self._changed.notify()  # else the thread already waits for the rest of this batch
         work.add_done_callback(self._drop)
         return work
 
     def _admit(self, key: Hashable, count: int, within: float) -> None:
-        """Raise HttpError 503 unless `count` items can be taken."""
+        """Raise HttpError 503 unless `count` series can be taken."""
         if self._closed:
             raise busy("the service is ending", "ending", 10)
         ahead, waiting = self.ahead(), self.waiting
@@ -153,7 +135,7 @@ class Batcher(Generic[Item, Result]):
 
     def later(self, seconds: float, cost: float | None = None) -> float:
         """In how many seconds a refused submission should be sent again: `seconds`, or more where
-        earlier refused ones have their turn first. `cost` is by default what one item cost last."""
+        earlier refused ones have their turn first. `cost`: by default what one series cost last."""
         with self._changed:
             now = monotonic()
             cost = self.pace.last if cost is None else cost
@@ -167,11 +149,11 @@ class Batcher(Generic[Item, Result]):
             self._changed.notify()
         self._thread.join()
 
-    def _drop(self, work: Future[Done[Result]]) -> None:
+    def _drop(self, work: Future[Answer]) -> None:
         with self._changed:
-            if isinstance(work, _Work) and work in self._queue:
+            if isinstance(work, Submission) and work in self._queue:
                 del self._queue[work]
-                self._leave(work.key, len(work.items) - work.taken)
+                self._leave(work.key, len(work.question) - work.taken)
 
     def _leave(self, key: Hashable, count: int) -> None:
         self._waiting[key] -= count
@@ -183,9 +165,8 @@ class Batcher(Generic[Item, Result]):
             self._forecast(batch)
             del batch  # so that it does not stay in memory while nothing is to do
 
-    def _take(self) -> list[tuple[_Work[Item, Result], Item]]:
-        """The next batch, each item with its submission; empty once the queue is closed and
-        empty."""
+    def _take(self) -> list[Part]:
+        """The next batch; empty once the queue is closed and empty."""
         with self._changed:
             self._running = None
             while True:
@@ -197,55 +178,68 @@ class Batcher(Generic[Item, Result]):
                     continue
                 alike = [work for work in self._queue if work.key == first.key]
                 rest = first.submitted + COMING - monotonic() if self.coming() else 0.0
-                count = sum(len(work.items) - work.taken for work in alike)
-                if rest <= 0 or count >= self.max_batch or self._closed:
+                if rest <= 0 or self._waiting[first.key] >= self.max_batch or self._closed:
                     break
                 self._changed.wait(rest)
-            batch: list[tuple[_Work[Item, Result], Item]] = []
+            batch, room = list[Part](), self.max_batch
             for work in alike:
-                end = min(work.taken + self.max_batch - len(batch), len(work.items))
-                batch += [(work, item) for item in work.items[work.taken : end]]
+                end = min(work.taken + room, len(work.question))
+                batch.append((work, work.question[work.taken : end]))
+                room -= end - work.taken
                 self._leave(work.key, end - work.taken)
                 work.taken = end
-                if end == len(work.items):
+                if end == len(work.question):
                     del self._queue[work]
                 elif monotonic() + self.ahead() * MARGIN < work.until:
                     del self._queue[work]
                     self._queue[work] = None  # to the end of the queue
-                if len(batch) == self.max_batch:
+                if not room:
                     break
-            self._running = monotonic(), self.pace.cost(first.key, len(batch), self.max_batch)
+            count = self.max_batch - room
+            self._running = monotonic(), self.pace.cost(first.key, count, self.max_batch)
             return batch
 
-    def _forecast(self, batch: list[tuple[_Work[Item, Result], Item]]) -> None:
-        batch = [(work, item) for work, item in batch if not work.done()]
+    def _forecast(self, batch: list[Part]) -> None:
+        batch = [(work, question) for work, question in batch if not work.done()]
         if not batch:
             return
-        first, results, began = batch[0][0], None, monotonic()
-        works = dict.fromkeys(work for work, _ in batch)
+        first, answer, start = batch[0][0], None, monotonic()
+        count = sum(len(question) for _, question in batch)
         try:
-            results = first.call([item for _, item in batch])
+            answer = first.call(concatenate([question for _, question in batch]))
         except Exception as error:
-            if len(batch) == 1 and first.set_running_or_notify_cancel():
+            if count == 1 and first.set_running_or_notify_cancel():
                 first.set_exception(error)
-        took = monotonic() - began
-        for work in works:
-            work.inference += took
-        if results is None:  # outside the handler, which would keep the failed batch in memory
-            middle = len(batch) // 2
-            for half in (batch[:middle], batch[middle:]) if middle else ():
+        seconds = monotonic() - start
+        for work, _ in batch:
+            work.inference += seconds
+        if answer is None:  # outside the handler, which would keep the failed batch in memory
+            for half in _halves(batch, count // 2) if count > 1 else ():
                 self._forecast(half)
             return
         with self._changed:
-            self.pace.note(first.key, len(batch), took)
-        for (work, _), result in zip(batch, results, strict=True):
-            work.found.append(result)
-        for work in works:
-            work.batch = max(work.batch, len(batch))
-            whole = len(work.found) == len(work.items)
+            self.pace.note(first.key, count, seconds)
+        end = 0
+        for work, question in batch:
+            work.answers.append(answer[end : end + len(question)])
+            work.batch = max(work.batch, count)
+            end += len(question)
+            whole = sum(map(len, work.answers)) == len(work.question)
             if whole and work.set_running_or_notify_cancel():
-                queue = monotonic() - work.submitted - work.inference
-                work.set_result(Done(work.found, queue, work.inference, work.batch))
+                work.queue = monotonic() - work.submitted - work.inference
+                work.set_result(concatenate(work.answers))
+
+
+def _halves(batch: list[Part], middle: int) -> tuple[list[Part], list[Part]]:
+    """A batch in two parts, of which the first has `middle` series."""
+    first, second = list[Part](), list[Part]()
+    for work, question in batch:
+        if middle > 0:
+            first.append((work, question[:middle]))
+        if middle < len(question):
+            second.append((work, question[max(middle, 0) :]))
+        middle -= len(question)
+    return first, second
 
 
 class Pace:

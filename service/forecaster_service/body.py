@@ -13,10 +13,22 @@ from fastapi.concurrency import run_in_threadpool
 from jiter import from_json
 from starlette.types import Message
 
-from forecaster_service.http_errors import CLIENT_LEFT, Flaw, HttpError, busy, invalid, too_long
+from forecaster_service.http_errors import (
+    CLIENT_LEFT,
+    Flaw,
+    HttpError,
+    busy,
+    invalid,
+    responses,
+    too_long,
+)
 from forecaster_service.request import MOST_COLUMNS
 from forecaster_service.settings import Settings
 
+PROBLEMS = responses(404, 408, 413, 415, 422, 503, 504)
+JSON, CSV = "application/json", "text/csv"
+TEXT: dict[str, Any] = {"content": {CSV: {"schema": {"type": "string"}}}}
+"""A body or an answer in CSV, as /openapi.json describes it."""
 LARGE = 2**16
 """A body of at least this many bytes is read in another thread, and waits for memory."""
 LOOKING = 0.1
@@ -26,6 +38,17 @@ STALLED = 2.0
 WEIGHT = 0.5
 """The weight of the last large body in the estimate of what the next one costs."""
 Result = TypeVar("Result")
+
+
+def check_type(request: Request, media: str) -> None:
+    """Raise HttpError 415 unless the body is said to be uncompressed, and of the type `media`."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        detail = "compressed bodies are not accepted: send it uncompressed"
+        raise HttpError(415, detail, headers={"Accept-Encoding": "identity"})
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != media:
+        detail = f"expected the header Content-Type: {media}"
+        raise HttpError(415, detail, headers={"Accept": media})
 
 
 def parse(data: bytes, settings: Settings) -> Any:

@@ -1,4 +1,4 @@
-"""The card of a model, as GET /models shows it."""
+"""The card of a model and an example of a request, as GET /models shows them."""
 
 from typing import Any
 
@@ -25,6 +25,25 @@ def _bands(test: Backtest | None) -> list[dict[str, Any]]:
         }
         for share, band in (test.intervals.bands if test and test.intervals else {}).items()
     ]
+
+
+def example(forecaster: Predictor) -> dict[str, Any]:
+    """An example request that the model accepts, with everything that it reads."""
+    frame, schema, past = forecaster.example, forecaster.schema, forecaster.bundle.past
+    attributes, read_from = schema.known.attributes, schema.reading.read_from
+    before, known = read_from(schema.past_only), read_from(schema.known.columns)
+    columns = [schema.items[0]] if schema.wide else list(schema.targets)
+    series = {
+        "item_id": schema.items[0] if schema.items else "example",
+        "start": frame[schema.time].iloc[0].isoformat(),
+        "columns": list(schema.targets),
+        "target": frame[columns][:past].to_numpy().tolist(),
+        "past_covariates": {name: frame[name][:past].tolist() for name in (*before, *known)},
+        "future_covariates": {name: frame[name][past:].tolist() for name in known},
+        "static_covariates": {each.name: frame[each.name].tolist()[0] for each in attributes},
+    }
+    parameters = {"prediction_length": forecaster.bundle.horizon, "freq": schema.freq}
+    return {"inputs": [series], "parameters": parameters}
 
 
 def describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:

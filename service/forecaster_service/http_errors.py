@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.names import did_you_mean
+from forecaster.forecast.question import Refusal
 from forecaster_service.request import FlatRequest, FullRequest
 from forecaster_service.response import Reply
 
@@ -142,6 +143,12 @@ def install(app: FastAPI) -> None:
             form = get_type_hints(request.scope["endpoint"]).get("body")
             flaws = [_flaw(item, form) for item in errors[:MOST_ERRORS]]
             error = invalid(flaws, len(errors))
+        if isinstance(error, Refusal):
+            flaws = [
+                Flaw(loc=[*refusal.path], msg=str(refusal), type=refusal.code)
+                for refusal in (error, *error.others)
+            ]
+            error = invalid(flaws)
         if not isinstance(error, HTTPException):
             error = HttpError(422, str(error)[:MOST_CHARACTERS])
         return response(error)

@@ -4,13 +4,11 @@ from collections import deque
 from datetime import UTC, datetime
 from threading import Event, Thread
 
-import numpy as np
-
 from forecaster.forecast import kept
+from forecaster.forecast.answer import Answer
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.question import Question
 from forecaster.record.ledger import Ledger
-from forecaster_service.batching import Done
-from forecaster_service.forecasting import Forecast, Job, together
 from forecaster_service.settings import Settings
 
 SECONDS = 10.0
@@ -29,7 +27,7 @@ class Keeper:
             days, most = settings.ledger_days, settings.ledger_bytes
             self.ledger = Ledger(settings.ledger, days=days, most_bytes=most)
         self._believed = frozenset(settings.actuals_keys)
-        self._waiting: deque[tuple[Predictor, Job, list[Forecast], bool, datetime]] = deque()
+        self._waiting: deque[tuple[Predictor, Question, Answer, bool, datetime]] = deque()
         self._dropped = 0
         self._ending = Event()
         self._thread = Thread(target=self._watch, name="ledger", daemon=True)
@@ -49,31 +47,28 @@ class Keeper:
         if self.ledger is not None and self._thread.is_alive():
             self._thread.join(SECONDS)
 
-    def note(self, model: Predictor, job: Job, done: Done[Forecast], key: str | None) -> None:
+    def note(self, model: Predictor, question: Question, answer: Answer, key: str | None) -> None:
         """Keep an answer, and its histories as actual values if `key` may write those."""
         if self.ledger is None:
             return
         if len(self._waiting) >= MOST:
-            self._dropped += len(job.inputs)
+            self._dropped += len(question)
             return
         believed, now = key in self._believed, datetime.now(UTC)
-        self._waiting.append((model, job, done.results, believed, now))
+        self._waiting.append((model, question, answer, believed, now))
 
     def write(self) -> None:
         """Keep what waits now. Never raises."""
         assert self.ledger is not None
         while self._waiting:
-            model, job, forecasts, believed, then = self._waiting.popleft()
+            model, question, answer, believed, then = self._waiting.popleft()
             try:
-                question = together(job.inputs)
-                values = np.stack([each.values[: job.steps] for each in forecasts])
-                quantiles = np.stack([each.quantiles[: job.steps] for each in forecasts])
-                rows = kept.forecasts(model, question, values, quantiles, model.levels, then)
-                self.ledger.add("forecasts", rows)
+                shown = answer.at(answer.levels, question.steps)
+                self.ledger.add("forecasts", kept.forecasts(model, question, shown, then))
                 if believed:
                     self.ledger.add("actuals", kept.actuals(model, question, then))
             except Exception:  # a row less is no reason to stop
-                self._dropped += len(job.inputs)
+                self._dropped += len(question)
         self.ledger.flush()
 
     def _watch(self) -> None:

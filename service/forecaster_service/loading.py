@@ -9,6 +9,7 @@ from urllib.parse import quote
 from forecaster.attention.plugins import allowing
 from forecaster.base.errors import BundleError, ConfigError, UnavailableError, UsageError
 from forecaster.base.names import model_names
+from forecaster.forecast import golden
 from forecaster.forecast.bundle import digest_of
 from forecaster.forecast.predictor import Predictor, load_bundle
 from forecaster.parts import GROUP as PARTS
@@ -111,7 +112,7 @@ def load(source: str, settings: Settings, registry: Found) -> Served:
     if bundle.golden is None:
         raise UnfitError("the model was saved without forecasts to check it with: train it again")
     try:
-        forecaster.check()
+        golden.check(forecaster)
     except BundleError as error:
         raise UnfitError(str(error)) from None
     return Served(forecaster, *describe(forecaster), local)

@@ -96,13 +96,13 @@ class Watch:
         self.metrics.seconds.labels(route, *labels(model)).observe(seconds)
         if status == 200 and scope["path"] in PROBES:
             return
-        done = state.get("done")
+        work = state.get("work")
         facts = {
             "client": (scope.get("client") or (None,))[0],
             "key": state.get("key"),
             "model": model and f"{model.name} {model.digest}",
-            "queue_ms": done and round(done.queue * 1e3, 2),
-            "batch": done and done.batch,
+            "queue_ms": work and round(work.queue * 1e3, 2),
+            "batch": work and work.batch,
         }
         self.log.info(
             "request",

@@ -3,7 +3,6 @@
 import gc
 import os
 from collections.abc import Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -16,10 +15,11 @@ import torch
 from fastapi import Request
 
 from forecaster.base.errors import ConfigError, DeviceLostError, ForecasterError
-from forecaster_service import forecasting
-from forecaster_service.batching import MARGIN, Batcher, Done
+from forecaster.forecast.answer import Answer
+from forecaster.forecast.question import Question
+from forecaster_service.batching import MARGIN, Batcher, Submission
 from forecaster_service.body import Bodies
-from forecaster_service.forecasting import Forecast, Inputs, Job
+from forecaster_service.card import example
 from forecaster_service.http_errors import HttpError, busy
 from forecaster_service.keeping import Keeper
 from forecaster_service.loading import (
@@ -36,7 +36,6 @@ from forecaster_service.logs import logger
 from forecaster_service.metrics import Metrics, labels
 from forecaster_service.process import Process
 from forecaster_service.registry import Child, Found, State
-from forecaster_service.request import FullRequest
 from forecaster_service.settings import Settings
 
 UNNAMED = (
@@ -75,9 +74,7 @@ class Store:
         batch = settings.max_batch or (64 if cuda else 16)  # small ones stay in a CPU's caches
         self.bodies = Bodies(settings)
         self.keeper = Keeper(settings)
-        self.batcher: Batcher[Inputs, Forecast] = Batcher(
-            batch, settings.max_queue, lambda: self.bodies.waiting
-        )
+        self.batcher = Batcher(batch, settings.max_queue, lambda: self.bodies.waiting)
         self._interval, self._answered, self._others_waited = 0.0, 0.0, False
         self._ending = Event()
 
@@ -215,36 +212,33 @@ class Store:
         again = max(self.ahead() - self.settings.deadline_seconds / MARGIN, 0.0)
         return busy(detail, reason, self.batcher.later(again, self._interval or None))
 
-    def submit(self, served: Served, job: Job, within: float = inf) -> Future[Done[Forecast]]:
-        """Queue a job for its model. Quantiles, if requested, are computed at the levels of the
+    def submit(self, served: Served, question: Question, within: float = inf) -> Submission:
+        """Queue a question for a model. Quantiles, if requested, are computed at the levels of the
         model, so that requests for different levels share a batch. Raises HttpError 503 if there is
-        no room, or if the job would take longer than `within` seconds."""
-        levels = served.forecaster.levels if job.levels or self.keeper.ledger else ()
+        no room, or if the answer would take longer than `within` seconds."""
+        levels = served.forecaster.levels if question.levels or self.keeper.ledger else ()
         key, call = (served.identity.digest, levels), partial(self._run, served, levels)
-        return self.batcher.submit(key, call, job.inputs, within)
+        return self.batcher.submit(key, call, question, within)
 
-    def _run(
-        self, served: Served, levels: Sequence[float], inputs: Sequence[Inputs]
-    ) -> list[Forecast]:
+    def _run(self, served: Served, levels: Sequence[float], question: Question) -> Answer:
         if self.lost:
             raise HttpError(503, self.lost, retry=60, reason="device")
-        began = perf_counter()
-        forecasts = None
+        start, answer = perf_counter(), None
         try:
             with suppress(torch.OutOfMemoryError):
-                forecasts = forecasting.run(inputs, served.forecaster, levels)
+                answer = served.forecaster.answer(question, levels)
         except DeviceLostError as error:
             self.lose(str(error))
             # without cleaning up, which torch would do on a device that no longer answers
             Timer(LEAVING_SECONDS, os._exit, (error.exit_code,)).start()
             raise HttpError(503, self.lost, retry=60, reason="device") from None
-        if forecasts is None:  # outside the handler, which would keep the failed batch in memory
+        if answer is None:  # outside the handler, which would keep the failed batch in memory
             # the batcher catches it and tries again in halves; the client of one series gets it
             raise busy("the device is out of memory", "memory", 1)
         model = labels(served.identity)
-        self.metrics.inference.labels(*model).observe(perf_counter() - began)
-        self.metrics.batch.labels(*model).observe(len(inputs))
-        return forecasts
+        self.metrics.inference.labels(*model).observe(perf_counter() - start)
+        self.metrics.batch.labels(*model).observe(len(question))
+        return answer
 
     def _of(self, slot: Slot) -> Served:
         if slot.served is None:
@@ -311,10 +305,10 @@ class Store:
                 "choose between them: remove one, or register them and give alias or version"
             )
         forecaster = served.forecaster
-        request = forecasting.example(forecaster)
-        request["parameters"]["quantile_levels"] = list(forecaster.levels)
-        job = forecasting.prepare(FullRequest.model_validate(request), forecaster)
-        self.submit(served, job).result()
+        request = example(forecaster)
+        parameters = {**request["parameters"], "quantile_levels": forecaster.levels}
+        question = Question.from_json(request["inputs"], parameters, forecaster)
+        self.submit(served, question).result()
         return served
 
 
@@ -335,3 +329,9 @@ def store_of(request: Request) -> Store:
     """
     store: Store = request.app.state.store
     return store
+
+
+def left(store: Store, request: Request) -> float:
+    """The seconds until the deadline of a request, which counts from its arrival."""
+    arrived: float = request.state.arrived
+    return arrived + store.settings.deadline_seconds - monotonic()

@@ -10,7 +10,7 @@ from forecaster.base.errors import DataError, StorageError, UnavailableError, Us
 from forecaster.base.workers import FailedError
 from forecaster.cli.output import write
 from forecaster.forecast import batch
-from forecaster.forecast.batch import LOG, BatchResult, InputFile, Work, draft_apart, parts
+from forecaster.forecast.batch import LOG, Work, draft_apart, parts
 from tests.bundles import unsaved
 from tests.forecast.test_predictor import history
 
@@ -59,19 +59,19 @@ def _folder(tmp_path, monkeypatch):
 
 class TestParts:
     def test_of_a_folder_and_of_a_pattern(self):
-        own = InputFile(panel(Path("in/year=2026/d.csv"), "d"), "year=2026/d.csv")
+        own = ("year=2026/d.csv", panel(Path("in/year=2026/d.csv"), "d"))
         Path("in/notes.txt").write_text("none")
         plain = ["a.parquet", "b.parquet", "c.parquet"]
-        assert [each.name for each in parts("in", OUT)] == [*plain, own.name]
-        assert [each.name for each in parts("in/*.parquet", OUT)] == plain
+        assert [name for name, _ in parts("in", OUT)] == [*plain, own[0]]
+        assert [name for name, _ in parts("in/*.parquet", OUT)] == plain
         assert parts("in/**/d.csv", OUT)[0] == own
-        assert parts("in/b.parquet", OUT)[0].name == "b.parquet"
+        assert parts("in/b.parquet", OUT)[0][0] == "b.parquet"
         panel(Path("in/D.csv"), "d").rename("in/D.CSV")
-        assert parts("in/*.CSV", OUT) == [InputFile(Path("in/D.CSV"), "D.csv")]
+        assert parts("in/*.CSV", OUT) == [("D.csv", Path("in/D.CSV"))]
 
     def test_an_output_inside_the_input_is_no_input(self):
         files = parts("in", Path("in/out"))
-        assert run(files=files, output=Path("in/out")).written == 3
+        assert run(files=files, output=Path("in/out"))["written"] == 3
         assert parts("in", Path("in/out")) == files
 
     def test_none_and_two_that_would_be_one(self):
@@ -85,7 +85,7 @@ class TestParts:
 
 def test_each_file_gets_its_own():
     panel(Path("in/year=2026/d.csv"), "d")
-    assert run() == BatchResult(written=4, kept=0, rows=7)
+    assert run() == {"written": 4, "kept": 0, "rows": 7}
     assert Path("out/year=2026/d.csv").is_file()
     pd.testing.assert_frame_equal(pd.read_parquet("out/b.parquet"), pd.read_parquet("in/b.parquet"))
 
@@ -97,10 +97,10 @@ def test_it_goes_on_where_it_was_stopped():
     log.write_bytes(log.read_bytes() + b'\n{"file": "b.par')  # killed while it wrote
     Path("out/.b.parquet").write_text("half")
     going_on = Forecaster()
-    assert run(going_on) == BatchResult(written=2, kept=1, rows=4)
+    assert run(going_on) == {"written": 2, "kept": 1, "rows": 4}
     assert going_on.asked == ["b.parquet", "c.parquet"]
     assert not Path("out/.b.parquet").exists()
-    assert run(going_on) == BatchResult(written=0, kept=3, rows=0)
+    assert run(going_on) == {"written": 0, "kept": 3, "rows": 0}
 
 
 def test_what_changed_or_went_is_forecast_again():
@@ -109,9 +109,9 @@ def test_what_changed_or_went_is_forecast_again():
     os.utime("in/b.parquet", ns=(1, 1))
     Path("out/c.parquet").unlink()
     again = Forecaster()
-    assert run(again).written == 3
+    assert run(again)["written"] == 3
     assert len(pd.read_parquet("out/a.parquet")) == 3
-    assert run(again).written == 0
+    assert run(again)["written"] == 0
     with pytest.raises(UsageError, match=r"horizon: 2 there, 3 here\."):
         run(request=REQUEST | {"horizon": 3})
 
@@ -143,7 +143,7 @@ def test_a_bad_file_is_named_and_costs_no_other(kind, words):
     with pytest.raises(DataError, match=r"1 of 3 files .* the others are in out\."):
         run(Bad(), say=said.append)
     assert said == ["in/a.parquet: it is old", "in/a.parquet: no column 'load'"]
-    assert run() == BatchResult(written=1, kept=2, rows=2)
+    assert run() == {"written": 1, "kept": 2, "rows": 2}
 
 
 class TestElsewhere:
@@ -159,7 +159,7 @@ class TestElsewhere:
         with pytest.raises(DataError, match=r"1 of 3 files .* the first is a\.parquet"):
             run(each=each, say=said.append)
         assert said == ["in/a.parquet: its process was lost: out of memory"]
-        assert run() == BatchResult(written=1, kept=2, rows=2)
+        assert run() == {"written": 1, "kept": 2, "rows": 2}
 
     def test_a_full_disk_or_another_folder_there_ends_it(self):
         with pytest.raises(StorageError, match=r"no space left"):
@@ -171,10 +171,10 @@ class TestElsewhere:
         history().to_csv("x.csv", index=False)
         work = Work(write, OUT, "time", {"horizon": 2}, here=tmp_path, bundle=unsaved())
         monkeypatch.chdir("/")
-        draft = draft_apart(work, InputFile(Path("x.csv"), "x.csv"))
+        draft = draft_apart(work, ("x.csv", Path("x.csv")))
         assert (draft.rows, draft.refused) == (2, "")
         assert (tmp_path / "out" / ".x.csv").is_file()
-        draft = draft_apart(work, InputFile(Path("in/a.parquet"), "a.parquet"))
+        draft = draft_apart(work, ("a.parquet", Path("in/a.parquet")))
         assert draft.refused.startswith(f"{tmp_path}/in/a.parquet: columns 'wind', ")
 
 

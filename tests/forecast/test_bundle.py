@@ -23,7 +23,7 @@ from forecaster.forecast.bundle import (
     WEIGHTS,
     load,
 )
-from forecaster.forecast.golden import Golden
+from forecaster.forecast.golden import Golden, forecasts
 from forecaster.forecast.intervals import Conditions
 from forecaster.forecast.predictor import Predictor, keep
 from forecaster.record import Record
@@ -95,7 +95,7 @@ class TestRoundTrip:
         again = forecaster.bundle.golden
         np.testing.assert_array_equal(again.which, golden.which)
         np.testing.assert_array_equal(again.forecast, golden.forecast)
-        np.testing.assert_array_equal(forecaster.golden(golden.which.tolist()), golden.forecast)
+        np.testing.assert_array_equal(forecasts(forecaster, golden.which.tolist()), golden.forecast)
 
     def test_the_digest_follows_the_contents_alone(self, tmp_path):
         bundle = unsaved()

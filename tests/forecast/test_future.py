@@ -6,15 +6,16 @@ import pytest
 
 from forecaster.base.errors import UsageError
 from forecaster.datasets.reading import Reading
-from forecaster.forecast import questions
 from forecaster.forecast.future import future_rows
+from forecaster.forecast.history import read
+from forecaster.forecast.question import Form
 
 DAYS = pd.date_range("2026-01-05", periods=21)  # from a Monday on
 
 
 def form(**reading):
     said = {"time": "when", "targets": ("y",), "freq": "D", "panel": False, "timezone": "naive"}
-    return questions.Form(Reading(**{**said, **reading}), ("y",), 3, 3, 1, 7)
+    return Form(Reading(**{**said, **reading}), ("y",), 3, 3, 1, 7)
 
 
 def history(**columns):
@@ -72,6 +73,6 @@ def test_a_model_takes_the_rows_back(reading, columns):
         frame["Date"], frame["Hour"] = frame.pop("when").dt.strftime("%Y-%m-%d"), 0
     own = form(**{**reading, "future_covariates": ("known",)})
     ahead = future_rows(own, frame)
-    asked = questions.ask(own, frame, None, (), ahead, None, "the history")
+    asked = read(own, frame, future=ahead)
     for question in asked.questions():
         assert question.covariates[0, -7:, 0].tolist() == [0, 0, 0, 0, 0, 1, 1]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from forecaster.base.errors import BundleError
+from forecaster.forecast import golden
 from forecaster.forecast.golden import apart, has_gaps, question
 from forecaster.forecast.predictor import Predictor, keep
 from tests.bundles import scaled, unsaved
@@ -45,31 +46,31 @@ class TestCheck:
         kept = keep(unsaved(), tmp_path)
 
         def moved(by):
-            golden = replace(kept.golden, forecast=kept.golden.forecast + np.float32(by))
-            return Predictor(replace(kept, golden=golden), "cpu")
+            saved = replace(kept.golden, forecast=kept.golden.forecast + np.float32(by))
+            return Predictor(replace(kept, golden=saved), "cpu")
 
-        moved(5e-5).check()
+        golden.check(moved(5e-5))
         forecaster = moved(5e-4)
         with pytest.raises(BundleError, match=r"up to 0\.0005 .* expected at most 0\.0001\."):
-            forecaster.check()
+            golden.check(forecaster)
         forecaster.device = "cuda"
-        forecaster.check()
+        golden.check(forecaster)
         for wrong in (moved(np.nan), Predictor(scaled(kept, np.nan), "cpu")):
             with pytest.raises(BundleError, match=r"does not reproduce .*(nan|not finite)"):
-                wrong.check()
+                golden.check(wrong)
         scaled(kept, 1.5).save(tmp_path)
         with pytest.raises(BundleError, match="does not reproduce the forecasts"):
             Predictor.load(tmp_path, "cpu")
 
 
 def test_a_history_that_is_not_steady_is_not_kept(tmp_path, monkeypatch):
-    whole = Predictor.golden
+    whole = golden.forecasts
 
-    def nervous(self, which, noise=0.0):
-        made = whole(self, which, noise)
-        made[2] += noise * 1e5
-        return made
+    def nervous(model, which, noise=0.0):
+        values = whole(model, which, noise)
+        values[2] += noise * 1e5
+        return values
 
-    monkeypatch.setattr(Predictor, "golden", nervous)
+    monkeypatch.setattr(golden, "forecasts", nervous)
     kept = keep(unsaved(), tmp_path).golden.which.tolist()
     assert kept == [0, 1, *range(3, 17)]

@@ -32,9 +32,9 @@ def test_a_forecast_has_a_row_for_each_step_and_target():
 def test_values_of_histories_and_files_are_kept_without_the_missing_ones():
     model, table = Predictor(unsaved(), "cpu"), history()
     table.loc[15, COLUMNS[0]] = np.nan
-    model.forecast_quantiles = Mock(wraps=model.forecast_quantiles)
+    model.answer = Mock(wraps=model.answer)
     model.predict(table)
-    question, _ = model.forecast_quantiles.call_args.args
+    question, _ = model.answer.call_args.args
     rows = kept.actuals(model, question, NOW)
     assert len(rows) == min(16, model.bundle.horizon) * len(COLUMNS) - 1
     assert set(rows["seen"]) == {pd.Timestamp("2026-05-01 12:00")}

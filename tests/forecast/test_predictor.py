@@ -18,10 +18,11 @@ from forecaster.config.run_config import load
 from forecaster.datasets.calendar import phase_weights
 from forecaster.datasets.card import load_card
 from forecaster.datasets.fetch import locate
+from forecaster.forecast import golden
 from forecaster.forecast.intervals import Conditions
 from forecaster.forecast.notices import NoticeCode
 from forecaster.forecast.predictor import Predictor, load_bundle
-from forecaster.forecast.questions import Question
+from forecaster.forecast.question import Question
 from forecaster.plan.data import find_data
 from forecaster.plan.plan import make_plan
 from forecaster.plan.splits import make_splits
@@ -254,7 +255,7 @@ class TestForecast:
 
         monkeypatch.setattr(forecaster.model, "forward", noting)
         with machine.threads(2):
-            forecaster.golden([0])
+            golden.forecasts(forecaster, [0])
             assert (seen, torch.get_num_threads()) == ([1], 2)
 
 

@@ -46,7 +46,7 @@ def ranges() -> Ranges:
 
 
 def unlike(ranges: Ranges, histories: np.ndarray) -> dict[int, Notice]:
-    return dict(ranges.unlike(histories, MEAN, STD, COLUMNS))
+    return {notice.place: notice for notice in ranges.unlike(histories, MEAN, STD, COLUMNS)}
 
 
 def histories(values: np.ndarray, starts: Any) -> np.ndarray:
@@ -87,7 +87,7 @@ class TestHistories:
         said = f"the mean of 'wind' is {mean:.4g}, in training {low:.4g} to {high:.4g}"
         assert said in unlike(ranges, history)[0]
         scaled_apart = np.array([[[0.0, 0.0]]]), np.array([[[1.0, 1.0]]])
-        ((_, alone),) = ranges.unlike(history, *scaled_apart, COLUMNS)
+        (alone,) = ranges.unlike(history, *scaled_apart, COLUMNS)
         assert f"is {history[0, :, 1].mean():.4g}, in" in alone, "the scaler of a panel's series"
 
 
@@ -97,8 +97,8 @@ class TestFirstSteps:
         first[1, 1] = 4 * 3.1 * ranges.change[1]
         first[2] = 4 * 2.9 * ranges.change[1] * np.array([0, 1])
         last[3], first[3] = np.nan, 1e6  # no last value is far from nothing
-        ((place, notice),) = ranges.jumps(last, first, STD, COLUMNS)
-        assert (place, notice.code) == (1, NoticeCode.FIRST_STEP)
+        (notice,) = ranges.jumps(last, first, STD, COLUMNS)
+        assert (notice.place, notice.code) == (1, NoticeCode.FIRST_STEP)
         assert f"'wind' is {first[1, 1]:.4g}, far from the last value 0: " in notice
         assert notice.endswith(f"at most {4 * ranges.change[1]:.4g}")
 
@@ -141,8 +141,8 @@ class TestCovariates:
         made = np.zeros((8, 6, 2))
         made[:7, 3, 0] = -5, 35, -8.9, 38.9, 20, 39.1, -9.1
         made[7, 0], made[7, 5] = (99, 0), (0, 2)
-        places, said = zip(*unusual.covariates(self.KNOWN, made), strict=True)
-        assert places == (5, 6, 7)
+        said = [*unusual.covariates(self.KNOWN, made)]
+        assert [notice.place for notice in said] == [5, 6, 7]
         assert {each.code for each in said} == {NoticeCode.UNLIKE_COVARIATES}
         assert said[1].endswith("'warmth' is -9.1, in training -5 to 35")
         assert said[2].endswith("'warmth' is 99, in training -5 to 35 (and of 1 more column)")

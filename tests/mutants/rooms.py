@@ -36,14 +36,14 @@ ROOMS = {
     ),
     "forecast": (
         "forecaster/forecast/",
-        "forecast/golden forecast/questions forecast/unusual forecast/predictor forecast/bundle"
-        " forecast/batch forecast/runner forecast/served",
+        "forecast/golden forecast/history forecast/question forecast/answer forecast/unusual"
+        " forecast/predictor forecast/bundle forecast/batch forecast/runner forecast/served",
     ),
     "base": ("forecaster/", "base/* model/start"),
     "service": (
         "service/",
-        "service/access service/middleware service/respond service/app service/bat* service/bod*"
-        " service/forecasting"
+        "service/access service/middleware service/together service/app service/bat* service/bod*"
+        " service/inputs"
         " service/requests service/metrics service/registry service/loading service/routes/*",
     ),
 }

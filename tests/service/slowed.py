@@ -5,14 +5,14 @@ import sys
 from time import sleep
 
 from forecaster.cli import main
-from forecaster_service import forecasting
+from forecaster.forecast.predictor import Predictor
 
 if __name__ == "__main__":
-    seconds, plain = float(sys.argv.pop(1)), forecasting.run
+    seconds, plain = float(sys.argv.pop(1)), Predictor.answer
 
-    def slow(inputs, *rest):
-        sleep(seconds * len(inputs))
-        return plain(inputs, *rest)
+    def slow(self, question, *rest):
+        sleep(seconds * len(question))
+        return plain(self, question, *rest)
 
-    forecasting.run = slow
+    Predictor.answer = slow
     main()

@@ -2,12 +2,29 @@ import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from forecaster.datasets.reading import Reading
+from forecaster.forecast.answer import Answer
+from forecaster.forecast.question import Form, Question
 from forecaster_service import batching
 from forecaster_service.batching import FRESH, LATEST, Batcher, Pace
 from forecaster_service.http_errors import HttpError
 from tests.service.processes import SECONDS
+
+FORM = Form(Reading(time="when", targets=("y",), freq="h"), ("y",), 1, 1, 1, 1)
+
+
+def question(items):
+    """The question about series of one value each."""
+    starts = pd.date_range("2026-01-01", periods=len(items), freq="h", unit="us")
+    return Question(np.reshape(np.array(items, float), (-1, 1, 1)), starts, rows=[1] * len(items))
+
+
+def numbers(arrays):
+    return np.ravel(arrays).tolist()
 
 
 class Device:
@@ -18,11 +35,12 @@ class Device:
         self.open = threading.Event()
         self.entered = threading.Semaphore(0)
 
-    def __call__(self, items):
-        self.batches.append(list(items))
+    def __call__(self, question):
+        self.batches.append(numbers(question.values))
         self.entered.release()
         assert self.open.wait(SECONDS)
-        return [item**2 for item in items]
+        squares = question.values**2
+        return Answer.of(question, FORM, (squares, squares[..., None]), (0.5,), ())
 
 
 @pytest.fixture
@@ -44,19 +62,19 @@ def make(request, device):
 def refused(batcher, device, items, match=None, **within):
     """Why a submission is refused, and the seconds after which it may come again."""
     with pytest.raises(HttpError, match=match) as caught:
-        batcher.submit("a", device, items, **within)
+        batcher.submit("a", device, question(items), **within)
     return caught.value.reason, int((caught.value.headers or {})["Retry-After"])
 
 
 def running(batcher, device, items=(0,), **within):
     """A submission that keeps the device busy."""
-    future = batcher.submit("a", device, items, **within)
+    future = batcher.submit("a", device, question(items), **within)
     assert device.entered.acquire(timeout=SECONDS)
     return future
 
 
 def results(futures):
-    return [future.result(SECONDS).results for future in futures]
+    return [numbers(future.result(SECONDS).forecasts) for future in futures]
 
 
 @pytest.mark.parametrize(
@@ -70,16 +88,16 @@ def results(futures):
 def test_what_waits_together_runs_together(make, device, most, first, keys, batches):
     batcher = make(max_batch=most)
     large = running(batcher, device, range(first))
-    rest = [batcher.submit(key, device, [n]) for n, key in enumerate(keys, start=10)]
+    rest = [batcher.submit(key, device, question([n])) for n, key in enumerate(keys, start=10)]
     assert batcher.waiting == len(keys) + max(first - most, 0)
     time.sleep(0.5)
     device.open.set()
-    assert large.result(SECONDS).results == [number**2 for number in range(first)]
-    assert large.result().inference >= 0.5 > large.result().queue
+    assert results([large]) == [[number**2 for number in range(first)]]
+    assert large.inference >= 0.5 > large.queue
     for number, future in enumerate(rest, start=10):
-        assert future.result(SECONDS).results == [number**2]
-        assert future.result().queue >= 0.5 > future.result().inference
-        assert [future.result().batch] == [len(each) for each in batches if number in each]
+        assert results([future]) == [[number**2]]
+        assert future.queue >= 0.5 > future.inference
+        assert [future.batch] == [len(each) for each in batches if number in each]
     assert device.batches == batches
     assert batcher.waiting == 0
 
@@ -92,7 +110,7 @@ def test_while_more_is_coming_a_batch_waits_to_be_full_but_not_for_long(
     device.open.set()
     batcher = make(max_batch=4, coming=lambda: True)
     began = time.monotonic()
-    results([batcher.submit("a", device, [number]) for number in range(count)])
+    results([batcher.submit("a", device, question([number])) for number in range(count)])
     assert device.batches == [list(range(count))]
     assert (time.monotonic() - began >= 0.2) == (count == 1)
 
@@ -111,9 +129,9 @@ def test_what_would_not_be_done_in_time_is_refused(make, device):
     assert 3 < seconds <= 6, "when nothing runs, and it has run"
     _, seconds = refused(batcher, device, range(4), within=6)
     assert 6 < seconds <= 9, "when the one before it has had its turn"
-    futures += [batcher.submit("a", device, range(4), within=3 * 6)]
+    futures += [batcher.submit("a", device, question(range(4)), within=3 * 6)]
     assert 5 < batcher.ahead() <= 6
-    assert batcher.submit("b", device, [1]), "nobody knows what it costs"
+    assert batcher.submit("b", device, question([1])), "nobody knows what it costs"
     device.open.set()
     results(futures)
     assert batcher.ahead() == 0
@@ -138,7 +156,7 @@ def test_what_was_too_slow_once_is_tried_again(make, device, monkeypatch):
     later = time.monotonic() + FRESH
     monkeypatch.setattr("forecaster_service.batching.monotonic", lambda: later)
     for _ in range(40):
-        assert results([batcher.submit("a", device, [2], within=100)]) == [[4]]
+        assert results([batcher.submit("a", device, question([2]), within=100)]) == [[4]]
     assert batcher.pace.cost("a", 1, 4) < 1
 
 
@@ -148,7 +166,7 @@ def test_a_large_submission_keeps_its_turn_when_its_time_gets_short(make, device
         batcher.pace.note("a", 1, 1)
         batcher.pace.note("b", 1, 3)
     large = running(batcher, device, range(8), within=8.5)
-    small = [batcher.submit("b", device, [number], within=100) for number in (10, 11)]
+    small = [batcher.submit("b", device, question([number]), within=100) for number in (10, 11)]
     device.open.set()
     results([large, *small])
     assert device.batches == [[0, 1], [2, 3], [4, 5], [6, 7], [10, 11]]
@@ -157,11 +175,11 @@ def test_a_large_submission_keeps_its_turn_when_its_time_gets_short(make, device
 def test_the_cancelled_leave_the_queue_and_never_run(make, device):
     batcher = make(max_batch=2, max_queue=1008)
     large = running(batcher, device, range(10))
-    gone = [large, *(batcher.submit("a", device, [1]) for _ in range(1000))]
+    gone = [large, *(batcher.submit("a", device, question([1])) for _ in range(1000))]
     assert refused(batcher, device, [2])
     assert all(future.cancel() for future in gone)
     assert batcher.waiting == 0
-    last = batcher.submit("a", device, [3])
+    last = batcher.submit("a", device, question([3]))
     device.open.set()
     assert results([last]) == [[9]]
     assert device.batches == [[0, 1], [3]]
@@ -172,7 +190,7 @@ def test_the_cancelled_leave_the_queue_and_never_run(make, device):
 def test_closing_runs_what_waits_and_takes_nothing_more(device):
     batcher = Batcher(2, 1000)
     device.open.set()
-    futures = [batcher.submit(key, device, [n]) for n, key in enumerate("abcab")]
+    futures = [batcher.submit(key, device, question([n])) for n, key in enumerate("abcab")]
     batcher.close()
     assert results(futures) == [[0], [1], [4], [9], [16]]
     assert refused(batcher, device, [1], "ending")
@@ -183,11 +201,11 @@ def test_many_threads_get_their_own_results(make, device):
     batcher = make(max_batch=7)
 
     def ask(number):
-        items = [number + part / 100 for part in range(number % 11 + 1)]
-        future = batcher.submit(number % 3, device, items)
+        items = [number + part / 128 for part in range(number % 11 + 1)]
+        future = batcher.submit(number % 3, device, question(items))
         if number % 5 == 0 and future.cancel():
             return []
-        assert future.result(SECONDS).results == [item**2 for item in items]
+        assert results([future]) == [[item**2 for item in items]]
         return items
 
     with ThreadPoolExecutor(16) as pool:

@@ -22,7 +22,7 @@ from forecaster.datasets.scaling import Scaler
 from forecaster.forecast import golden
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.predictor import Predictor, keep
-from forecaster.forecast.questions import Question
+from forecaster.forecast.question import Question
 from forecaster.plan.schema import Schema
 from forecaster.record import Record
 from tests.bundles import blended
@@ -140,7 +140,7 @@ class Ahead:
             moved = float(np.abs(self(forecaster) - before).max())
         self.found.append(moved > MOVED)
         with suppress(BundleError):
-            forecaster.check()
+            golden.check(forecaster)
             return f"moves {moved:.2g}" if moved > MOVED else ""
         return ""
 
@@ -161,7 +161,7 @@ def check_network(recipe, attention, folder):
         tensor.copy_(whole)
     assert through == []
     assert np.mean(ahead.found) > 0.5, "most damages move a forecast"
-    forecaster.check()
+    golden.check(forecaster)
 
 
 def test_what_moves_a_forecast_is_refused(tmp_path):

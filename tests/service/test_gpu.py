@@ -9,9 +9,9 @@ import torch
 
 from forecaster.base.errors import DeviceLostError
 from forecaster.forecast.predictor import Predictor
-from forecaster_service import forecasting, store
+from forecaster.forecast.question import Question
+from forecaster_service import store
 from forecaster_service.http_errors import HttpError
-from forecaster_service.request import FullRequest
 from tests.service.toy import NAME, start
 
 GONE = "the GPU is lost: CUDA error: unspecified launch failure"
@@ -23,14 +23,14 @@ def test_of_a_lost_device_clients_get_503_and_the_process_ends(folder, monkeypat
     with start(model=str(folder)) as client:
         served = client.app.state.store.ready()
         example = client.get(f"/models/{NAME}/example").json()
-        job = forecasting.prepare(FullRequest.model_validate(example), served.forecaster)
+        question = Question.from_json(example["inputs"], {}, served.forecaster)
         monkeypatch.setattr(Predictor, "forecast_quantiles", lost)
         answer = client.post("/predict", json={**example, "inputs": example["inputs"] * 3})
         assert (answer.status_code, answer.json()["detail"]) == (503, GONE)
         assert int(answer.headers["Retry-After"]) > 0
         assert client.get("/readyz").status_code == 503
         assert client.get("/livez").status_code == 200
-        queued = client.app.state.store.submit(served, job)
+        queued = client.app.state.store.submit(served, question)
         with pytest.raises(HttpError, match=GONE):
             queued.result(60)
     leave.assert_called_once_with(store.LEAVING_SECONDS, os._exit, (70,))

@@ -17,6 +17,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 import forecaster.datasets
+import forecaster.forecast.question
 import forecaster_service
 from forecaster.base.errors import ForecasterError
 from forecaster.datasets.reader import dialect
@@ -101,7 +102,7 @@ MODULES = [
     importlib.import_module(found.name)
     for package in (forecaster_service, forecaster.datasets)
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
-]
+] + [forecaster.forecast.question]
 PATTERNS = {
     f"{module.__name__}.{name}": value
     for module in MODULES

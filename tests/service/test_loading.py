@@ -61,11 +61,12 @@ def test_lengths_and_levels_may_not_shrink(tmp_path):
     def other(of, **changes):
         """What is compared of a model, with another horizon, which its weights do not fit."""
         made = object.__new__(Predictor)
-        made.device, made.model = "cpu", of.build()
         horizon = changes.pop("horizon", HORIZON)
         window = of.config.window.model_copy(update={"horizon": horizon})
         config = of.config.model_copy(update={"window": window})
-        made.bundle = made.facts = replace(of, config=config, **changes)
+        made.device, made.model = "cpu", of.build()
+        made.bundle = replace(of, config=config, **changes)
+        made._learn(made.bundle)
         return made
 
     plain = other(bundle)

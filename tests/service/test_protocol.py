@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 import pytest
 import uvicorn
 
-from forecaster_service import forecasting, protocol
+from forecaster.forecast.predictor import Predictor
+from forecaster_service import protocol
 from forecaster_service.app import create_app
 from forecaster_service.server import HOW
 from forecaster_service.settings import Settings
@@ -193,8 +194,9 @@ def test_who_reads_slowly_gets_it_all():
 
 @pytest.mark.slow
 def test_a_forecast_may_take_longer_than_its_request(folder, monkeypatch):
-    run = forecasting.run
-    monkeypatch.setattr(forecasting, "run", lambda *given: (time.sleep(1.5), run(*given))[1])
+    answer = Predictor.answer
+    slow = lambda *given: (time.sleep(1.5), answer(*given))[1]  # noqa: E731
+    monkeypatch.setattr(Predictor, "answer", slow)
     served = Service(model=str(folder), receive_seconds=0.3)
     with served.running() as service, service.client() as connection:
         path = f"/models/{NAME}/example".encode()

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from forecaster.forecast.future import future_rows
 from forecaster.forecast.predictor import Predictor, keep
 from tests.browser import FAILED, complaints, quiet, wants_chromium
 from tests.service.processes import until
@@ -37,7 +38,7 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
             assert "'holiday', 'target' are not given" in tab.text("#warnings")
             names = list(bundle.schema.reading.future_covariates)
             repeated = past[names].tail(24).head(HORIZON).reset_index(drop=True)
-            rows = predictor.make_future(past).assign(**repeated)
+            rows = future_rows(predictor.form, past).assign(**repeated)
             expected = predictor.predict(past, future=rows)["load"]
             np.testing.assert_allclose(values(tab)["load"], expected, rtol=1e-5)
 

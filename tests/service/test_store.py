@@ -12,11 +12,11 @@ import pytest
 
 from forecaster.base.errors import BundleError, UnavailableError
 from forecaster.forecast.bundle import MANIFEST, WEIGHTS, digest_of, load
-from forecaster_service import forecasting
+from forecaster.forecast.question import Question
+from forecaster_service.card import example
 from forecaster_service.http_errors import HttpError, busy
 from forecaster_service.loading import AGAIN
 from forecaster_service.metrics import Metrics
-from forecaster_service.request import FullRequest
 from forecaster_service.settings import Settings
 from forecaster_service.store import Store
 from tests.bundles import sign
@@ -66,6 +66,9 @@ def stored(*sources, **settings):
     store.close()
 
 
+LOADING = "forecaster_service.loading"
+
+
 def refused(store):
     with pytest.raises(HttpError) as caught:
         store.get(None)
@@ -75,13 +78,9 @@ def refused(store):
 @pytest.mark.parametrize(
     ("failing", "error", "words"),
     [
-        (
-            "loading.load_bundle",
-            RuntimeError("swordfish"),
-            "could not be loaded",
-        ),
-        ("loading.Predictor.check", BundleError("is off"), "is off"),
-        ("forecasting.run", UnavailableError("swordfish"), "be found"),
+        (f"{LOADING}.load_bundle", RuntimeError("swordfish"), "could not be loaded"),
+        (f"{LOADING}.golden.check", BundleError("is off"), "is off"),
+        (f"{LOADING}.Predictor.answer", UnavailableError("swordfish"), "be found"),
     ],
 )
 def test_a_model_that_cannot_be_loaded_or_forecast(
@@ -92,7 +91,7 @@ def test_a_model_that_cannot_be_loaded_or_forecast(
     def fail(*args, **options):
         raise error
 
-    monkeypatch.setattr(f"forecaster_service.{failing}", fail)
+    monkeypatch.setattr(failing, fail)
     with stored(folder) as store:
         assert store.status == "failed"
         problem = refused(store)
@@ -172,11 +171,10 @@ class TestReplacing:
         store.poll()
         assert store.get(None).identity.digest == new.digest != old.identity.digest
         assert self.counts(store) == (1, 0)
-        request = FullRequest.model_validate(forecasting.example(old.forecaster))
-        job = forecasting.prepare(request, old.forecaster)
-        assert store.submit(old, job).result().results, "what began with the old ends with it"
+        question = Question.from_json(example(old.forecaster)["inputs"], {}, old.forecaster)
+        assert len(store.submit(old, question).result()) == 1, "the old ends what it began"
         kept = weakref.ref(old.forecaster)
-        del old, job
+        del old, question
         gc.collect()
         assert kept() is None
 

@@ -61,8 +61,8 @@ def export(forecaster: Predictor, folder: Path) -> Description:
         raise UnavailableError(_reason(forecaster, error)) from error
     kept = bundle.golden
     which = range(golden.FEWEST) if kept is None else kept.which.tolist()
-    exported = Exported(description, run).golden(which)
-    apart = float(np.abs(exported - forecaster.golden(which)).max())
+    exported = golden.forecasts(Exported(description, run), which)
+    apart = float(np.abs(exported - golden.forecasts(forecaster, which)).max())
     if not apart <= PARITY:
         raise UnavailableError(
             f"the forecasts of the exported model differ from the bundle's by up to {apart:.2g} "

@@ -10,7 +10,7 @@ from forecaster.base.extras import needed
 from forecaster.datasets.scaling import Scaler
 from forecaster.forecast.export.description import Description, read
 from forecaster.forecast.predictor import Predictor
-from forecaster.forecast.questions import Question
+from forecaster.forecast.question import Question
 
 Run = Callable[[Mapping[str, np.ndarray], Sequence[str]], Sequence[np.ndarray]]
 """Returns the outputs of a model with the given names, for inputs by name."""

@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
-from forecaster_service import forecasting
+from forecaster_service.body import CSV
+from forecaster_service.card import example as example_of
 from forecaster_service.http_errors import responses
 from forecaster_service.request import FullRequest
-from forecaster_service.respond import CSV
 from forecaster_service.response import ModelCard, Models
 from forecaster_service.store import store_of
 
@@ -35,7 +35,7 @@ async def example(request: Request, name: Name) -> Any:
     forecaster = store_of(request).get(name).forecaster
     if request.headers.get("accept", "").startswith(CSV):
         return Response(forecaster.example.to_csv(index=False), media_type=CSV)
-    return forecasting.example(forecaster)
+    return example_of(forecaster)
 
 
 @router.get("/{name:path}", operation_id="get_model", responses=responses(404, 422, 503))

@@ -13,19 +13,17 @@ import pandas as pd
 from fastapi import APIRouter, Query, Request, Response
 
 from forecaster.base.errors import DataError, UsageError
-from forecaster.client import input_of
 from forecaster.datasets.items import Items
 from forecaster.datasets.reading import Reading
-from forecaster.forecast import questions
+from forecaster.forecast import history as histories
 from forecaster.forecast.future import future_rows
 from forecaster.forecast.notices import ShortHistory
-from forecaster_service.body import LARGE
+from forecaster_service.body import CSV, LARGE, PROBLEMS, TEXT, check_type
 from forecaster_service.loading import Served
 from forecaster_service.request import ModelName, Name, SeriesInput
-from forecaster_service.respond import CSV, PROBLEMS, TEXT, check_type, left
 from forecaster_service.response import MOST_ITEMS, Reply
 from forecaster_service.settings import Settings
-from forecaster_service.store import store_of
+from forecaster_service.store import left, store_of
 
 MOST_CELLS = 2**23
 """The most values of a table, counting all steps between its first and its last time."""
@@ -179,7 +177,7 @@ def _read_future(
     form = served.forecaster.form
     if not form.reading.future_covariates:
         raise UsageError("this model takes no covariates known ahead")
-    series = questions.rows_ahead(text, form, most=MOST_CELLS)
+    series = histories.rows_ahead(text, form, most=MOST_CELLS)
     items = series.items or Items.single(len(series.times))
     place, _ = _place(items, item if series.items is not None else None)
     if (count := int(items.lengths[place])) != form.horizon:
@@ -204,16 +202,14 @@ def _read(
     apart: bool,
 ) -> dict[str, Any]:
     form, notes = served.forecaster.form, list[str]()
-    history = questions.ask(
-        form, text, None, (), None, None, "the file", notes.append, short,
-        most=MOST_CELLS, apart=apart,
+    history = histories.read(
+        form, text, where="the file", say=notes.append, short_history=short, most=MOST_CELLS,
+        apart=apart,
     )  # fmt: skip
     place, names = _place(history.items, item)
     if apart:
         history = history.observed(place)
-    card = served.card.model_dump()
-    known = form.reading.read_as(card["future_covariates"])
-    series = input_of(history.question(np.array([place])), 0, card, known)
+    (series,) = history.question(np.array([place])).to_json(form)
     if apart and form.reading.future_covariates:
         rows = _rows(text, served, settings, place if form.reading.id else 0)
         series["future_covariates"] = _covariates(rows, form.reading)

@@ -9,7 +9,7 @@ import pytest
 from forecaster.base.errors import DataError, UnavailableError, UsageError
 from forecaster.forecast.export import graph, runtime
 from forecaster.forecast.predictor import Predictor
-from forecaster.forecast.questions import Question
+from forecaster.forecast.question import Question
 from tests.bundles import COLUMNS, blended, unsaved, warning
 from tests.forecast.export import eager
 from tests.forecast.test_predictor import history

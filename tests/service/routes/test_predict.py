@@ -162,7 +162,7 @@ def test_quantiles_by_level_beside_the_mean(client, flat):
 
 
 def test_an_answer_has_a_largest_number_of_quantiles(client, full, monkeypatch):
-    monkeypatch.setattr("forecaster_service.forecasting.MOST_QUANTILES", 2 * HORIZON * 3 * 2)
+    monkeypatch.setattr("forecaster_service.routes.predict.MOST_QUANTILES", 2 * HORIZON * 3 * 2)
     full["inputs"] *= 2
     full["parameters"]["quantile_levels"] = [0.1, 0.5, 0.9]
     assert "steps and columns, got 108:" in refused(client, full)["detail"]

@@ -10,15 +10,18 @@ import pytest
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.datasets.reading import Reading
-from forecaster.forecast import questions
+from forecaster.forecast import history
+from forecaster.forecast.answer import Answer
+from forecaster.forecast.history import read
 from forecaster.forecast.notices import Notice, NoticeCode
+from forecaster.forecast.question import Form
 
 PAST, HORIZON = 3, 2
 
 
 def form(**reading):
     said = {"time": "when", "targets": ("y",), "freq": "D", "panel": False, "timezone": "naive"}
-    return questions.Form(Reading(**{**said, **reading}), ("y",), PAST, PAST, 1, HORIZON)
+    return Form(Reading(**{**said, **reading}), ("y",), PAST, PAST, 1, HORIZON)
 
 
 def panel(days, shops, **columns):
@@ -30,16 +33,19 @@ def panel(days, shops, **columns):
 def last(histories, steps):
     """The last value of each history plus one at each step, and plus ten as a quantile."""
     ahead = histories.values[:, -1:, :, None] + np.arange(1.0, HORIZON + 1)[:, None, None]
-    return np.concatenate([ahead, ahead + 10], axis=-1), []
+    return ahead[..., 0], ahead + 10
 
 
 def predict(frame, form, run=last, horizon=None):
-    question = questions.ask(form, frame, horizon, (0.9,), None, None, "the history")
-    return question.answer(run)
+    def answer(question):
+        numbers = run(question, question.steps)
+        return Answer.of(question, form, numbers, question.levels, ()).at((0.9,), question.steps)
+
+    return read(form, frame, horizon, (0.9,)).answer(answer, print)
 
 
 def test_many_series_are_forecast_some_at_a_time(monkeypatch):
-    monkeypatch.setattr(questions, "TOGETHER", 2)
+    monkeypatch.setattr(history, "TOGETHER", 2)
     days, shops = pd.date_range("2026-01-01", periods=4), ["a", "b", "c"]
     frame = panel(days, shops, y=np.arange(12.0))
     seen = []
@@ -95,12 +101,12 @@ def test_one_short_series_stops_no_other():
         [pd.DataFrame({"shop": shop, "when": days[-n:], "y": 1.0}) for shop, n in parts.items()]
     )
     own = replace(form(id=("shop",)), least=2)
-    asked = questions.ask(own, rows, None, (0.9,), None, None, "the history", said.append)
+    asked = read(own, rows, levels=(0.9,), say=said.append)
     assert [q.rows for q in asked.questions()] == [[3, 2]]
-    assert asked.answer(last)["shop"].tolist() == ["a", "a", "b", "b"]
+    assert predict(rows, own)["shop"].tolist() == ["a", "a", "b", "b"]
     assert [each.code for each in said if isinstance(each, Notice)] == [NoticeCode.LEFT_OUT]
     assert "'c'" in said[-1]
-    refuse = questions.ask(own, rows, None, (), None, None, "it", short_history="refuse")
+    refuse = read(own, rows, short_history="refuse")
     with pytest.raises(DataError, match=r"series 'b' has 2 rows.*, or leave the series out"):
         list(refuse.questions())
     with pytest.raises(DataError, match=r"series 'c' has 1 rows, the model needs 2"):
@@ -113,7 +119,7 @@ def test_what_is_left_of_a_short_history_stands_at_its_end():
     table = pd.DataFrame({"when": times, "y": np.nan, "k": np.arange(2.0 + HORIZON)})
     table.loc[:1, "y"] = [5.0, 6.0]
     own = replace(form(future_covariates=("k",)), past=4, needs=3, least=2)
-    ask = partial(questions.ask, own, table, None, (), None, None, "the history")
+    ask = partial(read, own, table)
     with pytest.raises(DataError, match=r"has 2 rows, the model needs 3: .*; short_history="):
         list(ask().questions())
     (found,) = ask(short_history="drop").questions()
@@ -123,14 +129,5 @@ def test_what_is_left_of_a_short_history_stands_at_its_end():
     np.testing.assert_array_equal(found.covariates[0, :, 0], [0, 0, 0, 1, *range(2, 2 + HORIZON)])
     future = table.loc[2:, ["when", "k"]]
     apart = replace(own, needs=2)
-    (same,) = questions.ask(apart, table.loc[:1], None, (), future, None, "the history").questions()
+    (same,) = read(apart, table.loc[:1], future=future).questions()
     np.testing.assert_array_equal(same.covariates, found.covariates)
-
-
-def test_one_sentence_for_each_code():
-    far, odd = (Notice(code, code) for code in (NoticeCode.FIRST_STEP, NoticeCode.COVERAGE))
-    found = [("a", far), (None, odd), ("b", far), ("c", far), (None, odd), ("a", far)]
-    said = [*questions.by_code(found)]
-    assert said == ["series 'a': first_step; likewise 'b', 'c'", "coverage"]
-    assert [notice.code for notice in said] == ["first_step", "coverage"]
-    assert [*questions.by_code([("", far)])] == [far], "a series without a name"

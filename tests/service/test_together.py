@@ -11,11 +11,13 @@ from time import sleep
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from forecaster.base import machine
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.question import Question
 from tests.service.processes import until
 from tests.service.toy import HORIZON, PAST, mean, start
 
@@ -26,12 +28,14 @@ def held(client):
     store = client.app.state.store
     began, go = threading.Event(), threading.Event()
 
-    def hold(items):
+    def hold(question):
         began.set()
         assert go.wait(60)
-        return list(items)
+        return question
 
-    holding = store.batcher.submit("held", hold, [None])
+    holding = store.batcher.submit(
+        "held", hold, Question(np.zeros((1, 1, 1)), pd.DatetimeIndex(["2026"]))
+    )
     assert began.wait(60)
     try:
         yield store
