@@ -97,7 +97,7 @@ class Bundle:
     parts: tuple[Share, ...] = ()
     """What the forecast is made of; without any, the network alone."""
     golden: Golden | None = None
-    """What `Predictor.golden` gave when it was saved."""
+    """What `golden.forecasts` gave when it was saved."""
     digest: str = ""
     origin: dict[str, str] = field(default_factory=dict)
     """Where a registry had it: name, version, alias, source; not part of the files."""

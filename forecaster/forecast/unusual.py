@@ -89,17 +89,17 @@ class Ranges:
         most = VALUES // (windows.past * windows.values.shape[1])
         count = min(len(windows), max(1, min(WINDOWS, most)))
         chosen = torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
-        found, changes = [], []
+        measured, changes = [], []
         for index in chosen.split(windows.evaluation_batch):
             batch = windows.batch(index)
             past = batch.past.double()
             if batch.observed is not None:
                 past = past.masked_fill(~batch.observed, torch.nan)
             values = past.cpu().numpy()
-            found.append(traits(values))
+            measured.append(traits(values))
             newest = values[:, -CHANGES - 1 :, targets]
             changes.append(np.abs(np.diff(newest, axis=1)).reshape(-1, len(targets)))
-        low, high = _quantiles(np.concatenate(found), RARE, 1 - RARE)
+        low, high = _quantiles(np.concatenate(measured), RARE, 1 - RARE)
         return cls(low, high, _quantiles(np.concatenate(changes), 0.99)[0])
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,19 +131,20 @@ class Ranges:
 
         `mean` and `std`, (C,) or (B, 1, C), are those of their scaler.
         """
-        found = traits(scaled)
-        beyond = np.maximum(self._bounds[0] - found, found - self._bounds[1])  # (B, 3, C)
-        mean, std = (np.broadcast_to(each, (len(scaled), 1, len(columns))) for each in (mean, std))
+        measured = traits(scaled)
+        beyond = np.maximum(self._bounds[0] - measured, measured - self._bounds[1])  # (B, 3, C)
+        shape = len(scaled), 1, len(columns)
+        mean, std = np.broadcast_to(mean, shape), np.broadcast_to(std, shape)
         for place in np.flatnonzero((beyond > 0).any(axis=(1, 2))):
-            said = []
+            sentences = []
             for trait, worst, others in _worst(beyond[place]):
-                ends = (each[trait, worst] for each in (found[place], self.low, self.high))
+                numbers = (row[trait, worst] for row in (measured[place], self.low, self.high))
                 unit = std[place, 0, worst] if trait < 2 else 1.0
                 zero = mean[place, 0, worst] if trait == 0 else 0.0
-                value, low, high = (rounded(zero + unit * each, 4) for each in ends)
+                value, low, high = (rounded(zero + unit * number, 4) for number in numbers)
                 name = TRAITS[trait].format(f"'{columns[worst]}'")
-                said.append(f"{name} is {value}, in training {low} to {high}{others}")
-            text = f"the history is unlike the training rows: {'; '.join(said)}"
+                sentences.append(f"{name} is {value}, in training {low} to {high}{others}")
+            text = f"the history is unlike the training rows: {'; '.join(sentences)}"
             yield Notice(NoticeCode.UNLIKE_TRAINING, text, int(place))
 
     def jumps(
@@ -161,7 +162,7 @@ class Ranges:
                 last[place, worst],
                 std[place, worst] * self.change[worst],
             )
-            begins, ends, usual = (rounded(each, 4) for each in numbers)
+            begins, ends, usual = (rounded(number, 4) for number in numbers)
             text = (
                 f"the first step of '{targets[worst]}' is {begins}, far from the last value "
                 f"{ends}: 99 % of the changes from step to step in training are at most {usual}"
@@ -189,7 +190,7 @@ def covariates(known: "KnownInputs", values: np.ndarray) -> Iterator[Notice]:
     for place, column, others in _worst(beyond / width):
         extreme = (lowest if below[place, column] else highest)[place, column]
         seen = extreme, low[column], high[column]
-        value, least, most = (rounded(each, 4) for each in seen)
+        value, least, most = (rounded(number, 4) for number in seen)
         text = (
             "the covariates are unlike those of the training rows: a value of "
             f"'{known.columns[column]}' is {value}, in training {least} to {most}{others}"
@@ -276,14 +277,14 @@ def _quantiles(values: np.ndarray, *levels: float) -> np.ndarray:
     if not len(values):  # one step has no changes
         return np.full((len(levels), *values.shape[1:]), np.nan)
     empty = np.isnan(values).all(axis=0)
-    found = np.nanquantile(np.where(empty, 0, values), levels, axis=0)
-    return np.where(empty, np.nan, found)
+    quantiles = np.nanquantile(np.where(empty, 0, values), levels, axis=0)
+    return np.where(empty, np.nan, quantiles)
 
 
 def _plain(values: np.ndarray) -> Any:
     """Nested lists, None for nan."""
     if values.ndim:
-        return [_plain(each) for each in values]
+        return [_plain(value) for value in values]
     return None if np.isnan(values) else float(f"{values:.6g}")
 
 

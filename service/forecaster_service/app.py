@@ -94,7 +94,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     asyncio.get_running_loop().set_exception_handler(connections.out_of_files)
     gauges = Gauges(store, connections, app.state.metrics.registry)
     watching = [connections.watch(), *([gauges.watch()] if process.number > 1 else ())]
-    tasks = [asyncio.create_task(each) for each in watching]
+    tasks = [asyncio.create_task(watch) for watch in watching]
     yield {"connections": connections, "gauges": gauges}
     for task in tasks:
         task.cancel()

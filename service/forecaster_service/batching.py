@@ -118,18 +118,18 @@ class Batcher:
         if self._closed:
             raise busy("the service is ending", "ending", 10)
         ahead, waiting = self.ahead(), self.waiting
-        own = self.pace.cost(key, count, self.max_batch)
-        if own > within and (ahead or self.pace.fresh(key, min(count, self.max_batch))):
+        cost = self.pace.cost(key, count, self.max_batch)
+        if cost > within and (ahead or self.pace.fresh(key, min(count, self.max_batch))):
             fewer = ": send fewer series" if count > 1 else ""
             left = f"{max(within, 0):.2g} s are left"
-            detail = f"this request takes about {own:.2g} s here, but {left}{fewer}"
+            detail = f"this request takes about {cost:.2g} s here, but {left}{fewer}"
             raise busy(detail, "size", LATEST)
-        over, late = waiting + count - self.max_queue, (ahead + own) * MARGIN - within
+        over, late = waiting + count - self.max_queue, (ahead + cost) * MARGIN - within
         if waiting and over > 0:
-            seconds = self.later(ahead * min(over / waiting, 1), own)
+            seconds = self.later(ahead * min(over / waiting, 1), cost)
             raise busy(f"{waiting} series are waiting already", "queue", seconds)
         if ahead and late > 0:
-            seconds = self.later(min(late / MARGIN, ahead), own)
+            seconds = self.later(min(late / MARGIN, ahead), cost)
             detail = f"{waiting} series are waiting already, about {ahead:.2g} s of work"
             raise busy(detail, "time", seconds)
 

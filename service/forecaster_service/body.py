@@ -95,15 +95,15 @@ def _keys(value: Any, depth: int = 4) -> int:
     """The number of keys of a value and of what it contains, as deep as any request has objects."""
     if not isinstance(value, dict | list) or not depth:
         return 0
-    own, inner = (len(value), value.values()) if isinstance(value, dict) else (0, value)
-    return own + sum(_keys(each, depth - 1) for each in inner if type(each) in (dict, list))
+    here, inner = (len(value), value.values()) if isinstance(value, dict) else (0, value)
+    return here + sum(_keys(part, depth - 1) for part in inner if type(part) in (dict, list))
 
 
 def _entries(value: Any) -> int:
     """The entries of the lists in an object, such as the rows of a series and its covariates."""
     if isinstance(value, dict):
         others = ("inputs", "columns")
-        return sum(_entries(each) for name, each in value.items() if name not in others)
+        return sum(_entries(part) for name, part in value.items() if name not in others)
     return len(value) if isinstance(value, list) else 0
 
 
@@ -209,9 +209,9 @@ class Bodies:
                 try:
                     return await run_in_threadpool(call)
                 finally:
-                    found = (monotonic() - began) / size
-                    known = self._seconds_a_byte or found
-                    self._seconds_a_byte = WEIGHT * found + (1 - WEIGHT) * known
+                    pace = (monotonic() - began) / size
+                    known = self._seconds_a_byte or pace
+                    self._seconds_a_byte = WEIGHT * pace + (1 - WEIGHT) * known
         finally:
             self._to_parse -= size
 

@@ -21,7 +21,7 @@ def _bands(test: Backtest | None) -> list[dict[str, Any]]:
             "share": float(share) / 100,
             "coverage": band["coverage"],
             "again": test is not None and test.calibrated_again,
-            "columns": {name: own["coverage"] for name, own in band.columns.items()},
+            "columns": {name: figures["coverage"] for name, figures in band.columns.items()},
         }
         for share, band in (test.intervals.bands if test and test.intervals else {}).items()
     ]
@@ -40,7 +40,9 @@ def example(forecaster: Predictor) -> dict[str, Any]:
         "target": frame[columns][:past].to_numpy().tolist(),
         "past_covariates": {name: frame[name][:past].tolist() for name in (*before, *known)},
         "future_covariates": {name: frame[name][past:].tolist() for name in known},
-        "static_covariates": {each.name: frame[each.name].tolist()[0] for each in attributes},
+        "static_covariates": {
+            attribute.name: frame[attribute.name].tolist()[0] for attribute in attributes
+        },
     }
     parameters = {"prediction_length": forecaster.bundle.horizon, "freq": schema.freq}
     return {"inputs": [series], "parameters": parameters}
@@ -69,7 +71,8 @@ def describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "future_covariates": reading.read_from(schema.known.columns),
         "effects": [*effects.sentences(bundle)],
         "static_covariates": [
-            {"name": each.name, "words": each.words or None} for each in schema.known.attributes
+            {"name": attribute.name, "words": attribute.words or None}
+            for attribute in schema.known.attributes
         ],
         "items": len(schema.items),
         "item_names": schema.items[:MOST_ITEMS],

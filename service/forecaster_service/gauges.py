@@ -81,10 +81,10 @@ class Gauges:
         self._collector = ProcessCollector(registry=None)
         self.process = {
             sample.name: gauge(
-                sample.name, each.documentation, OF_PROCESS.get(sample.name, "livesum")
+                sample.name, metric.documentation, OF_PROCESS.get(sample.name, "livesum")
             )
-            for each in self._collector.collect()
-            for sample in each.samples
+            for metric in self._collector.collect()
+            for sample in metric.samples
         }
 
     async def watch(self) -> None:
@@ -97,8 +97,8 @@ class Gauges:
         """Set all gauges to the present state."""
         for name, gauge in self.state.items():
             gauge.set(float(STATE[name][2](self.store, self.connections)))
-        for each in self._collector.collect():
-            for sample in each.samples:
+        for metric in self._collector.collect():
+            for sample in metric.samples:
                 self.process[sample.name].set(sample.value)
         for slot in self.store.slots:
             for counter in (self.store.metrics.loads, self.store.metrics.failures):

@@ -184,8 +184,8 @@ def _flaw(error: Mapping[str, Any], form: Any) -> Flaw:
         text = f"unknown key.{hint} Known here: {', '.join(known)}."
     elif error["input"] is None:
         text += ", got null"
-    told = [part for part in location if isinstance(part, int) or PLAIN_KEY.fullmatch(part)]
-    return Flaw(loc=told, msg=text, type=error["type"])
+    plain = [part for part in location if isinstance(part, int) or PLAIN_KEY.fullmatch(part)]
+    return Flaw(loc=plain, msg=text, type=error["type"])
 
 
 def _keys(form: Any, location: Location) -> list[str]:

@@ -153,7 +153,9 @@ def _facts(forecaster: Predictor) -> dict[str, Any]:
 def _names(forecaster: Predictor) -> dict[str, set[str]]:
     """The names and words that requests may contain."""
     schema = forecaster.schema
-    words = {f"words of {each.name}": set(each.words) for each in schema.known.attributes}
+    words = {
+        f"words of {attribute.name}": set(attribute.words) for attribute in schema.known.attributes
+    }
     return {"series": set(schema.items), **words}
 
 

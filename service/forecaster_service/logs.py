@@ -129,11 +129,11 @@ class _Others(logging.Handler):
         )  # fmt: skip
 
 
-def _uncaught(told: Any) -> None:
+def _uncaught(failure: Any) -> None:
     """Log an exception that nobody caught, in a thread or where none can be caught."""
-    error = told.exc_value
+    error = failure.exc_value
     if not isinstance(error, SystemExit):
-        logger().error("not caught", exc_info=(told.exc_type, error, told.exc_traceback))
+        logger().error("not caught", exc_info=(failure.exc_type, error, failure.exc_traceback))
 
 
 @contextmanager

@@ -126,15 +126,15 @@ def arrived(scope: Scope) -> float:
     read: float = connection.arrived if connection else monotonic()
     if (scope.get("client") or ("", None))[1] != 0:
         return read
-    said = next((value for name, value in scope["headers"] if name == b"x-request-start"), b"")
-    return read - _age(said, monotonic() - read)
+    stamp = next((value for name, value in scope["headers"] if name == b"x-request-start"), b"")
+    return read - _age(stamp, monotonic() - read)
 
 
-def _age(said: bytes, known: float) -> float:
+def _age(stamp: bytes, known: float) -> float:
     """The seconds between X-Request-Start and the reading of the head, `known` seconds ago."""
-    if not SAID.fullmatch(said):
+    if not SAID.fullmatch(stamp):
         return 0.0
-    return min(max(time() - known - float(said.removeprefix(b"t=")), 0.0), LONGEST)
+    return min(max(time() - known - float(stamp.removeprefix(b"t=")), 0.0), LONGEST)
 
 
 class Access:
@@ -161,7 +161,7 @@ class Access:
         headers = dict(scope["headers"])
         host = _hostname(b"//" + headers.get(b"host", b"")) or ""
         several = sum(name == b"host" for name, _ in scope["headers"]) > 1
-        if several or not any(fnmatchcase(host, each) for each in self.hosts):
+        if several or not any(fnmatchcase(host, pattern) for pattern in self.hosts):
             raise HttpError(
                 400, "expected one header Host, with a name that this service answers for; "
                 "FORECASTER_ALLOWED_HOSTS can add more", headers={"Connection": "close"},
@@ -183,11 +183,11 @@ class Access:
         scheme, _, key = given.partition(b" ")
         digest = sha256(key.strip()).digest()
         # compare all keys, each in constant time, so that the duration reveals nothing
-        found = [name for name, known in self.keys if compare_digest(known, digest)]
+        names = [name for name, known in self.keys if compare_digest(known, digest)]
         if scheme.lower() != b"bearer":
             detail, error = "expected the header Authorization: Bearer KEY", ""
-        elif found:
-            return found[0]
+        elif names:
+            return names[0]
         else:
             detail, error = "this key is not known here", ', error="invalid_token"'
         headers = {"WWW-Authenticate": f'Bearer realm="forecaster"{error}'}

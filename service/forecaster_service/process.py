@@ -18,6 +18,6 @@ class Process:
         """How many processes of the service have died."""
         return 0
 
-    def figures(self, own: CollectorRegistry) -> Collector | CollectorRegistry:
+    def figures(self, registry: CollectorRegistry) -> Collector | CollectorRegistry:
         """The metrics of the whole service, given those of this process."""
-        return own
+        return registry

@@ -66,10 +66,10 @@ class Connections:
             await sleep(pause)
             now = monotonic()
             late, before = now - before - pause, now
-            for each in list(self.all):
+            for connection in list(self.all):
                 if late > 1:  # the service, not the client, was slow
-                    each.begun += late
-                each.look(now)
+                    connection.begun += late
+                connection.look(now)
             self.make_room()
 
     def make_room(self) -> None:

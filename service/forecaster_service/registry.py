@@ -42,22 +42,22 @@ class Found:
         Raises UsageError that states which models there are if there is no such model, and
         UnavailableError, or another ForecasterError, if the registry cannot answer.
         """
-        found = self._read(name)
-        _check(found)
-        state: State = found["state"]
+        answer = self._read(name)
+        _check(answer)
+        state: State = answer["state"]
         return state
 
     def fetch(self, name: str, folder: Path) -> State:
         """Copy the bundle behind a name to a folder, which is created if need be; return its state.
         While the registry cannot answer, it is the last one. Raises as `state` does."""
-        found = self._read(name)
-        if "folder" not in found:
-            _check(found)
+        answer = self._read(name)
+        if "folder" not in answer:
+            _check(answer)
         try:
-            shutil.copytree(self.place / found["folder"], folder, dirs_exist_ok=True)
+            shutil.copytree(self.place / answer["folder"], folder, dirs_exist_ok=True)
         except OSError:
             raise UnavailableError(f"the bundle of {name} was replaced meanwhile") from None
-        state: State = found["state"]
+        state: State = answer["state"]
         return state
 
     def close(self) -> None:
@@ -70,13 +70,13 @@ class Found:
             if self.ending.is_set() or monotonic() > end:
                 raise UnavailableError("MLflow has not been asked yet")
             sleep(0.05)
-        found: dict[str, Any] = json.loads(file.read_bytes())[name]
-        return found
+        answer: dict[str, Any] = json.loads(file.read_bytes())[name]
+        return answer
 
 
-def _check(found: dict[str, Any]) -> None:
-    if "error" in found:
-        raise of_status(found["status"])(found["error"])
+def _check(answer: dict[str, Any]) -> None:
+    if "error" in answer:
+        raise of_status(answer["status"])(answer["error"])
 
 
 class Child(Found):
@@ -90,7 +90,7 @@ class Child(Found):
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.names = [each for each in settings.models if not Path(each).is_dir()]
+        self.names = [model for model in settings.models if not Path(model).is_dir()]
         super().__init__(Path(mkdtemp(prefix="forecaster-models-") if self.names else os.devnull))
         watch = [sys.executable, "-m", "forecaster.tracking", "watch"]
         self._command = [*watch, str(self.place), str(settings.poll_seconds), *self.names]
@@ -147,5 +147,5 @@ class Child(Found):
             error = {"error": words, "status": UnavailableError.exit_code}
             file = self.place / "found.json"
             known = json.loads(file.read_bytes()) if file.exists() else {}
-            found = {name: {**known.get(name, {}), **error} for name in self.names}
-            write(file, json.dumps(found).encode())
+            answers = {name: {**known.get(name, {}), **error} for name in self.names}
+            write(file, json.dumps(answers).encode())

@@ -32,7 +32,7 @@ def serve(address: str, host: str, port: int, replicas: int, gpus: float = 0.0) 
     """
     settings = from_environment()
     models = [
-        str(Path(each).resolve()) if Path(each).is_dir() else each for each in settings.models
+        str(Path(model).resolve()) if Path(model).is_dir() else model for model in settings.models
     ]
     settings = settings.model_copy(update={"model": ",".join(models)})
     with cluster.joined(address, replicas, gpus) as ray:
@@ -44,9 +44,11 @@ def serve(address: str, host: str, port: int, replicas: int, gpus: float = 0.0) 
             while True:
                 time.sleep(1)
         except (RuntimeError, ray.exceptions.RayError) as error:
-            found = engine.status().applications.get(NAME)
-            told = [each.message for each in found.deployments.values()] if found else []
-            reason = "\n".join([str(error), *told]).strip().splitlines()[-1]
+            status = engine.status().applications.get(NAME)
+            messages = (
+                [deployment.message for deployment in status.deployments.values()] if status else []
+            )
+            reason = "\n".join([str(error), *messages]).strip().splitlines()[-1]
             raise UnavailableError(
                 f"Ray Serve at {address} cannot serve; its log on the head of the cluster tells "
                 f"more: {reason}"

@@ -108,6 +108,6 @@ def from_environment() -> Settings:
         problem = error.errors(include_url=False)[0]
         name = f"FORECASTER_{problem['loc'][0]}".upper()
         if name == "FORECASTER_API_KEYS":  # may contain a key by mistake, which must not be shown
-            wanted = "expected NAME:SHA256 as forecaster serve --new-key NAME prints it"
-            raise ConfigError(f"${name}: {wanted}") from None
+            form = "expected NAME:SHA256 as forecaster serve --new-key NAME prints it"
+            raise ConfigError(f"${name}: {form}") from None
         raise ConfigError(f"${name}: {problem['msg'].lower()}, got {problem['input']!r}") from None

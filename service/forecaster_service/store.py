@@ -124,15 +124,15 @@ class Store:
             if self.lost or self._ending.is_set():
                 return
             try:
-                found = current(slot, self.registry)
+                state = current(slot, self.registry)
             except Exception as error:
                 self._failed(slot, error)
                 continue
             slot.looked = time()
-            if slot.served and slot.served.state == found:
+            if slot.served and slot.served.state == state:
                 slot.failed = None
-            elif slot.failed != found or monotonic() >= slot.again:
-                self._try(slot, found)
+            elif slot.failed != state or monotonic() >= slot.again:
+                self._try(slot, state)
 
     def lose(self, reason: str) -> None:
         """From now on answer 503 with `reason`: the device is gone, and only a new process can use
@@ -163,16 +163,16 @@ class Store:
         if name is None or self.lost or not self.slots:
             return self.ready()
         served = [slot.served for slot in self.slots if slot.served]
-        found = [each for each in served if name in each.names]
-        if not found:
+        called = [model for model in served if name in model.names]
+        if not called:
             for slot in self.slots:
                 self._of(slot)
-            known = "; ".join(" = ".join(each.names) for each in served)
+            known = "; ".join(" = ".join(model.names) for model in served)
             raise HttpError(404, f"there is no such model here; the models are: {known}")
-        if len({each.identity.name for each in found}) > 1:
-            names = ", ".join(each.identity.name for each in found)
+        if len({model.identity.name for model in called}) > 1:
+            names = ", ".join(model.identity.name for model in called)
             raise HttpError(404, f"several models have this name; choose one of: {names}")
-        return found[0]
+        return called[0]
 
     def admit(self, within: float | None = None) -> Served:
         """A model, if a request that must be answered within `within` seconds, by default those of
@@ -284,18 +284,18 @@ class Store:
         if slot.served is None:
             slot.reason = for_clients(error)
         foreseen = isinstance(error, ForecasterError | HttpError)
-        kept = slot.served and slot.served.identity.digest
+        digest = slot.served and slot.served.identity.digest
         logger().error(
-            "model failed", source=slot.source, kept=kept, reason=str(error),
+            "model failed", source=slot.source, kept=digest, reason=str(error),
             exc_info=None if foreseen else error,
         )  # fmt: skip
 
     def _load(self, slot: Slot) -> Served:
         """The model of a slot, loaded and checked. Raises an error if it must not be served."""
         served, old = load(slot.source, self.settings, self.registry), slot.served
-        if old and (found := differences(old.forecaster, served.forecaster)):
+        if old and (changes := differences(old.forecaster, served.forecaster)):
             raise UnfitError(
-                "the new model would not suit the clients of the old: " + "; ".join(found) + ". "
+                "the new model would not suit the clients of the old: " + "; ".join(changes) + ". "
                 "Restart the service to serve it, or give it another name"
             )
         others = [other.served for other in self.slots if other is not slot and other.served]

@@ -124,12 +124,12 @@ class ServiceWorker(Process):
             signal.signal(number, handler)
 
     def deaths(self) -> int:
-        dead = [each for each in os.listdir(self.place / "processes") if not _lives(each)]
-        for each in dead:
-            multiprocess.mark_process_dead(int(each))  # type: ignore[no-untyped-call]
+        dead = [pid for pid in os.listdir(self.place / "processes") if not _lives(pid)]
+        for pid in dead:
+            multiprocess.mark_process_dead(int(pid))  # type: ignore[no-untyped-call]
         return len(dead)
 
-    def figures(self, own: CollectorRegistry) -> Collector:
+    def figures(self, registry: CollectorRegistry) -> Collector:
         return Figures(self.place / "metrics")
 
 

@@ -37,7 +37,7 @@ async def readyz(
     if verbose is None:
         return Status(status="ready")
     names = (
-        f"{each.identity.name} {each.identity.digest} on {each.card.device}" for each in models
+        f"{model.identity.name} {model.identity.digest} on {model.card.device}" for model in models
     )
     return Status(status="ready", model=", ".join(names))
 

@@ -45,13 +45,13 @@ async def file(name: Annotated[str, PathParameter(max_length=64)]) -> FileRespon
 @router.get("/docs")
 async def docs() -> HTMLResponse:
     """Swagger UI for the interface."""
-    own = "static-offline-docs"
+    folder = "static-offline-docs"
     return get_swagger_ui_html(
         openapi_url="openapi.json",
         title="forecaster - Swagger UI",
-        swagger_js_url=f"{own}/swagger-ui-bundle.js",
-        swagger_css_url=f"{own}/swagger-ui.css",
-        swagger_favicon_url=f"{own}/favicon.png",
+        swagger_js_url=f"{folder}/swagger-ui-bundle.js",
+        swagger_css_url=f"{folder}/swagger-ui.css",
+        swagger_favicon_url=f"{folder}/favicon.png",
         # else it would send this service's description to a public validator
         swagger_ui_parameters={"validatorUrl": None},
     )

@@ -158,17 +158,17 @@ def _rows(text: bytes, served: Served, settings: Settings, only: int | None = No
 
 def _covariates(rows: pd.DataFrame, reading: Reading) -> dict[str, list[float | None]]:
     """The covariates known ahead in the rows of one series, as /predict takes them."""
-    found: dict[str, list[float | None]] = {}
+    covariates: dict[str, list[float | None]] = {}
     for name in reading.future_covariates:
         cells, parts = rows[name].tolist(), reading.read_as([name])
         words = reading.categories.get(name)
         for place, part in enumerate(parts):
             values = [cell if words is None else cell == words[place] for cell in cells]
-            found[part] = [
+            covariates[part] = [
                 None if pd.isna(cell) else float(value)
                 for cell, value in zip(cells, values, strict=True)
             ]
-    return found
+    return covariates
 
 
 def _read_future(
