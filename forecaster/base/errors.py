@@ -59,10 +59,10 @@ class DeviceLostError(ForecasterError):
 class Stopped(BaseException):
     """A signal asks the command to end; not an Exception, so that no handler swallows it.
 
-    `told` is set if the command has already reported it.
+    `reported` is set if the command has already reported it.
     """
 
-    told = False
+    reported = False
 
     def __init__(self, signal: int) -> None:
         super().__init__(f"stopped by signal {signal}")

@@ -104,7 +104,7 @@ def main() -> NoReturn:
         try:
             status = app(argv, standalone_mode=False)
         except Stopped as error:
-            if not error.told:
+            if not error.reported:
                 say("stopped")
             stopped, status = True, error.exit_code
         except ForecasterError as error:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -50,17 +49,17 @@ def sync(
     synced = []
     for run in publish(runs or []):
         synced.append(run)
-        if run.under_way:
-            say(f"{run.name}: in progress, its own process uploads it")
-        elif run.left:
-            say(f"{run.name}: not all uploaded: {run.left}")
+        if run["under_way"]:
+            say(f"{run['name']}: in progress, its own process uploads it")
+        elif run["left"]:
+            say(f"{run['name']}: not all uploaded: {run['left']}")
         elif not as_json:
-            print(f"{run.name}: uploaded{run.told and f'; {run.told}'}")
+            print(f"{run['name']}: uploaded{run['told'] and '; ' + run['told']}")
     if as_json:
-        print_json({"runs": [asdict(run) for run in synced]})
+        print_json({"runs": synced})
     elif not synced:
         print(f"MLflow has all of {', '.join(runs or ['the runs in runs/'])}")
-    if left := [run.name for run in synced if run.left]:
+    if left := [run["name"] for run in synced if run["left"]]:
         raise UnavailableError(
             f"{len(left)} of {len(synced)} runs could not be uploaded: {', '.join(left)}. The rest "
             "is kept: run the same command again when MLflow answers."

@@ -77,7 +77,7 @@ def serve(
             import_module("forecaster_service.server").run(host, port, registry)
     except Stopped as error:
         _tell("stopped")
-        error.told = True
+        error.reported = True
         raise
     except ForecasterError as error:
         _tell(f"error: {error}")

@@ -57,39 +57,21 @@ def parse(option: str, read: Callable[[str], T], text: str) -> T:
         raise UsageError(f"{option}: expected {error}, got '{text}'") from None
 
 
+_COLUMNS = ("target", "past_covariates", "future_covariates", "static", "categorical", "features")
+_FORM = ("time", "stamps", "decimal", "separator", "sheet", "id", "freq")
+_VALUES = ("policy", "missing", "fill", "min", "max", "split", "holidays", "drop_last")
 FLAGS = {
     "attn": "attn.name",
     "horizon": "window.horizon",
     "data": "data.name",
-    "target": "data.target",
-    "past_covariates": "data.past_covariates",
-    "future_covariates": "data.future_covariates",
-    "static": "data.static",
-    "categorical": "data.categorical",
-    "features": "data.features",
-    "time": "data.time",
-    "stamps": "data.stamps",
-    "decimal": "data.decimal",
-    "separator": "data.separator",
-    "sheet": "data.sheet",
-    "id": "data.id",
-    "freq": "data.freq",
+    **{name: f"data.{name}" for name in (*_COLUMNS, *_FORM)},
     "season": "data.seasons",
-    "policy": "data.policy",
-    "missing": "data.missing",
-    "fill": "data.fill",
-    "min": "data.min",
-    "max": "data.max",
-    "split": "data.split",
-    "holidays": "data.holidays",
-    "drop_last": "data.drop_last",
+    **{name: f"data.{name}" for name in _VALUES},
     "lookback": "window.past",
-    "epochs": "train.epochs",
-    "time_limit": "train.time_limit",
+    **{name: f"train.{name}" for name in ("epochs", "time_limit")},
     "blend": "blend",
     "refit": "train.refit",
     "register": "track.register_model",
-    "seed": "seed",
-    "device": "device",
+    **{name: name for name in ("seed", "device")},
 }
 """The value that each such option sets, by its dotted name, in the order of --help."""

@@ -28,12 +28,28 @@ class FeedForward(nn.Sequential):
 
 
 class Residual(nn.Module):
-    """Base of the layers: their dropout, and whether the norm comes before its step (`pre`)."""
+    """Base of the layers; the norm comes after each step (Informer) or before it (`pre`)."""
 
-    def __init__(self, dropout: float, norm: Literal["post", "pre"]) -> None:
+    def __init__(
+        self,
+        attention: Attention,
+        inner: int,
+        dropout: float,
+        activation: Activation = "gelu",
+        norm: Literal["post", "pre"] = "post",
+        cross: Attention | None = None,
+    ) -> None:
         super().__init__()
-        self.dropout = Dropout(dropout)
-        self.pre = norm == "pre"
+        width, ffn = attention.place.width, attention.feed_forward()
+        self.dropout, self.pre = Dropout(dropout), norm == "pre"
+        self.attention = attention
+        if cross is not None:
+            self.cross = cross
+        self.feed_forward = ffn or FeedForward(width, inner, dropout, activation)
+        self.norm_attention = nn.LayerNorm(width)
+        if cross is not None:
+            self.norm_cross = nn.LayerNorm(width)
+        self.norm_feed_forward = nn.LayerNorm(width)
 
     def add(
         self, x: Tensor, norm: nn.Module, step: Callable[[Tensor], Tensor], last: int = 0
@@ -45,29 +61,11 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(Residual):
-    """Self-attention and feed-forward with residuals; the norm after (Informer) or before.
-
-    In both layers the self-attention is causal if its place is.
+    """Self-attention, causal if its place is, and feed-forward, with residuals.
 
     No query attends to steps that `key_mask` marks as not real. If `query` is given, with one row
     for each step, it replaces the steps as the queries.
     """
-
-    def __init__(
-        self,
-        attention: Attention,
-        inner: int,
-        dropout: float,
-        activation: Activation = "gelu",
-        norm: Literal["post", "pre"] = "post",
-    ) -> None:
-        super().__init__(dropout, norm)
-        width = attention.place.width
-        self.attention = attention
-        ffn = attention.feed_forward()
-        self.feed_forward = ffn or FeedForward(width, inner, dropout, activation)
-        self.norm_attention = nn.LayerNorm(width)
-        self.norm_feed_forward = nn.LayerNorm(width)
 
     def forward(
         self,
@@ -83,7 +81,7 @@ class EncoderLayer(Residual):
 
 
 class DecoderLayer(Residual):
-    """Self-attention, cross-attention to the encoder, feed-forward; norms as above.
+    """Self-attention, causal if its place is, cross-attention to the encoder, feed-forward.
 
     `key_mask` and `memory_mask` mark the real steps of the decoder and of the encoder. If only the
     `last` rows of the output are needed, the others are dropped once nothing reads them.
@@ -98,17 +96,9 @@ class DecoderLayer(Residual):
         activation: Activation = "gelu",
         norm: Literal["post", "pre"] = "post",
     ) -> None:
-        super().__init__(dropout, norm)
-        width = attention.place.width
-        self.attention = attention
-        self.cross = cross
-        ffn = attention.feed_forward()
-        self.feed_forward = ffn or FeedForward(width, inner, dropout, activation)
-        self.norm_attention = nn.LayerNorm(width)
-        self.norm_cross = nn.LayerNorm(width)
-        self.norm_feed_forward = nn.LayerNorm(width)
-        self.thinks_by_row = ffn is None
-        self.crosses_by_row = ffn is None and cross.about.rows_apart
+        super().__init__(attention, inner, dropout, activation, norm, cross)
+        self.thinks_by_row = isinstance(self.feed_forward, FeedForward)
+        self.crosses_by_row = self.thinks_by_row and cross.about.rows_apart
 
     def forward(
         self,

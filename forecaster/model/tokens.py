@@ -86,7 +86,7 @@ class TokenInformer(ForecastModel):
     """
 
     columns: Tensor
-    own: Tensor
+    targets_read: Tensor
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class TokenInformer(ForecastModel):
         cut = Cut(task, tokens, patch, parts, channels, average=averages)
         self.cut, self.changes = cut, bool(changes)
         self.register_buffer("columns", torch.tensor(cut.columns), persistent=False)
-        self.register_buffer("own", torch.tensor(cut.targets), persistent=False)
+        self.register_buffer("targets_read", torch.tensor(cut.targets), persistent=False)
 
         def wrong(option: str, needs: str) -> ValueError:
             """The error for an option that needs other ones."""
@@ -296,7 +296,7 @@ class TokenInformer(ForecastModel):
 
     def _own(self, columns: Tensor) -> Tensor:
         """The targets among the columns (B, C, ...) read; not a copy if that is all of them."""
-        return columns if self.cut.forecasts_all else columns[:, self.own]
+        return columns if self.cut.forecasts_all else columns[:, self.targets_read]
 
     def _told(self, known: Float[Tensor, "b l f"], count: int) -> Tensor | None:
         """The known features of `count` tokens, (sequences, count, D); None if there are none."""

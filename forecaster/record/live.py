@@ -1,6 +1,6 @@
 """How good forecasts were once the actual values came: a ledger scored."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,17 +14,11 @@ PERIODS = {"day": 1, "week": 7, "month": 30}
 """Days before the newest step that was scored."""
 
 
-class Matched(NamedTuple):
-    """Each forecast step with its actual value, once; how many steps still wait for theirs, and how
-    many do not count because they were made from other values than came."""
-
-    rows: pd.DataFrame
-    waiting: int
-    strange: int = 0
-
-
-def match(forecasts: pd.DataFrame, actuals: pd.DataFrame, *, first: bool = False) -> Matched:
-    """Join forecasts and actual values of a ledger.
+def match(
+    forecasts: pd.DataFrame, actuals: pd.DataFrame, *, first: bool = False
+) -> tuple[pd.DataFrame, int, int]:
+    """Each forecast step of a ledger with its actual value, once; how many steps still wait for
+    theirs, and how many do not count because they were made from other values than came.
 
     A forecast that was made again from the same origin counts once, as it was made first. It does
     not count if the newest value of its history is none that was seen for that step: whoever asks
@@ -33,7 +27,7 @@ def match(forecasts: pd.DataFrame, actuals: pd.DataFrame, *, first: bool = False
     `naive_error`.
     """
     if forecasts.empty or actuals.empty:
-        return Matched(pd.DataFrame(), len(forecasts))
+        return pd.DataFrame(), len(forecasts), 0
     honest = _honest(forecasts, actuals)
     counted, strange = forecasts[honest], forecasts[~honest].drop_duplicates([*FORECAST, "made"])
     once = counted.sort_values("made", kind="stable").drop_duplicates(FORECAST)
@@ -43,7 +37,7 @@ def match(forecasts: pd.DataFrame, actuals: pd.DataFrame, *, first: bool = False
     rows = once.merge(known, "inner", STEP)
     rows["error"] = rows["forecast"] - rows["value"]
     rows["naive_error"] = rows["naive"] - rows["value"]
-    return Matched(rows, len(once) - len(rows), len(strange))
+    return rows, len(once) - len(rows), len(strange)
 
 
 def _honest(forecasts: pd.DataFrame, actuals: pd.DataFrame) -> np.ndarray:

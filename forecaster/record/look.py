@@ -67,7 +67,7 @@ def look(folder: Path, promise: Promise, say: Say = lambda _: None) -> Look:
     forecasts = ledger.read(folder, "forecasts", say, model=promise.model)
     actuals = ledger.read(folder, "actuals", say)
     matched = live.match(forecasts, actuals)
-    first = live.match(forecasts, actuals, first=True).rows
+    first = live.match(forecasts, actuals, first=True)[0]
     first = first[first["step"] <= promise.steps] if len(first) else first
     alarmed: list[alarms.Alarm] = []
     if len(first):

@@ -12,8 +12,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from forecaster.tracking import store  # before mlflow, which it silences
 
@@ -240,31 +240,23 @@ def publish(run: RunFolder) -> str:
     return publisher.registered
 
 
-@dataclass(frozen=True)
-class Synced:
-    """The outcome for a run that was incomplete in MLflow: what became of its model, if that was to
-    be registered; `left` states why the run is still incomplete, if so."""
-
-    name: str
-    told: str
-    left: str
-    under_way: bool = False
-
-
-def sync(names: list[str]) -> Iterator[Synced]:
+def sync(names: list[str]) -> Iterator[dict[str, Any]]:
     """Publish the runs in ./runs that MLflow does not have, or those with these names.
 
-    A run that a process is still training or publishing is left alone.
+    Yields the outcome of each by its name: what became of its model, if that was to be registered,
+    as "told"; why the run is still incomplete, if so, as "left". A run that a process is still
+    training or publishing is left alone, "under_way".
     """
     for folder in find(names):
+        outcome = {"name": folder.name, "told": "", "left": "", "under_way": False}
         try:
             with runs.take(folder) or nullcontext() as run:
                 if run is not None and not run.about.uploaded:
-                    yield Synced(folder.name, publish(run), "")
+                    yield outcome | {"told": publish(run)}
                 elif run is None and is_left(folder):
-                    yield Synced(folder.name, "", "", under_way=True)
+                    yield outcome | {"under_way": True}
         except ForecasterError as error:
-            yield Synced(folder.name, "", str(error))
+            yield outcome | {"left": str(error)}
 
 
 def find(names: list[str]) -> list[Path]:

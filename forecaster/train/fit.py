@@ -12,7 +12,6 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback, EarlyStopping
-from torch import Tensor
 
 from forecaster.attention import Attention
 from forecaster.base import machine, signals
@@ -170,7 +169,7 @@ def fit(
         if checks is not None and state is None:
             trainer.validate(module, checks, verbose=False)
             stop.best_score = torch.tensor(keep.best)  # a model may be best before training
-            report({"validation_mse": keep.near[0].mse}, 0)
+            report({"validation_mse": keep.near[0]["mse"]}, 0)
         graphed = None
         if suits_graphs(config, model, device):
             graphed = module.graphed = GraphedStep(
@@ -186,13 +185,13 @@ def fit(
     best_step = trainer.global_step
     best = keep.near[0] if keep.near else None
     if best is not None:
-        best_step = best.step
-        model.load_state_dict(best.state)
+        best_step = best["step"]
+        model.load_state_dict(best["state"])
     elif not all(torch.isfinite(p).all() for p in model.parameters()):
         raise module.diverged(f"the weights are not finite after step {trainer.global_step}")
     model.to(device).eval()  # Lightning leaves it on the CPU
     fitted = Fit(
-        validation_mse=best.mse if best is not None else None,
+        validation_mse=best["mse"] if best is not None else None,
         best_epoch=best_step / len(order),
         epochs=trainer.current_epoch,
         steps=trainer.global_step,
@@ -221,15 +220,6 @@ def epochs_at_most(config: TrainConfig, steps: int) -> int:
     return max(config.epochs, math.ceil((config.updates or 0) / steps))
 
 
-@dataclass(frozen=True)
-class Check:
-    """One validation: the MSE, the step before it, the weights."""
-
-    mse: float
-    step: int
-    state: dict[str, Tensor]
-
-
 class KeepEarliest(Callback):
     """Remember the earliest weights whose validation is within a tolerance of the best.
 
@@ -243,7 +233,8 @@ class KeepEarliest(Callback):
         self.best = math.inf
         self.best_step = self.last_step = 0
         self.last: float | None = None
-        self.near: list[Check] = []
+        self.near: list[dict[str, Any]] = []
+        """Validations: the MSE, the step before it, and the weights as `state`."""
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)
@@ -253,16 +244,15 @@ class KeepEarliest(Callback):
             self.best, self.best_step = mse, self.last_step
             limit = self.best * (1 + self.tolerance)
             state = {k: v.clone() for k, v in module.model.state_dict().items()}
-            self.near = [check for check in self.near if check.mse <= limit]
-            self.near.append(Check(mse, trainer.global_step, state))
+            self.near = [check for check in self.near if check["mse"] <= limit]
+            self.near.append({"mse": mse, "step": trainer.global_step, "state": state})
 
     def state_dict(self) -> dict[str, Any]:
-        names = ("best", "best_step", "last", "last_step")
-        values = {name: getattr(self, name) for name in names}
-        return {**values, "near": [vars(check) for check in self.near]}
+        names = ("best", "best_step", "last", "last_step", "near")
+        return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, near=[Check(**check) for check in state["near"]])
+        vars(self).update(state)
 
 
 class TimeLimit(Callback):

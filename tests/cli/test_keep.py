@@ -10,21 +10,21 @@ from forecaster.base import machine
 from forecaster.forecast.export import graph, runtime
 from forecaster.forecast.predictor import load_bundle
 from forecaster.tracking import publish, registry
-from forecaster.tracking.publish import Synced
 from tests.bundles import unsaved
 from tests.forecast.export import eager
 from tests.gpu_simulated.device import Simulated
 from tests.service.toy import make_bundle
 
-DONE = Synced("toy-1", "forecaster-toy version 1 is the champion", "")
-LEFT = Synced("toy-2", "", "http://host: Connection refused")
-UNDER_WAY = Synced("toy-3", "", "", under_way=True)
+PLAIN = {"name": "toy-4", "told": "", "left": "", "under_way": False}
+DONE = PLAIN | {"name": "toy-1", "told": "forecaster-toy version 1 is the champion"}
+LEFT = PLAIN | {"name": "toy-2", "left": "http://host: Connection refused"}
+UNDER_WAY = PLAIN | {"name": "toy-3", "under_way": True}
 
 
 def test_what_was_uploaded_and_what_is_left_is_said(run, monkeypatch):
-    asked, found = [], [DONE, UNDER_WAY, Synced("toy-4", "", "")]
+    asked, found = [], [DONE, UNDER_WAY, PLAIN]
     monkeypatch.setattr(publish, "sync", lambda names: asked.append(names) or found)
-    out = f"toy-1: uploaded; {DONE.told}\ntoy-4: uploaded\n"
+    out = f"toy-1: uploaded; {DONE['told']}\ntoy-4: uploaded\n"
     assert run("sync") == (0, out, "toy-3: in progress, its own process uploads it\n")
     found[:] = [DONE, LEFT]
     status, _, err = run("sync", "toy-1", "toy-2")
@@ -32,7 +32,7 @@ def test_what_was_uploaded_and_what_is_left_is_said(run, monkeypatch):
     assert err.splitlines()[0] == "toy-2: not all uploaded: http://host: Connection refused"
     assert "error: 1 of 2 runs could not be uploaded: toy-2. The rest is kept" in err
     status, out, _ = run("sync", "--json")
-    assert (status, [each["left"] for each in json.loads(out)["runs"]]) == (69, ["", LEFT.left])
+    assert (status, [each["left"] for each in json.loads(out)["runs"]]) == (69, ["", LEFT["left"]])
 
 
 def test_nothing_to_upload(done, refused):

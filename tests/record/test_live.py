@@ -40,7 +40,7 @@ def test_each_step_counts_once_as_it_was_made_first_with_the_value_seen_last():
     rows, waiting, _ = live.match(*both)
     assert (len(rows), waiting) == (40, 0)
     assert set(rows["error"]) == {-1.0}
-    assert set(live.match(*both, first=True).rows["error"]) == {1.0}
+    assert set(live.match(*both, first=True)[0]["error"]) == {1.0}
 
 
 def test_what_was_made_from_other_values_than_came_does_not_count():
@@ -48,17 +48,18 @@ def test_what_was_made_from_other_values_than_came_does_not_count():
                        "value": [6.0, 7.0], "seen": pd.Timestamp("2026-06-01")})  # fmt: skip
     came = pd.concat([actuals(), at])
     stranger = forecasts(last=500.0, forecast=90.0, made=DAYS - pd.Timedelta("2D"))
-    found = live.match(pd.concat([stranger, forecasts()]), came)
-    assert (len(found.rows), found.waiting, found.strange) == (40, 0, 40)
-    assert set(found.rows["forecast"]) == {11.0}
-    later = live.match(forecasts(last=6.0), came)
-    assert later.strange == 0, "a value that was corrected later was seen, too"
+    rows, waiting, strange = live.match(pd.concat([stranger, forecasts()]), came)
+    assert (len(rows), waiting, strange) == (40, 0, 40)
+    assert set(rows["forecast"]) == {11.0}
+    assert live.match(forecasts(last=6.0), came)[2] == 0, (
+        "a value that was corrected later was seen, too"
+    )
 
 
 def test_other_models_and_origins_are_other_forecasts_but_not_what_a_clock_repeats():
     jumped = forecasts(made=DAYS - pd.Timedelta(days=3000))
     several = [forecasts(), jumped, forecasts(model="sha256:b"), forecasts(origin=DAYS[3])]
-    assert len(live.match(pd.concat(several), actuals()).rows) == 120
+    assert len(live.match(pd.concat(several), actuals())[0]) == 120
 
 
 def test_where_nothing_tells_there_is_no_number():
@@ -66,9 +67,9 @@ def test_where_nothing_tells_there_is_no_number():
     found = live.summary(rows)
     assert found[["against_naive", "80 %"]].isna().all(axis=None)
     assert live.plain(found)[0]["80 %"] is None
-    nothing = live.match(pd.DataFrame(), actuals())
-    assert (live.summary(nothing.rows).empty, nothing.waiting) == (True, 0)
-    assert live.match(forecasts(), pd.DataFrame()).waiting == 40
+    rows, waiting, _ = live.match(pd.DataFrame(), actuals())
+    assert (live.summary(rows).empty, waiting) == (True, 0)
+    assert live.match(forecasts(), pd.DataFrame())[1] == 40
 
 
 def test_the_picture_has_error_and_coverage_by_day():

@@ -222,7 +222,7 @@ def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, waits, 
     between.way = "lose"
     for fatal in range(1, 60):
         between.count, between.loses = 0, lambda count, fatal=fatal: count == fatal
-        if not any(synced.left for synced in sync([])):
+        if not any(synced["left"] for synced in sync([])):
             break
     assert 10 < fatal < 59, "each was lost, until none was left"
     found = only_run(client, "answers")
@@ -248,7 +248,7 @@ def test_a_run_that_is_published_again_and_again(between, client, waits):
         for _ in range(2)
     ]
     said = [child.communicate(timeout=240)[0] for child in both]
-    assert all("left=''" in each or each == "\n" for each in said), said
+    assert all("'left': ''" in each or each == "\n" for each in said), said
     assert read(folder).uploaded
     found = only_run(client, "twice")
     assert_each_once(client, found.info.run_id, 5)
@@ -273,7 +273,7 @@ def test_a_killed_process_and_sync(between, client, waits):
     known = only_run(client, "killed").info
     assert known.status == "RUNNING"
     config, folder = tracked_at(between.address), Path("runs/killed")
-    assert [each.left for each in sync([])] == [""]
+    assert [each["left"] for each in sync([])] == [""]
     assert client.get_run(known.run_id).info.status == "KILLED"
     with start(config, "killed", {}, held=take(folder)) as run:
         report(run, range(1, 30), pause=0)
@@ -294,7 +294,7 @@ def test_a_server_that_is_not_there_yet(server, client, waits):
     assert ["does not answer" in said[0], "`forecaster sync early`" in said[1]] == [True, True]
     server.start()
     (synced,) = sync([])
-    assert synced.told == "forecaster-early version 1 is the champion: there was none"
+    assert synced["told"] == "forecaster-early version 1 is the champion: there was none"
     found = only_run(client, "early")
     assert found.info.status == "FINISHED"
     assert_each_once(client, found.info.run_id, 3)

@@ -118,15 +118,15 @@ def test_a_store_that_refuses_fails_no_run(client, error, monkeypatch, tmp_path)
     assert "runs/x-1 keeps the rest; upload it with `forecaster sync x-1`" in said[0]
     id = read(Path("runs/x-1")).run_id
     (refused,) = sync([])
-    assert "must be in the 'active' state" in refused.left, "it is not made anew"
+    assert "must be in the 'active' state" in refused["left"], "it is not made anew"
     client.restore_run(id)
     damaged = Path("runs/a/run.json")
     damaged.parent.mkdir(parents=True)
     damaged.touch()
     other, synced = sync([])
-    assert other.left.startswith(f"{damaged} cannot be read")
+    assert other["left"].startswith(f"{damaged} cannot be read")
     shutil.rmtree(damaged.parent)
-    assert synced.left == ""
+    assert synced["left"] == ""
     assert points(client, id, "loss") == [(1, 1.0), (2, 2.0)]
     assert client.get_run(id).info.status == ("FAILED" if error else "FINISHED")
     assert not any(Path("runs").iterdir())
@@ -165,7 +165,7 @@ def test_a_store_that_cannot_be_used_leaves_a_run_as_it_was(resumable, tmp_path,
 def test_a_run_whose_process_was_killed_is_closed_by_sync(client, uri, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with start(RunConfig(), "x", {}, held=begin("x")) as run:
-        run.own.note(resumable=True)
+        run.held.note(resumable=True)
         run.report({"loss": 1.0}, 1)
     own, said = take(Path("runs/x")), []
     own.note(status="RUNNING", uploaded=False)  # as its process left it
@@ -175,7 +175,7 @@ def test_a_run_whose_process_was_killed_is_closed_by_sync(client, uri, tmp_path,
     own.release()
     with start(RunConfig(), "y", {}, say=said.append):
         assert said == ["an earlier run is not all in MLflow: forecaster sync"]
-    assert [each.left for each in sync([])] == [""]
+    assert [each["left"] for each in sync([])] == [""]
     assert client.get_run(run.id).info.status == "KILLED"
     assert points(client, run.id, "loss") == [(1, 1.0), (2, 2.0)]
     assert [*sync([])] == []

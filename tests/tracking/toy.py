@@ -50,13 +50,13 @@ def command(*arguments, **environment):
 
 def complete(run, name):
     """Let a run with a folder end with a bundle, whose model is called `name`."""
-    folder = run.own.folder
+    folder = run.held.folder
     bundle = make_bundle(folder)
     contest = Contest(errors=(0.5,) * 4, windows="those")
     record = bundle.record.model_copy(update={"train": TRAINED, "contest": contest})
     about = {**bundle.about, "name": name, "borders": [1, 2, 3]}
     bundle = replace(bundle, record=record, about=about).save(folder)
-    run.own.finish()
+    run.held.finish()
     texts.tell(run, bundle, folder)
 
 

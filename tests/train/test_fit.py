@@ -100,7 +100,7 @@ def test_the_earliest_check_near_the_best_is_remembered(tolerance: float, kept: 
         trainer.callback_metrics = {"validation_mse": torch.tensor(float(mse))}
         keep.on_validation_end(trainer, module)
     assert keep.best == 3
-    assert (keep.near[0].step, keep.near[0].mse) == (kept, errors[kept])
+    assert (keep.near[0]["step"], keep.near[0]["mse"]) == (kept, errors[kept])
 
 
 @pytest.fixture
