@@ -50,7 +50,7 @@ Buckets = int | tuple[int, int]
 
 _DENSE = 512  # steps up to which all scores of a series are computed and most of them hidden
 _SCORES = 1 << 20  # scores computed at a time, so that they stay in a CPU's cache
-_MOST_BUCKETS = 128  # of one hash
+_MOST_BUCKETS = 128  # of one hash; with more, its columns would cost O(L²) (see above)
 
 
 def definition(

@@ -28,7 +28,7 @@ from forecaster.attention.common.kernels import accumulator, check_visibility
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.base.shapes import Bool, Float
 
-START = -3.0
+START = -3.0  # of A: below zero a step of it moves ln W as in a softmax (see above)
 LONGEST = 2048
 """The largest number of positions, with 4 million weights for each head."""
 

@@ -37,8 +37,8 @@ from forecaster.base.shapes import Bool, Float
 _SCORES = 1 << 19  # scores computed at a time, so that they stay in a CPU's cache
 _ROWS = 128  # queries of one head at a time on a CPU, so that a causal block wastes few scores
 _SHORT = 256  # below this many keys, marking the largest up to _ROUNDS times is faster than `topk`
-_ROUNDS = 12
-_GROUP = 8  # keys per group in the two-level selection
+_ROUNDS = 12  # the most marks, each of which passes over the whole row
+_GROUP = 8  # keys per group in the two-level selection; only speed depends on it
 
 Block = tuple[slice, slice, slice]  # of series, heads and queries
 

@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 LOCAL = "local"
 """The address for a temporary cluster on this machine."""
 SECONDS = 5.0
-"""The time in which a cluster must answer."""
+"""The time in which a cluster must answer; Ray itself would wait for minutes."""
 HEEDED = 0.5
 """Seconds after which a signal is looked for."""
 

@@ -19,7 +19,7 @@ from forecaster.base.errors import Stopped
 
 WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE = 7.0
-"""Seconds that the work has to end after a signal."""
+"""Seconds that the work has to end after a signal; `docker stop` kills after ten."""
 _ENDED = b"\0"
 """The byte that ends the watcher, which otherwise reads the numbers of signals."""
 

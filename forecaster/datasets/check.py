@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = 6
-"""Series or columns in the figure."""
+"""Series or columns in the figure: what a screen shows at a readable height."""
 LISTED = 20
 """Lines about columns, or about oddities, that a screen holds beside the rest."""
 

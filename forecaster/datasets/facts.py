@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +20,8 @@ from forecaster.datasets.seasons import (
 from forecaster.datasets.series import Series
 
 RARE = 0.05
-"""Values other than zero in less than this share of the steps are events."""
-
-
-@dataclass(frozen=True)
-class Event:
-    """A column known ahead that is rarely not zero: in `share` of the steps, in `count` runs."""
-
-    name: str
-    share: float
-    count: int
+"""Values other than zero in less than this share of the steps are events: a day of each
+week is more, and is a season."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +43,9 @@ class Facts:
     targets: int
     together: float | None
     known: tuple[str, ...]
-    events: tuple[Event, ...]
+    events: tuple[dict[str, Any], ...]
+    """Columns known ahead that are rarely not zero: the name, in which `share` of the steps, and in
+    how many runs (`count`)."""
 
 
 def measure(dataset: Dataset, holidays: str | None = None) -> Facts:
@@ -78,7 +73,7 @@ def measure(dataset: Dataset, holidays: str | None = None) -> Facts:
     )
 
 
-def _events(series: Series, items: Items, holidays: str | None) -> Iterator[Event]:
+def _events(series: Series, items: Items, holidays: str | None) -> Iterator[dict[str, Any]]:
     """Yield the events of each column known ahead, and the holidays, if they are rare."""
     end = int(TRAIN * len(series.times))
     if series.known is not None:
@@ -91,9 +86,11 @@ def _events(series: Series, items: Items, holidays: str | None) -> Iterator[Even
         yield from _event(f"public holidays of {holidays}", off, np.arange(end) == 0)
 
 
-def _event(name: str, happens: NDArray[np.bool_], first: NDArray[np.bool_]) -> Iterator[Event]:
+def _event(
+    name: str, happens: NDArray[np.bool_], first: NDArray[np.bool_]
+) -> Iterator[dict[str, Any]]:
     """Yield the event of a column, from `happens` in each row and the `first` rows of series."""
     begins = happens & (first | ~np.roll(happens, 1))
     share = happens.mean() if len(happens) else 0.0
     if 0 < share < RARE:
-        yield Event(name, float(share), int(begins.sum()))
+        yield {"name": name, "share": float(share), "count": int(begins.sum())}

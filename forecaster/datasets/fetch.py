@@ -17,6 +17,7 @@ from forecaster.base.errors import ConfigError, DataError, UnavailableError
 from forecaster.datasets.card import Card, Source
 
 CONNECT_SECONDS, READ_SECONDS = 5, 60
+"""So long an address may take to answer, and to go on; then the next one is tried."""
 
 
 def locate(card: Card, path: Path | None = None) -> Path:

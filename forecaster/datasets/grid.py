@@ -13,7 +13,8 @@ from forecaster.base.spelling import spelled
 from forecaster.datasets.calendar import DAY, DAYS, MONTHS, in_units, normalise_freq, step_length
 
 TOLERANCE = 0.1
-"""The fraction of a step by which a stamp may miss its place."""
+"""The fraction of a step by which a stamp may miss its place: a clock that drifts does by little,
+and half a step would be another one."""
 
 
 def find_step(

@@ -25,24 +25,26 @@ Rows: TypeAlias = list[int]
 MARKS = (-99, -999, -9999, -99999, -999999, 999, 9999, 99999, 999999, -32768, 32767, 65535)
 """Numbers that mark a missing value in many files."""
 MOST_ITEMS = 200
-"""The most series of a panel that are examined, evenly spaced."""
+"""The most series of a panel that are examined, evenly spaced; more show little else."""
 FEWEST = 100
-"""The fewest values, or changes from step to step, that show what is usual."""
+"""The fewest values, or changes, that show what is usual: a hundredth of them is then one value."""
 RARE = 0.005
-"""The largest share of changes that may be unusual."""
+"""The largest share of changes that may be unusual: more is how the series is, as rain is."""
 FAR = 5
-"""How many times as large as all other changes the change to an outlier must be."""
+"""How many times as large as all other changes the change to an outlier must be: rather none is
+reported than a false one."""
 AROUND = 9
-"""The steps before and after a change that show whether the level has changed."""
+"""The steps before and after a change that show whether the level has changed: an odd number, so
+that their median is a value."""
 SAMPLE = 2**16
-"""The most values of a part, evenly spaced, from which its level is found."""
+"""The most values of a part, evenly spaced, that give its level: quantiles need no more."""
 CYCLES = {"D": 7, "B": 5, "W": 52, "M": 12, "Q": 4}
 """The steps of a cycle, by the first letter of a step of a day or more."""
 NEVER = 0.75
 """The last step may not be over if the ratio of its value to that one cycle before is below this
 part of the smallest such ratio before: noise of a tenth moves that by less."""
 MOST_SAID = 5
-"""The most sentences about oddities."""
+"""The most sentences about oddities, so that what a run says stays readable."""
 
 
 @dataclass(frozen=True)

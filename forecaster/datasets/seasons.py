@@ -14,10 +14,11 @@ TRAIN = 0.7
 """The part of the time steps that is examined: a model may be tested on the rest."""
 
 SHOWS = 0.15
-"""The smallest autocorrelation of a season, or two standard errors if that is more."""
+"""The smallest autocorrelation of a season, or two standard errors if that is more: it is the
+share of the variance that repeats."""
 
 ITEMS, COLUMNS, ROWS = 32, 32, 20_000
-"""The most series of a panel, columns and newest rows that are examined."""
+"""The most series of a panel, columns and newest rows examined: more than two years of hours."""
 
 _MINUTE, _HOUR = DAY // 1440, DAY // 24
 _CALENDAR = {

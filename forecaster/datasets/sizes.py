@@ -10,11 +10,12 @@ from forecaster.base.spelling import spelled
 from forecaster.datasets.card import Borders
 from forecaster.datasets.items import Items
 
-TRAIN, TEST = 0.7, 0.2
+TRAIN, TEST = 0.7, 0.2  # as in the benchmarks of the papers
 FEW = 8
-"""The training windows below which they are called few."""
+"""The training windows below which they are called few; a round number."""
 LATE = 0.1
-"""The largest share of the series of a panel that may begin after the training part."""
+"""The largest share of the series of a panel that may begin after the training part: more would
+be forecast without having been seen."""
 
 
 Sizes: TypeAlias = tuple[Borders, int]

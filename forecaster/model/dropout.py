@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-_BITS = 16
+_BITS = 16  # random bits a value: p is rounded to 2^-16, and a draw gives four values
 
 
 class Dropout(nn.Dropout):

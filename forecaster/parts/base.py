@@ -12,7 +12,8 @@ from forecaster.datasets.windows import Windows
 from forecaster.model import Task
 
 FEW = 100
-"""With fewer windows to choose on, the later training rows help to choose."""
+"""With fewer windows to choose on, the later training rows help to choose (docs/recipe.md); a round
+number."""
 
 
 @dataclass(frozen=True, eq=False)

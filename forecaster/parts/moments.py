@@ -29,10 +29,10 @@ MULTIPLICATIONS = 10**10
 HELD = 2**26
 """The most sums held at a time when windows must be gathered: 512 MB."""
 HARMONICS = 6
-"""The most waves of a season that give the place of a window in it."""
+"""The most waves of a season that give the place of a window in it; a round number."""
 EXTRAS = 2_500
 """The most values of known features and of other columns that a window may have in addition to the
-past of its target."""
+past of its target, like the longest past: the cost of a fit grows with the cube of both."""
 
 
 @dataclass(frozen=True)

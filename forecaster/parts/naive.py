@@ -12,7 +12,7 @@ from forecaster.parts.products import mse
 
 REPEATS = "repeats"
 """The family of parts that learn nothing but a choice."""
-CYCLES = (1, 2, 3, 5, 7, 10, 14, 21, 28, 42)
+CYCLES = (1, 2, 3, 5, 7, 10, 14, 21, 28, 42)  # a grid of ratios near 1.5, with whole weeks of days
 
 
 class TrainingMean(Part):

@@ -12,8 +12,10 @@ from forecaster.datasets.windows import Batch, Windows
 
 Forecast = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 MOST = 2_000
-"""The most windows that are used; if there are more, evenly spaced ones."""
+"""The most windows that are used; if there are more, evenly spaced ones: neighbours overlap, so
+more tell little and take longer."""
 VALUES = 2**22
+"""The most numbers of the products of each series, 32 MB; with more, only those of all are kept."""
 
 
 def chosen(windows: Windows, most: int = MOST) -> Tensor:

@@ -12,17 +12,18 @@ from forecaster.parts.base import Fold, Part, filled
 from forecaster.parts.moments import Layout, Moments, moments, summed, total
 
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
-"""By the mean diagonal of the products of each group of inputs."""
+"""Relative to the mean diagonal of the products of each group of inputs; a coarse grid."""
 WIDE = 32
 """Columns that make a product of their own, in each window, where they share a map."""
 CENTRES = ("last", "cycle")
 INPUTS = {"past": "ridge", "calendar": "calendar ridge", "level": "level ridge"}
 """What a map reads, each kind more than the one before it, and the name of the part."""
 SHORTER = 5
-"""The shorter look-back is this fraction of the longest one, in whole cycles."""
+"""The shorter look-back is this fraction of the longest one, in whole cycles. Without it the blend
+was 1 % worse on 21 tasks, and a third did not help (benchmarks/log.md)."""
 LONGEST = 2_520
-"""The most steps that a ridge looks back, in whole cycles: the cost of a fit grows with their
-cube."""
+"""The most steps that a ridge looks back, in whole cycles, 15 weeks of hours: the cost of a fit
+grows with their cube."""
 SIZE, WORK, HELD = 2**24, 2 * 10**10, 2**27
 """What a map for each column may hold, and take to fit; and how many sums of products it may need,
 1 GB of training and as much of what chooses."""

@@ -32,13 +32,16 @@ from forecaster.record.live import bands
 LEVEL = 0.025
 """The share of models that each of the two may call wrongly within a year."""
 BETS = (0.3, 0.6, 0.9)
-"""The bets b, as shares of 1 / m; the evidence is their mean."""
+"""The bets b, as shares of 1 / m; the evidence is their mean. Small ones suit small shifts, large
+ones large shifts; which one is right is not known before."""
 MOST = 4.0
-"""The error beyond the naive one counts as this less 1 at most, in its unit."""
+"""The error beyond the naive one counts as this less 1 at most, in its unit, so that no single
+error raises an alarm."""
 STEPS = 12
 """The least steps of a stretch: more than the 1 / (1 - 0.9) of an autocorrelation of 0.9."""
 LARGER, MISSED = 1.25, 0.1
-"""What is no alarm: a ratio larger by this factor, and coverage lower by this."""
+"""What is no alarm: a ratio larger by this factor, and coverage lower by this; false
+alarms were counted with both (docs/after.md)."""
 SHARE = 0.8
 
 

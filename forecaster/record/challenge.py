@@ -13,9 +13,10 @@ from typing import Self
 import numpy as np
 
 LEAST, MOST = 4, 24
-"""Limits on the number of stretches, which is the number of horizons that the windows span."""
+"""Limits on the number of stretches, which is the number of horizons that the windows span: round
+numbers; fewer say little of their deviation, and more hardly change it."""
 DEVIATIONS = 2.0
-"""The number of standard errors by which the mean difference must be below zero."""
+"""The number of standard errors by which the mean difference must be below zero: about 95 %."""
 ERRORS, MSE = "calibrating_errors", "calibrating_mse"
 """Tags of a version: its errors by stretch, and their mean."""
 

@@ -182,7 +182,7 @@ def columns(test: Backtest) -> list[Row]:
 
 
 WORST = 10
-"""The most series, or of many columns, that the terminal and the report list."""
+"""The most series, or of many columns, that the terminal and the report list, for a glance."""
 
 
 def series(test: Backtest) -> tuple[list[TableColumn], list[Row], str]:

@@ -33,7 +33,7 @@ DECISION, PROMOTED, CONTEST = "decision", "promoted", "contest"
 """Tags of a version: the outcome of its challenge to the champion, who promoted it when, and the
 contest by which it was renewed."""
 PAGE = 1000
-"""The most registered names of one answer."""
+"""The most registered names of one answer, by MLflow's limit."""
 BUNDLE = "artifacts/bundle"
 """The path of the bundle within a logged model."""
 

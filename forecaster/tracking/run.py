@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 SYNC = "forecaster sync"
 START, END, STOPPED = 5.0, 7.0, 3.0
 """Seconds that a run waits for MLflow without progress, at its start and at its end, and after a
-signal. A store in a file is opened at the start, however long that takes."""
+signal, within `signals.GRACE`. A store in a file is opened at the start, however long it takes."""
 LOOKS = 0.1
-"""Seconds between two looks for progress or a signal."""
+"""Seconds between two looks for progress or a signal: nobody notices so short a wait."""
 
 
 class Background:

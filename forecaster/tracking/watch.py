@@ -25,7 +25,7 @@ from forecaster.base.errors import ForecasterError
 from forecaster.tracking.registry import download, resolve
 
 NICE = 5
-"""The niceness of a process that watches for a service."""
+"""The niceness of a process that watches for a service, so that answers come first."""
 OLD = 600.0
 """Seconds after which the bundle of an older model is deleted; until then it may be loaded."""
 

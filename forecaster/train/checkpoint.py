@@ -16,7 +16,7 @@ from forecaster.base import atomic
 from forecaster.base.errors import StorageError
 from forecaster.base.progress import Say
 
-FORMAT = 4
+FORMAT = 4  # counted up whenever `State.facts` change; a state of another one is not read
 TENSOR = "tensor"
 """The key of what stands for a tensor in the header: its name among the tensors."""
 

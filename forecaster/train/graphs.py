@@ -18,7 +18,8 @@ from forecaster.datasets.windows import Batch
 from forecaster.model import ForecastModel
 
 WARM = 3
-"""So many steps of a shape run before it is captured, in which libraries choose and allocate."""
+"""So many steps of a shape run before it is captured, in which libraries choose and allocate; as
+many as torch.cuda.make_graphed_callables takes."""
 Step = Callable[[Batch], Tensor]
 
 

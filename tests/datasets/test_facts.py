@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 
 from forecaster.datasets.dataset import Dataset
-from forecaster.datasets.facts import Event, measure
+from forecaster.datasets.facts import measure
 from forecaster.datasets.items import Items
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import Series
@@ -55,12 +55,12 @@ def test_rare_events_and_holidays():
     promo[[7, 8, 9, 500, 4199]] = 1, 2, 1, -3, 1
     often[::10] = 1
     facts = measure(dataset(DAY, {"promo": promo, "often": often, "never": 0 * promo}))
-    assert facts.events == (Event("promo", 5 / 4200, 3),)
+    assert facts.events == ({"name": "promo", "share": 5 / 4200, "count": 3},)
     facts = measure(dataset(DAY[:2000], freq="D"), "DE")
     (event,) = facts.events
-    assert (facts.rows, event.name) == (1400, "public holidays of DE")
-    assert 0.02 < event.share < 0.03
-    assert event.count < event.share * 1400, "days in a row are one event"
+    assert (facts.rows, event["name"]) == (1400, "public holidays of DE")
+    assert 0.02 < event["share"] < 0.03
+    assert event["count"] < event["share"] * 1400, "days in a row are one event"
 
 
 def test_a_panel():
@@ -71,7 +71,7 @@ def test_a_panel():
     facts = measure(dataset(values, {"promo": promo}, items))
     assert (facts.steps, facts.rows, facts.series) == (1400, 979, 3)
     assert (facts.targets, facts.together) == (1, None)
-    assert facts.events == (Event("promo", 4 / (979 + 500 + 79), 4),)
+    assert facts.events == ({"name": "promo", "share": 4 / (979 + 500 + 79), "count": 4},)
 
 
 def test_a_few_rows():

@@ -30,7 +30,7 @@ from forecaster.attention.common.aft import mean_by_queries
 from forecaster.attention.common.tiles import HIDDEN
 from forecaster.base.shapes import Bool, Float
 
-_TILE = 32  # queries that share one matmul with the keys near them
+_TILE = 32  # queries that share one matmul with the keys near them, about a usual window
 _DENSE = 128  # up to this length, one tile holds all queries and keys
 _AT_ONCE = 400_000  # elements of x computed at a time, to stay in a CPU's cache
 

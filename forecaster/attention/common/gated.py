@@ -29,8 +29,8 @@ from forecaster.base.shapes import Float
 
 GammaInit = Literal["one", "paper"]
 
-_LEARNED = 512  # the longest relative bias that is one learned number per distance
-_SPREAD = 0.02  # standard deviation of γ and of the relative bias at the start
+_LEARNED = 512  # as in the paper: beyond it, a relative bias is no longer a number per distance
+_SPREAD = 0.02  # standard deviation of γ and of the relative bias at the start, as in the paper
 
 
 class GatedUnit(SelfAttention):

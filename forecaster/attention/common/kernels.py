@@ -11,7 +11,7 @@ from torch import Tensor
 
 from forecaster.base.shapes import Bool, Float
 
-_BLOCK = 32  # steps per triangular matmul of a prefix sum
+_BLOCK = 32  # steps per triangular matmul of a prefix sum; only speed and rounding depend on it
 
 
 def outside_graphs(function: Callable[..., Any]) -> Callable[..., Any]:

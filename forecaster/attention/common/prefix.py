@@ -30,7 +30,7 @@ LOWEST = -80.0
 STEEP = math.exp(-40)
 """A sum of weights below this is too near to e^LOWEST to be accurate."""
 
-_CHUNK = 32
+_CHUNK = 32  # steps of a triangular matmul; only speed and rounding depend on it
 _AT_ONCE = 1 << 18  # elements worked on at a time, so that they stay in a CPU's cache
 
 

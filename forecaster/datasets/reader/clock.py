@@ -41,7 +41,7 @@ ORDERS = ("day-first", "month-first", "year-first")
 ALIKE = "write all stamps with the year first, as in YYYY-MM-DD"
 
 SHOWN = 100
-"""The words of a column that are looked at for one that can be explained."""
+"""The words of a column searched for one that can be explained: a fault is usually in most."""
 
 _EXAMPLE = "YYYY-MM-DD hh:mm:ss"
 

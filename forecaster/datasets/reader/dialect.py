@@ -21,7 +21,7 @@ SEPARATORS = (",", ";", "\t", "|")
 """The possible separators of the fields of a line."""
 
 LINES = 100
-"""The lines of the head that are examined."""
+"""The lines of the head that are examined: more than usual texts above a table have."""
 
 Shape: TypeAlias = Literal["number", "stamp", "word", "empty"]
 

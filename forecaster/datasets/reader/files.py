@@ -27,13 +27,14 @@ from forecaster.datasets.reading import NOTHING_SAID, Reading, Text
 from forecaster.datasets.series import quoted
 
 SAMPLE = 10_000
-"""The rows from which the kinds of the columns are found."""
+"""The rows from which the kinds of the columns are found: more than a year of hours."""
 
 NAMELESS = "time"
 """The name of a time column whose header is blank, as pandas writes an index without a name."""
 
 FILES = 20
-"""The most files whose first rows are used to find how numbers are written."""
+"""The most files whose first rows are used to find how numbers are written: opening
+thousands for a sign that none shows would take long."""
 
 SHARE = 3
 """The rows of files may take one part in SHARE of the memory; what is made of them needs more."""

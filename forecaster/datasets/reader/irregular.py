@@ -16,9 +16,10 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 HOUR, WEEK, MONDAY = DAY // 24, 7 * DAY, 4 * DAY
 CHANGES, NIGHT = (3, 4, 9, 10, 11), 4
-"""The months whose Sundays may change the clocks, before the hour NIGHT."""
+"""The months whose Sundays may change the clocks, before the hour NIGHT, on either hemisphere."""
 WEEKS, OPEN = 4, 0.9
-"""The fewest weeks that show a rule, and how often rows are there in open hours at least."""
+"""The fewest weeks that show a rule, a month of them, and how often rows are there in open hours
+at least: the rest leaves room for holidays and faults."""
 
 
 def of_summer_time(times: pd.DatetimeIndex, step: int) -> bool:

@@ -36,23 +36,26 @@ from forecaster.datasets.seasons import infer_seasons
 from forecaster.datasets.series import Series, quoted
 
 FEWEST_ALIKE, LONGER = 6, 1.6
-"""The fewest distances, one after another and alike, that are another step, LONGER than usual."""
+"""The fewest distances, one after another and alike, that are another step, LONGER than usual:
+holes are rarely alike. Found by trying some 190 files."""
 
 MIXED = 0.1
-"""The share of rows that repeat a stamp with other values from which they are other series."""
+"""The share of rows that repeat a stamp with other values from which they are other series; fewer
+are mistakes, which averaging mends."""
 
 FEW, DENSE, UNEVEN, STEADY = 3, 0.6, 0.15, 0.9
 """A series has another step than its table if it has FEW rows or more, on at most DENSE of the
-table's steps, and STEADY of their distances differ by less than UNEVEN, as those of months do."""
+table's steps, and STEADY of their distances differ by less than UNEVEN, as those of months do.
+Set on made-up panels of several steps (tests/test_cases.py)."""
 
 FILE = "file"
 """The name of the series id if each series has its own file and no column holds the id."""
 
 NARROW = 2**26
-"""The most bytes of values in 64 bits; more are kept in 32."""
+"""The most bytes of values in 64 bits; more are kept in 32, which a network reads anyway."""
 
 SAMPLE = 64, 2**20
-"""The most series and stamps from which the time step is found."""
+"""The most series and stamps from which the time step is found, since they are sorted."""
 
 KINDS = ("duplicates", "differing", "snapped", "off")
 """What may be irregular about a row besides its order."""

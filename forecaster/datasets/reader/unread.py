@@ -25,7 +25,8 @@ _WEEKS, THAI = range(13, 54), range(2400, 2700)
 _SERIAL = 20_000, 80_000
 """Days since 1900 that are dates from 1954 to 2119."""
 LABELS = 8
-"""The fewest names that are stamps in a header that holds the time."""
+"""The fewest names that are stamps in a header that holds the time: fewer may be columns such as
+2019 and 2020."""
 _FOREIGN = re.compile(r"[^\W\d_]{3,}\.?")
 
 

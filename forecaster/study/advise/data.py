@@ -126,7 +126,8 @@ def told(facts: Facts) -> list[str]:
     shown = " and ".join(map(str, facts.seasons))
     seasons = f"{shown} steps; {facts.cycles:,} cycles of {min(facts.seasons)}" if shown else "none"
     events = [
-        f"{event.name}: {event.count} in {event.share:.1%} of the steps" for event in facts.events
+        f"{event['name']}: {event['count']} in {event['share']:.1%} of the steps"
+        for event in facts.events
     ]
     return [
         f"data         {facts.name}: {facts.steps:,} steps of {facts.freq}; measured on the "

@@ -36,8 +36,8 @@ from forecaster.base.workers import FailedError, Worker
 from forecaster.study.bench.cores import CORES, YARDSTICK, call_fused, core_of
 
 TIE_SHARE, TIE_MIB = 0.1, 1.0
-"""Times and memories that differ by less than this count as equal."""
-WARM_UP = 64  # steps of a first small call that is not measured
+"""Times and memories that differ by less than this count as equal; round numbers."""
+WARM_UP = 64  # steps of a first small call, in which libraries load; it is not measured
 PATIENCE = 300.0  # seconds for a process to start, or for a GPU to compile
 
 Measurement = dict[str, Any]

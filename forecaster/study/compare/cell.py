@@ -44,7 +44,7 @@ from forecaster.study.compare.grid import Cell, Data, amounts_to_full, tokens
 from forecaster.study.compare.record import CellRecord
 
 CALLS = 30
-"""The number of forecasts of one window whose median time is kept."""
+"""The forecasts of one window whose median time is kept: a few slow ones do not move it."""
 IDENTITY = ("attn", "data", "horizon", "regime", "linear", "seed")
 FACTS, ARRAYS, WEIGHTS = "cell.json", "arrays.safetensors", "model.safetensors"
 

@@ -33,7 +33,8 @@ from forecaster.plan.splits import Splits, make_splits
 REFERENCES = ("full", *CONTROLS)
 """The types that are in every table."""
 BUDGET_MARGIN = 0.05
-"""How far the number of parameters may differ from that with full attention."""
+"""How far the number of parameters may differ from that with full attention; a round number, and
+types that cannot meet it are marked."""
 LINEAR = "linear"
 """The linear path: the model's option, and the prefix of its parameters; alone, it is a row of the
 tables with the path."""

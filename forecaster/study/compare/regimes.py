@@ -15,7 +15,7 @@ from forecaster.datasets.facts import RARE, Facts
 
 FILE = Path(__file__).with_name("evidence.json")
 COLUMNS, ENOUGH = 8, 10
-"""Thresholds: the number of columns that is many, and the cycles that are enough."""
+"""Thresholds, in round numbers: the columns that are many, and the cycles that are enough."""
 
 
 Seen = tuple[bool, str]
@@ -102,7 +102,7 @@ def _columns(facts: Facts, weakest: float | None) -> Seen:
 def _events(facts: Facts, _: float | None) -> Seen:
     if not facts.events:
         return False, "no rare event is known ahead"
-    return True, some([event.name for event in facts.events])
+    return True, some([event["name"] for event in facts.events])
 
 
 def _usual(facts: Facts, _: float | None) -> Seen:

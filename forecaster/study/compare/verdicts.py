@@ -16,7 +16,7 @@ from forecaster.evaluate import Verdict, blocks, paired_interval
 from forecaster.study.compare.cell import Finished
 from forecaster.study.compare.record import Against
 
-RISK, POWER = 0.05, 0.8
+RISK, POWER = 0.05, 0.8  # the usual ones of a planned experiment
 
 
 def compare(cells: Sequence[Finished], other: Sequence[Finished]) -> Against | None:

@@ -3,14 +3,14 @@ from dataclasses import replace
 
 import pytest
 
-from forecaster.datasets.facts import Event, Facts
+from forecaster.datasets.facts import Facts
 from forecaster.study.advise.data import advise, text, told
 from forecaster.study.compare import regimes
 from forecaster.study.compare.regimes import Known
 
 FACTS = Facts("mine", 20_000, 14_000, "h", (24, 168), 583, 1, 1, None, (), ())
 AHEAD = replace(FACTS, known=("load", "wind"))
-RARE = {"events": (Event("promo", 0.02, 7),)}
+RARE = {"events": ({"name": "promo", "share": 0.02, "count": 7},)}
 USUAL = Known(
     "none", "nothing", None, 0, 0, 1, 1.0, "prob", 0.02, "no attention is measurably better",
     None, [], "none", [], None, ["ETTh1, T = 96"],

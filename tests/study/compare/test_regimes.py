@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from forecaster.config.run_config import load
-from forecaster.datasets.facts import Event, Facts
+from forecaster.datasets.facts import Facts
 from forecaster.study.compare import regimes
 from forecaster.study.compare.grid import read
 from forecaster.study.compare.regimes import COLUMNS, REGIMES, Known
@@ -19,7 +19,7 @@ def alike(**changes):
 
 
 def test_what_a_series_resembles():
-    promo = {"known": ("promo",), "events": (Event("promo", 0.01, 9),)}
+    promo = {"known": ("promo",), "events": ({"name": "promo", "share": 0.01, "count": 9},)}
     assert alike() == alike(seasons=(24,), cycles=9) == set()
     assert alike(seasons=(24,), cycles=29) == {"usual"}
     assert alike(known=("load",)) == {"known"}
