@@ -1,12 +1,10 @@
-"""The attentions: q, k, v -> o. Pure torch.
+"""The attentions: q, k, v -> o. Pure torch; imports `base` alone. Begin reading with `full`.
 
 Each file holds one mechanism, except `base` (the contract) and `plugins` (mechanisms of other
-packages). `common/` holds what several mechanisms share.
-
-To add a mechanism, write its file (docstring with the formula, definition, pure function, module),
-import it here and name it in `ATTENTIONS`. Its name there is that of the command line and, with
-underscores, of its file. Classes and functions are imported when they are first used, so
-that listing the names does not import torch.
+packages). `common/` holds what several mechanisms share. To add one, write its file (docstring with
+the formula, definition, pure function, module), import it here and name it in `ATTENTIONS`, as on
+the command line; with underscores, that is the name of its file. Classes and functions are imported
+when they are first used, so that listing the names does not import torch.
 """
 
 from collections.abc import MutableMapping

@@ -1,4 +1,8 @@
-"""The command `forecaster`. Commands import their modules when they run, so --help is fast."""
+"""The command `forecaster`. Commands import their modules when they run, so --help is fast.
+
+A file holds the commands of one purpose (GROUPS); `options` are those that several take, `output`
+prints. It may import every room, and nothing imports it. Begin reading with `train`.
+"""
 
 import errno
 import os

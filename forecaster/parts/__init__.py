@@ -2,7 +2,8 @@
 
 A kind of part is a class with `fit`, `forward`, `settings` and `build` (base.py). Ours are in
 KINDS; those of other packages are entry points in the group `forecaster.parts`, named after their
-kind. A service imports only those that its settings name (`forecaster.attention.plugins`).
+kind. A service imports only those that its settings name (`forecaster.attention.plugins`). It reads
+`model`, `record`, `datasets`, `attention` and `base`. Begin reading with `base`, then `blend`.
 """
 
 from importlib.metadata import EntryPoint, entry_points

@@ -1,7 +1,11 @@
 """What a run found: one typed document, which every page, table and command reads.
 
 It is `metrics.json` in a bundle. Errors and widths are those of values scaled by the training rows
-unless the metric says otherwise; None stands for what is not defined.
+unless the metric says otherwise; None stands for what is not defined. Imports `base` alone.
+
+Beside it: `folder` is a run on disk, `ledger` keeps live forecasts, which `live` scores, `alarms`
+tests and `look` shows, and `challenge` is the rule by which a model replaces another. Begin reading
+here.
 """
 
 from collections.abc import Mapping

@@ -3,9 +3,10 @@
 A run notes what MLflow is to have (`notes`), and `publish` makes MLflow have it, as often as it is
 called: in the background while the run lasts (`run`), and later as `forecaster sync`. `registry`
 decides which version of a name is served, and `watch` keeps an eye on it for a service. What is
-told of a model is made from its record (`pages`).
+told of a model is made from its record (`texts`).
 
-The modules that import mlflow are `store` and those above it; nothing is imported here.
+The modules that import mlflow are `store` and those above it; nothing is imported here. It reads
+`report`, `evaluate`, `forecast`, `config`, `record` and `base`. Begin reading with `notes`.
 """
 
 TELEMETRY = "MLFLOW_DISABLE_TELEMETRY"
