@@ -490,12 +490,9 @@ class Forecaster:
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        parameters = ", ".join(
-            f"{name}={value!r}"
-            for name, value in self.get_params().items()
-            if value != _PARAMETERS[name].default
-        )
-        text = f"{type(self).__name__}({parameters})"
+        params, default = self.get_params(), {n: field.default for n, field in _PARAMETERS.items()}
+        given = [f"{name}={value!r}" for name, value in params.items() if value != default[name]]
+        text = f"{type(self).__name__}({', '.join(given)})"
         if self._ready is None:
             return text
         bundle, test = self.bundle, self.bundle.record.test

@@ -44,14 +44,9 @@ def full_attention(
     """
     kernels.check_inputs(q, k, v, causal, key_mask)
     visible = kernels.visible_keys(causal, key_mask)
+    causal = causal and visible is None  # otherwise the mask has it
     return kernels.softmax_attention(
-        q,
-        k,
-        v,
-        visible=visible,
-        causal=causal and visible is None,
-        scale=scale,
-        dropout_p=dropout_p,
+        q, k, v, visible=visible, causal=causal, scale=scale, dropout_p=dropout_p
     )
 
 

@@ -16,6 +16,7 @@ nothing. Above M = 512 the relative bias starts with the same spread as the lear
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal, Unpack
 
 import torch
@@ -101,10 +102,8 @@ def relu_squared(
     `bias` is (1 or H, L, S), or (1 or H, 2M - 1) when relative; `scale` is (B, H, 1, 1) and gets
     no gradient.
     """
-    out: Tensor = _ReluSquared.apply(  # type: ignore[no-untyped-call]
-        q, k, v, bias, scale, causal
-    )
-    return out
+    function: Callable[..., Tensor] = _ReluSquared.apply
+    return function(q, k, v, bias, scale, causal)
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:

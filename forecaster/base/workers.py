@@ -9,7 +9,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from inspect import isgenerator
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ class FailedError(Exception):
     """Why work has no result, as a phrase about its process: "took longer than 9 s"."""
 
 
-class Worker:
+class Worker(AbstractContextManager["Worker"]):
     """A process that calls `work(*shared, *arguments)` on each request.
 
     `work` is a function of a module; `shared` is sent once. On Linux the process is forked from a
@@ -58,9 +58,6 @@ class Worker:
         if failure:
             raise FailedError(f"raised {failure}")
         return result
-
-    def __enter__(self) -> "Worker":
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.process.kill()

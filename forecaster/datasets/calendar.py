@@ -14,13 +14,10 @@ if TYPE_CHECKING:
 # in its order).
 _DATE = ("weekday", "day", "yearday")
 _FEATURES: dict[str, tuple[str, ...]] = {
-    "us": ("second", "minute", "hour", *_DATE),
-    "ms": ("second", "minute", "hour", *_DATE),
-    "s": ("second", "minute", "hour", *_DATE),
+    **dict.fromkeys(("us", "ms", "s"), ("second", "minute", "hour", *_DATE)),
     "min": ("minute", "hour", *_DATE),
     "h": ("hour", *_DATE),
-    "D": _DATE,
-    "B": _DATE,
+    **dict.fromkeys(("D", "B"), _DATE),
     "W": ("day", "week"),
     **dict.fromkeys(("ME", "MS", "QE", "QS", "YE", "YS"), ("month",)),
 }
@@ -47,10 +44,8 @@ DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _ANCHORS = {
     "W": (DAYS, "SUN"),
-    "QE": (MONTHS, "DEC"),
-    "QS": (MONTHS, "JAN"),
-    "YE": (MONTHS, "DEC"),
-    "YS": (MONTHS, "JAN"),
+    **dict.fromkeys(("QE", "YE"), (MONTHS, "DEC")),
+    **dict.fromkeys(("QS", "YS"), (MONTHS, "JAN")),
 }
 _STEP = re.compile(r"(?P<count>[0-9]{0,6})(?P<unit>[A-Za-z]+)(?:-(?P<anchor>[A-Z]{3}))?")
 

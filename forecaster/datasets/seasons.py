@@ -21,12 +21,7 @@ ITEMS, COLUMNS, ROWS = 32, 32, 20_000
 """The most series of a panel, columns and newest rows examined: more than two years of hours."""
 
 _MINUTE, _HOUR = DAY // 1440, DAY // 24
-_CALENDAR = {
-    "B": (5, 261),
-    "W": (52,),
-    **dict.fromkeys(("MS", "ME"), (12,)),
-    **dict.fromkeys(("QS", "QE"), (4,)),
-}
+_CALENDAR = {"B": (5, 261), "W": (52,), "MS": (12,), "ME": (12,), "QS": (4,), "QE": (4,)}
 
 
 def candidates(freq: str) -> tuple[int, ...]:

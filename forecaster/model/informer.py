@@ -58,29 +58,21 @@ class Informer(ForecastModel):
         embed = (task.columns, task.calendar + task.covariates)
         self.encoder_embedding = Embedding(*embed, task.past, width, dropout)
         self.encoders = nn.ModuleList()
-        memory = 0
+        memory, settings = 0, (feed_forward, dropout, activation)
         for index, layers in enumerate(stack):
-            encoder = Encoder(
-                attention, task.past // 2**index, layers, width, heads, feed_forward, dropout,
-                activation, distil,
-            )  # fmt: skip
+            past = task.past // 2**index
+            encoder = Encoder(attention, past, layers, width, heads, distil, settings)
             memory += encoder.memory
             self.encoders.append(encoder)
 
         decoded = task.start + task.horizon
         self.decoder_embedding = Embedding(*embed, decoded, width, dropout)
-        self.decoder = nn.ModuleList(
-            DecoderLayer(
-                attention.decoder.build(
-                    Place(width, heads, decoded, decoded, depth, "decoder", mix=mix)
-                ),
-                attention.cross.build(Place(width, heads, decoded, memory, depth, "cross")),
-                feed_forward,
-                dropout,
-                activation,
-            )
-            for depth in range(decoder_layers)
-        )
+        self.decoder = nn.ModuleList()
+        for depth in range(decoder_layers):
+            place = Place(width, heads, decoded, decoded, depth, "decoder", mix=mix)
+            across = Place(width, heads, decoded, memory, depth, "cross")
+            masked, cross = attention.decoder.build(place), attention.cross.build(across)
+            self.decoder.append(DecoderLayer(masked, cross, *settings))
         self.norm = nn.LayerNorm(width)
         self.output = nn.Linear(width, len(task.targets))
 
@@ -126,10 +118,8 @@ class Encoder(nn.Module):
         layers: int,
         width: int,
         heads: int,
-        feed_forward: int,
-        dropout: float,
-        activation: Activation,
         distil: bool,
+        settings: tuple[int, float, Activation],
     ) -> None:
         super().__init__()
         if layers < 1 or length < 1:
@@ -141,9 +131,7 @@ class Encoder(nn.Module):
         self.steps = nn.ModuleList()
         for depth in range(layers):
             place = Place(width, heads, length, length, depth, "encoder")
-            self.steps.append(
-                EncoderLayer(attention.encoder.build(place), feed_forward, dropout, activation)
-            )
+            self.steps.append(EncoderLayer(attention.encoder.build(place), *settings))
             if distil and depth < layers - 1:
                 self.steps.append(Distil(width))
                 length = Distil.length(length)

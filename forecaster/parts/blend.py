@@ -98,12 +98,8 @@ class Blend(nn.Module):
     def weighed(cls, parts: Sequence[Part], weights: "Weights") -> "Blend":
         places = weights.common.any(dim=1).nonzero()[:, 0].tolist()
         by_series = None if weights.of_series is None else weights.of_series[:, places]
-        return cls(
-            parts[0].task,
-            {parts[i].name: parts[i] for i in places},
-            weights.common[places],
-            by_series,
-        )
+        members = {parts[i].name: parts[i] for i in places}
+        return cls(parts[0].task, members, weights.common[places], by_series)
 
     @property
     def shares(self) -> dict[str, float]:

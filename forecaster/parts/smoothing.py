@@ -112,12 +112,8 @@ class Smoothing(Part):
         square = torch.cat(squares, dim=-1) / count[..., None].clamp(min=1e-12) + least[..., None]
         weights = (-0.5 * count[..., None] * square.log() - self.sizes).softmax(dim=-1)
         forecast = middle
-        for share, states, ahead in zip(
-            weights.split(TOGETHER, -1),
-            self.states.split(TOGETHER),
-            self.ahead.split(TOGETHER),
-            strict=True,
-        ):
+        maps = self.states.split(TOGETHER), self.ahead.split(TOGETHER)
+        for share, states, ahead in zip(weights.split(TOGETHER, -1), *maps, strict=True):
             products = torch.matmul(series, states.flatten(0, 1).T)
             products = products.unflatten(-1, (len(states), -1)) * share[..., None]
             forecast = forecast + torch.matmul(

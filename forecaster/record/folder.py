@@ -15,7 +15,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -67,7 +67,7 @@ class RunFacts(Document):
     """Whether the tracker has all of it, as it ended."""
 
 
-class RunFolder:
+class RunFolder(AbstractContextManager["RunFolder"]):
     """A run that this process holds: its folder or, without one, in memory alone."""
 
     def __init__(self, about: RunFacts, folder: Path | None = None, lock: FileLock | None = None):
@@ -126,9 +126,6 @@ class RunFolder:
     def release(self) -> None:
         if self._lock is not None:
             self._lock.release()
-
-    def __enter__(self) -> "RunFolder":
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.release()

@@ -32,12 +32,9 @@ class Table:
     @property
     def words(self) -> frozenset[int]:
         """The columns, from 0, whose cells are words: each begins with a letter, or is empty."""
-        columns = enumerate(zip(*self.rows, strict=True))
-        return frozenset(
-            place
-            for place, cells in columns
-            if any(cells) and all(cell[:1].isalpha() for cell in cells if cell)
-        )
+        columns = [[cell for cell in cells if cell] for cells in zip(*self.rows, strict=True)]
+        words = [cells and all(cell[:1].isalpha() for cell in cells) for cells in columns]
+        return frozenset(place for place, is_words in enumerate(words) if is_words)
 
 
 @dataclass(frozen=True)

@@ -326,15 +326,12 @@ class EpochReport(Callback):
         training = max(seconds - self.checking, 1e-9)
         self.seconds += training
         speed = (self.windows - self.before) / training
-        figures = {
-            "train_loss": module.mean_loss(),
-            "windows_per_second": speed,
-            "learning_rate": self.rate,
-        }
-        shown = f"train {figures['train_loss']:.4g}"
+        loss = module.mean_loss()
+        figures = {"train_loss": loss, "windows_per_second": speed, "learning_rate": self.rate}
+        shown = f"train {loss:.4g}"
         if self.checks.last is not None:
             figures["validation_mse"] = self.checks.last
-            shown += f"  validation {figures['validation_mse']:.4g}"
+            shown += f"  validation {self.checks.last:.4g}"
         epoch = trainer.current_epoch + 1
         line = f"epoch {epoch}/{self.last_epoch}  {shown}  {speed:.0f} windows/s  {seconds:.1f} s"
         self.bar.line(line if last else f"{line}  {time_left(left)}")

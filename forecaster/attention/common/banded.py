@@ -97,11 +97,8 @@ def _biases(band: Tensor, low: int, length: int, t: Tensor) -> Tensor:
 def diagonals(tiles: Float[Tensor, "*N rows columns"], first: int, count: int) -> Tensor:
     """A view (*N, rows, count): row r holds the columns first + r to first + r + count − 1."""
     *outer, row, column = tiles.stride()
-    return tiles.as_strided(
-        (*tiles.shape[:-1], count),
-        (*outer, row + column, column),
-        tiles.storage_offset() + first * column,
-    )
+    shape, start = (*tiles.shape[:-1], count), tiles.storage_offset() + first * column
+    return tiles.as_strided(shape, (*outer, row + column, column), start)
 
 
 def _reach(kind: torch.dtype) -> float:
@@ -219,12 +216,8 @@ class _Columns:
             beyond = self._beyond()
             for g in range(len(out)):
                 to = out[g].unflatten(0, (tiles, size))
-                torch.baddbmm(
-                    beyond[g, :, None].expand_as(to),
-                    weights[g].expand(tiles, -1, -1),
-                    self._near(g),
-                    out=to,
-                )
+                far, near = beyond[g, :, None].expand_as(to), weights[g].expand(tiles, -1, -1)
+                torch.baddbmm(far, near, self._near(g), out=to)
         only = self.layout._replace(before=0, after=0)
         return _Columns(out, self.values.shape, self.keys.shape, only)
 

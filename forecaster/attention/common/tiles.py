@@ -89,13 +89,8 @@ def merge(o1: Tensor, z1: Tensor, o2: Tensor, z2: Tensor) -> None:
 
 
 def _is_fused(q: Tensor, v: Tensor) -> bool:
-    return (
-        _FORWARD is not None
-        and _BACKWARD is not None
-        and q.device.type == "cpu"
-        and q.dtype in (torch.float32, torch.float64)
-        and q.shape[3] == v.shape[3]
-    )
+    there = _FORWARD is not None and _BACKWARD is not None and q.device.type == "cpu"
+    return there and q.dtype in (torch.float32, torch.float64) and q.shape[3] == v.shape[3]
 
 
 def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor, causal: bool) -> Tensor:

@@ -325,7 +325,5 @@ def counts_time(name: str, cells: pa.Array) -> bool:
     """Whether a column of whole numbers has the name of a time and holds stamps of one form."""
     words = different(cells)
     return name.strip().lower() in COUNTED and any(
-        bool(moments(words, form_name).good.all())
-        for form_name, form in FORMS.items()
-        if form.number
+        bool(moments(words, key).good.all()) for key, form in FORMS.items() if form.number
     )

@@ -288,10 +288,9 @@ class Roles:
         counters = [n for n in numbers if self._counts(n)]
         if counters and len(counters) < len(numbers):
             numbers = [n for n in numbers if n not in counters]
+        rest = [n for n in free if n not in numbers]
         left_out = [
-            f"'{n}' (counts the rows)" if n in counters else self._described(n)
-            for n in free
-            if n not in numbers
+            f"'{n}' (counts the rows)" if n in counters else self._described(n) for n in rest
         ]
         if not numbers:
             for name in free:
