@@ -65,18 +65,10 @@ CONTROLS = ("static", "mean", "none")
 
 # Other common names; they are only suggested, and only if the table holds the mechanism.
 SYNONYMS = {
-    "probsparse": "prob",
-    "informer": "prob",
-    "softmax": "full",
-    "vanilla": "full",
-    "dot": "full",
-    "uniform": "mean",
-    "normlin": "static",
-    "logtrans": "logsparse",
-    "reformer": "lsh",
-    "sparse": "strided",
-    "additive": "fastformer",
-    "aft": "aft-full",
+    **dict.fromkeys(("probsparse", "informer"), "prob"),
+    **dict.fromkeys(("softmax", "vanilla", "dot"), "full"),
+    **{"uniform": "mean", "normlin": "static", "logtrans": "logsparse", "reformer": "lsh"},
+    **{"sparse": "strided", "additive": "fastformer", "aft": "aft-full"},
 }
 
 __all__ = [

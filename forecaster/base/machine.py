@@ -140,11 +140,9 @@ def processor(device: str = "cpu") -> str:
     if device == "cuda":
         return torch.cuda.get_device_name()
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = re.findall(r"^model name\s*: (.*)", cpuinfo.read_text(), re.MULTILINE)
-        if names:
-            return str(names[0]).strip()
-    return platform.processor() or platform.machine()
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    name = re.search(r"(?m)^model name\s*: (.*)", text)
+    return name[1].strip() if name else platform.processor() or platform.machine()
 
 
 def hardware(device: str = "cpu", threads: int | None = None) -> str:

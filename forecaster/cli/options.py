@@ -21,7 +21,6 @@ from forecaster.config.flags import FLAGS
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
-
 REPEATED = ("target", "past_covariates", "future_covariates", "static", "categorical", "id")
 """Options that may be given several times, with one column each."""
 

@@ -18,8 +18,7 @@ class Dropout(nn.Dropout):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self._ours(x):
-            plain: Tensor = super().forward(x)
-            return plain
+            return super().forward(x)
         dropped: Tensor = _Drop.apply(x, None, *self._draw(x), self.inplace)  # type: ignore[no-untyped-call]
         return dropped
 

@@ -80,18 +80,13 @@ class Ledger:
         for kind, parts in waiting.items():
             rows = pd.concat(parts, ignore_index=True)
             try:
-                self._write(kind, rows)
+                self._keep(kind, pa.Table.from_pandas(rows, preserve_index=False))
                 written += len(rows)
             except (StorageError, OSError):
                 self.lost += len(rows)
         if written:
             self._forget()
         return written
-
-    def _write(self, kind: Kind, rows: pd.DataFrame) -> None:
-        import pyarrow as pa
-
-        self._keep(kind, pa.Table.from_pandas(rows, preserve_index=False))
 
     def _keep(self, kind: Kind, table: "pa.Table", merged: int = 0) -> None:
         import pyarrow.parquet as pq

@@ -104,16 +104,13 @@ def _figures(rows: pd.DataFrame) -> dict[str, float]:
 
 
 def figure(
-    rows: pd.DataFrame,
-    expected: float | None,
-    share: float = 0.8,
-    before: pd.DataFrame | None = None,
+    rows: pd.DataFrame, expected: float | None, before: pd.DataFrame | None = None
 ) -> "Figure":
     """A picture of the scaled error by day, beside that of the test split, and of the coverage of a
     band beside its promise; `before` are the rows of the model that this one has replaced."""
     from matplotlib.figure import Figure
 
-    picture = Figure(figsize=(8, 5), layout="constrained")
+    picture, share = Figure(figsize=(8, 5), layout="constrained"), 0.8
     above, below = picture.subplots(2, 1, sharex=True)
     for part, label, colour in ((before, "the model before", "0.6"), (rows, "live", "C0")):
         if part is None or part.empty:

@@ -53,8 +53,7 @@ def prefix_softmax_mean(
     average: Callable[..., Tensor] = _PrefixSoftmaxMean.apply
     if score.device.type == "cpu":
         average = outside_graphs(average)  # its control flow depends on values
-    mean: Tensor = average(score, value, real)
-    return mean
+    return average(score, value, real)
 
 
 def parts(x: Tensor) -> Iterator[tuple[slice, slice]]:
@@ -70,8 +69,7 @@ def parts(x: Tensor) -> Iterator[tuple[slice, slice]]:
 
 def softmax_weights(score: Tensor, top: Tensor) -> Tensor:
     """e^(score − top), for top >= score, no lower than e^LOWEST."""
-    weights: Tensor = (score - top).clamp_(min=LOWEST).exp_()
-    return weights
+    return (score - top).clamp_(min=LOWEST).exp_()
 
 
 class _Block(NamedTuple):

@@ -282,8 +282,7 @@ def indicators(
         row = int((places == met.index(unknown[0])).argmax())
         raise complain(row, f"'{unknown[0]:.64}' is none of the known words: {', '.join(words)}")
     table = np.vstack([np.eye(len(words))[[known[word] for word in met]], [np.nan] * len(words)])
-    rows: NDArray[np.float64] = table[places]
-    return rows
+    return table[places]
 
 
 def categories(cells: pa.Array, missing: tuple[str, ...]) -> tuple[list[str], NDArray[np.int64]]:

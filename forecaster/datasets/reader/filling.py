@@ -77,5 +77,4 @@ def _filled(column: NDArray[np.floating[Any]], how: Fill, season: int) -> NDArra
                 column[phase::season] = _filled(phase_values, "previous", 1)
         seen = np.flatnonzero(~np.isnan(column))
     before = np.maximum(np.searchsorted(seen, places, side="right") - 1, 0)
-    filled: Column = column[seen[before]]
-    return filled
+    return column[seen[before]]

@@ -152,8 +152,7 @@ class Reader:
             self.roles = Roles(table, self.file_id, self.said)
         if not trained:
             settled = replace(settled, fill=by_column(settled), holidays="")
-        self.reading = settled
-        final = self.reading
+        self.reading = final = settled
         self.ids = () if final.id == (self.file_id,) else final.id
         self.numbers = (*final.targets, *final.past_covariates, *final.future_covariates)
         columns = (*time_columns(final, table.columns), *self.ids, *self.numbers, *final.static)
@@ -452,17 +451,14 @@ class Reader:
         """
         if self.grid is None or self.reading.policy == "resample":
             return
-        count, lengths = len(self.items), self.items.lengths
-        rows = sum(np.bincount(self.item_of[codes], minlength=count) for codes in self.codes)
-        sparse = np.flatnonzero((rows >= FEW) & (rows <= DENSE * lengths))[: SAMPLE[0]]
-        inside = (
-            [np.isin(self.item_of[codes], sparse) for codes in self.codes] if len(sparse) else []
-        )
-        pairs = zip(self.codes, self.stamps, inside, strict=False)
-        own_rows = [(self.item_of[codes][here], times[here]) for codes, times, here in pairs]
+        owners = [self.item_of[codes] for codes in self.codes]
+        rows = sum(np.bincount(items, minlength=len(self.items)) for items in owners)
+        sparse = np.flatnonzero((rows >= FEW) & (rows <= DENSE * self.items.lengths))[: SAMPLE[0]]
+        pairs = zip(owners, self.stamps, strict=True) if len(sparse) else ()
+        inside = [(of[here], times[here]) for of, times in pairs for here in [np.isin(of, sparse)]]
         other: dict[str, list[str]] = {}
         for series in sparse:
-            stamps = np.unique(np.concatenate([times[of == series] for of, times in own_rows]))
+            stamps = np.unique(np.concatenate([times[of == series] for of, times in inside]))
             with suppress(DataError):
                 step, usual = find_step(stamps, np.zeros(len(stamps), np.int64), "")
                 steady = (np.abs(np.diff(stamps) / usual - 1) < UNEVEN).mean()
@@ -563,7 +559,7 @@ class Reader:
         remedies = []
         differing = len(odd["differing"])
         mixed = differing and duplicates > MIXED * sum(map(len, self.stamps))
-        if not mixed and (len(odd["differing"]) or len(odd["off"])):
+        if not mixed and (differing or len(odd["off"])):
             remedies.append(
                 f"{spelled('policy', 'resample')} averages the rows that share a step, and leaves "
                 "gaps missing."

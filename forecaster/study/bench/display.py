@@ -62,10 +62,10 @@ def save(document: Document, folder: Path) -> Path:
     return file
 
 
-def digits(value: float | None, missing: str = "–") -> str:
-    """A value with three significant digits, or `missing`."""
+def digits(value: float | None) -> str:
+    """A value with three significant digits, "–" if it is missing."""
     if value is None:
-        return missing
+        return "–"
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 

@@ -17,7 +17,6 @@ FILE = Path(__file__).with_name("evidence.json")
 COLUMNS, ENOUGH = 8, 10
 """Thresholds, in round numbers: the columns that are many, and the cycles that are enough."""
 
-
 Seen = tuple[bool, str]
 """Whether a series resembles a regime, and the facts that decided it, in words."""
 
