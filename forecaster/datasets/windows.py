@@ -128,7 +128,7 @@ class Windows:
         return "of each series' own part"
 
     def __len__(self) -> int:
-        return (self._total + self.every - 1) // self.every
+        return (int(self._starts[2][-1]) + self.every - 1) // self.every
 
     def spaced(self, most: int) -> "Windows":
         """These windows or, for a panel with more than `most`, about that many, evenly spaced.
@@ -150,12 +150,7 @@ class Windows:
         """The number of horizons that the targets span, of all series together: as many windows lie
         apart."""
         series = int((self._starts[1] > 0).sum())
-        return (self._total + series * (self.horizon - 1)) / self.horizon
-
-    @property
-    def described(self) -> str:
-        which = "all" if self.every == 1 else f"every {self.every}th of {self._total:,}:"
-        return f"{which} {len(self):,} windows"
+        return (int(self._starts[2][-1]) + series * (self.horizon - 1)) / self.horizon
 
     @property
     def evaluation_batch(self) -> int:
@@ -189,10 +184,11 @@ class Windows:
         """The item, first row and first step of the grid of the windows at `index` (B,), on the
         host, where they are known without waiting for the device."""
         number = index * self.every
-        item = torch.searchsorted(self._ends, number, right=True)
-        low, count = self._starts
-        start = number - self._ends[item] + count[item] + low[item]
-        return item, start + self._bounds[item], start + self._places[item]
+        low, count, ends = self._starts
+        item = torch.searchsorted(ends, number, right=True)
+        start = number - ends[item] + count[item] + low[item]
+        bounds, places = self._layout
+        return item, start + bounds[item], start + places[item]
 
     def origin(self, number: int) -> tuple[int, int, int]:
         """The item, and the row and step of the grid at which the target of a window begins."""
@@ -203,7 +199,7 @@ class Windows:
         """The windows at `index` (B,), copied at once."""
         device = self.values.device
         item, row, step = self.locate(index.cpu())
-        places = [item, row, step, row + self.past, step + self.past, self._bounds[item]]
+        places = [item, row, step, row + self.past, step + self.past, self._layout[0][item]]
         placed = sent(torch.stack(places), device)  # one copy for all
         item, row, step, row_ahead, step_ahead, bound = placed.unbind()
         past = self._take(self.values, row, self.past)
@@ -238,7 +234,7 @@ class Windows:
     def rows(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all rows before step `last` in pieces: values (n, C) and their calendar (n, F)."""
         last, bounds, places = (
-            x.to(self.values.device) for x in (self._index(self.last), self._bounds, self._places)
+            x.to(self.values.device) for x in (_index(self.last), *self._layout)
         )
         size = max(1, CHUNK // self.values.shape[1])
         for begin, values in enumerate(self.values.split(size)):
@@ -278,38 +274,35 @@ class Windows:
         return stretches.index_select(0, first).view(len(first), count, columns)
 
     @cached_property
-    def _places(self) -> Tensor:
-        return self._index([0] if self.items is None else self.items.places)
-
-    @cached_property
     def _columns(self) -> Tensor:
-        return self._index(self.targets).to(self.values.device)
+        return _index(self.targets).to(self.values.device)
 
     @cached_property
-    def _bounds(self) -> Tensor:
-        return self._index([0] if self.items is None else self.items.bounds[:-1])
+    def _layout(self) -> tuple[Tensor, Tensor]:
+        """For each item, its first row and its first step of the grid."""
+        items = self.items or Items.single(len(self.values))
+        return _index(items.bounds[:-1]), _index(items.places)
 
     @cached_property
-    def _starts(self) -> tuple[Tensor, Tensor]:
-        """For each item, the first row at which a past begins, and the number of windows."""
+    def _starts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """For each item, the first row at which a past begins, the number of windows, and that of
+        all up to and including the item."""
         items = self.items or Items.single(len(self.values))
         low, count = items.windows(self.past, self.horizon, self.first, self.last, self.padding)
-        return self._index(low), self._index(count)
+        return _index(low), _index(count), _index(count).cumsum(0)
 
     @cached_property
     def _leads(self) -> bool:
         """Whether the past of some window begins before its series."""
-        low, count = self._starts
+        low, count, _ = self._starts
         return bool((low[count > 0] < 0).any())
 
-    @cached_property
-    def _ends(self) -> Tensor:
-        """The number of windows up to and including each item."""
-        return self._starts[1].cumsum(0)
 
-    @cached_property
-    def _total(self) -> int:
-        return int(self._ends[-1])
+def _index(numbers: object) -> Tensor:
+    return torch.as_tensor(numbers, dtype=torch.long)
 
-    def _index(self, numbers: object) -> Tensor:
-        return torch.as_tensor(numbers, dtype=torch.long)
+
+def described(windows: Windows) -> str:
+    total = int(windows._starts[2][-1])
+    which = "all" if windows.every == 1 else f"every {windows.every}th of {total:,}:"
+    return f"{which} {len(windows):,} windows"

@@ -21,7 +21,7 @@ from forecaster.datasets.card import is_generated, load_card
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.oddities import sentences
 from forecaster.datasets.series import quoted
-from forecaster.datasets.windows import Windows
+from forecaster.datasets.windows import Windows, described
 from forecaster.evaluate import Score
 from forecaster.evaluate.cutoffs import cut, roll
 from forecaster.evaluate.judge import contested, example, judge, picked, validate
@@ -463,7 +463,7 @@ def _validation(splits: Splits, found: Score, device: str, say: Say) -> dict[str
     """The error on every window of validation, which decides between models of one task."""
     windows, stopping = splits.validation(device), len(splits.stopping(device))
     few = "" if stopping == len(windows) else f"; {stopping} of them decided when training stopped"
-    say(f"validation MSE {found.mse:.4f} on {windows.described}{few}")
+    say(f"validation MSE {found.mse:.4f} on {described(windows)}{few}")
     return {
         "validation_mse": found.mse,
         "validation_windows": found.windows,

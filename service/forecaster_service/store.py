@@ -92,13 +92,6 @@ class Store:
         gc.unfreeze()
 
     @property
-    def is_ready(self) -> bool:
-        """Whether `whole` raises nothing."""
-        with suppress(HttpError):
-            return bool(self.whole())
-        return False
-
-    @property
     def status(self) -> Literal["loading", "ready", "failed"]:
         """The status of all models together."""
         if any(slot.loading for slot in self.slots):
@@ -147,7 +140,7 @@ class Store:
             raise HttpError(503, self.lost, retry=60, reason="device")
         if not self.slots:
             raise HttpError(503, UNNAMED, retry=60, reason="model")
-        return self._of(self.slots[0])
+        return _model(self.slots, self.slots[0])
 
     def whole(self) -> list[Served]:
         """All models. Raises HttpError 503 while one is missing, where `admit` does, and when the
@@ -155,7 +148,7 @@ class Store:
         self.admit()
         if self.draining:
             raise HttpError(503, "the service is ending", retry=10)
-        return [self._of(slot) for slot in self.slots]
+        return [_model(self.slots, slot) for slot in self.slots]
 
     def get(self, name: str | None) -> Served:
         """The model called `name`, by default the first. Raises HttpError 404 with the names that
@@ -166,7 +159,7 @@ class Store:
         called = [model for model in served if name in model.names]
         if not called:
             for slot in self.slots:
-                self._of(slot)
+                _model(self.slots, slot)
             known = "; ".join(" = ".join(model.names) for model in served)
             raise HttpError(404, f"there is no such model here; the models are: {known}")
         if len({model.identity.name for model in called}) > 1:
@@ -240,14 +233,6 @@ class Store:
         self.metrics.batch.labels(*model).observe(len(question))
         return answer
 
-    def _of(self, slot: Slot) -> Served:
-        if slot.served is None:
-            number = self.slots.index(slot) + 1
-            which = f"model {number} of {len(self.slots)}: " if len(self.slots) > 1 else ""
-            retry = 2 if slot.loading else 60
-            raise HttpError(503, which + slot.reason, retry=retry, reason="model")
-        return slot.served
-
     def _watch(self) -> None:
         torch.set_num_threads(1)  # so that loading leaves the other cores to requests
         self.load()
@@ -260,7 +245,7 @@ class Store:
         """Load the model of a slot into it; `state` is what `current` has found."""
         began = perf_counter()
         try:
-            served = self._load(slot)
+            served = _loaded(self, slot)
         except Exception as error:
             slot.failed = None if isinstance(error, HttpError) else state
             slot.again = monotonic() + AGAIN
@@ -290,26 +275,36 @@ class Store:
             exc_info=None if foreseen else error,
         )  # fmt: skip
 
-    def _load(self, slot: Slot) -> Served:
-        """The model of a slot, loaded and checked. Raises an error if it must not be served."""
-        served, old = load(slot.source, self.settings, self.registry), slot.served
-        if old and (changes := differences(old.forecaster, served.forecaster)):
-            raise UnfitError(
-                "the new model would not suit the clients of the old: " + "; ".join(changes) + ". "
-                "Restart the service to serve it, or give it another name"
-            )
-        others = [other.served for other in self.slots if other is not slot and other.served]
-        if unreachable(served, others):
-            raise ConfigError(
-                f"two models are called {served.identity.name}, so that a request cannot "
-                "choose between them: remove one, or register them and give alias or version"
-            )
-        forecaster = served.forecaster
-        request = example(forecaster)
-        parameters = {**request["parameters"], "quantile_levels": forecaster.levels}
-        question = Question.from_json(request["inputs"], parameters, forecaster)
-        self.submit(served, question).result()
-        return served
+
+def _model(slots: Sequence[Slot], slot: Slot) -> Served:
+    if slot.served is None:
+        number = slots.index(slot) + 1
+        which = f"model {number} of {len(slots)}: " if len(slots) > 1 else ""
+        retry = 2 if slot.loading else 60
+        raise HttpError(503, which + slot.reason, retry=retry, reason="model")
+    return slot.served
+
+
+def _loaded(store: Store, slot: Slot) -> Served:
+    """The model of a slot, loaded and checked. Raises an error if it must not be served."""
+    served, old = load(slot.source, store.settings, store.registry), slot.served
+    if old and (changes := differences(old.forecaster, served.forecaster)):
+        raise UnfitError(
+            "the new model would not suit the clients of the old: " + "; ".join(changes) + ". "
+            "Restart the service to serve it, or give it another name"
+        )
+    others = [other.served for other in store.slots if other is not slot and other.served]
+    if unreachable(served, others):
+        raise ConfigError(
+            f"two models are called {served.identity.name}, so that a request cannot "
+            "choose between them: remove one, or register them and give alias or version"
+        )
+    forecaster = served.forecaster
+    request = example(forecaster)
+    parameters = {**request["parameters"], "quantile_levels": forecaster.levels}
+    question = Question.from_json(request["inputs"], parameters, forecaster)
+    store.submit(served, question).result()
+    return served
 
 
 def unreachable(new: Served, others: Sequence[Served]) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from forecaster.base.errors import DataError
 from forecaster.datasets.items import Items
-from forecaster.datasets.windows import Windows
+from forecaster.datasets.windows import Windows, described
 
 ROWS = 53
 
@@ -158,9 +158,9 @@ def test_sizes_that_do_not_fit():
 def test_of_many_windows_of_a_panel_some_are_taken_at_every_step():
     items = Items([str(i) for i in range(40)], np.arange(41) * 30, np.zeros(40, dtype=int))
     windows = Windows(torch.zeros(1200, 1), torch.zeros(30, 1), 4, 3, 0, 30, (0,), items)
-    assert windows.described == "all 960 windows"  # 24 of each item
+    assert described(windows) == "all 960 windows"  # 24 of each item
     some = windows.spaced(42)
-    assert (some.every, some.described) == (23, "every 23th of 960: 42 windows")
+    assert (some.every, described(some)) == (23, "every 23th of 960: 42 windows")
     assert len({some.origin(number)[2] for number in range(len(some))}) == 24
     some = replace(windows, last=29).spaced(40)  # 23 of each item, which is the next prime
     assert some.every == 29

@@ -56,22 +56,14 @@ class RawTable:
     """
 
     def __init__(self, where: str, parts: Sequence[formats.Format], reading: Reading) -> None:
-        self.where = where
-        self.parts = parts
-        self.reading = reading
+        self.where, self.parts, self.reading = where, parts, reading
+        self.names = tuple(part.name for part in parts)
+        self.in_files = not isinstance(parts[0], formats.Frame)
 
     @property
     def told(self) -> bool:
         """Whether the reading is complete, as that of a model or a card is."""
         return self.reading.timezone is not None
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        return tuple(part.name for part in self.parts)
-
-    @property
-    def in_files(self) -> bool:
-        return not isinstance(self.parts[0], formats.Frame)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -253,16 +245,15 @@ class RawTable:
             and len(file.sheets) > 1
             and not self.reading.sheet
         ]
-        return messages if self.told else messages + self._cells()
-
-    def _cells(self) -> list[str]:
-        """A sentence about numbers that could have had decimals instead of marks of thousands."""
-        for written in self._learned.values():
+        for written in () if self.told else self._learned.values():
             decimal = self._decimal or ("," if written.comma else ".")
             if written.unclear and decimal not in written.unclear:
                 number = re.sub("[.,]", "", written.unclear)
-                return [f"Marks of thousands are left out: '{written.unclear}' is {number}."]
-        return []
+                messages.append(
+                    f"Marks of thousands are left out: '{written.unclear}' is {number}."
+                )
+                break
+        return messages
 
     @cached_property
     def _learned(self) -> dict[str, Evidence]:
