@@ -15,7 +15,7 @@ from forecaster.datasets.items import id_parts
 from forecaster.datasets.reader.irregular import is_closed
 from forecaster.datasets.series import quoted
 from forecaster.forecast.notices import OWN_SCALE, REMARKS, Notice, NoticeCode
-from forecaster.forecast.question import Form, Question, SeriesBatch, later
+from forecaster.forecast.question import Form, Question, SeriesBatch, Times, later
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Answer(SeriesBatch):
     """
 
     form: Form
-    starts: pd.DatetimeIndex
+    starts: Times
     items: Sequence[str | None]
     forecasts: np.ndarray
     quantiles: np.ndarray

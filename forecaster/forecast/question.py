@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -37,6 +36,9 @@ ALIKE = {"form", "steps", "levels", "notices"}
 def _offset(freq: str) -> Any:
     return to_offset(normalise_freq(freq))
 
+
+Times: TypeAlias = Any
+"""A DatetimeIndex, or a list of time stamps, which is faster for a few."""
 
 Json: TypeAlias = Mapping[str, Any]
 """An object of JSON; a target may also be an array, NaN where a value is missing."""
@@ -88,7 +90,7 @@ class Refusal(DataError):  # noqa: N818
 class SeriesBatch:
     """What is known of several series: all but what is ALIKE has an entry for each of them."""
 
-    starts: pd.DatetimeIndex
+    starts: Times
     notices: Sequence[Notice]
 
     def __len__(self) -> int:
@@ -108,8 +110,8 @@ class SeriesBatch:
         return self._with(changes | {"notices": notices})
 
     def _with(self, changes: Mapping[str, Any]) -> Self:
-        other = copy(self)
-        vars(other).update(changes)
+        other = object.__new__(type(self))
+        vars(other).update({**vars(self), **changes})
         return other
 
 
@@ -142,8 +144,6 @@ def _joined(parts: Sequence[Any]) -> Any:
     first = parts[0]
     if isinstance(first, Mapping):
         return {name: _joined([part[name] for part in parts]) for name in first}
-    if isinstance(first, pd.DatetimeIndex):
-        return pd.DatetimeIndex(np.concatenate([part.to_numpy() for part in parts]))
     if isinstance(first, np.ndarray):
         return np.concatenate(parts)
     return None if first is None else [value for part in parts for value in part]
@@ -166,7 +166,7 @@ class Question(SeriesBatch):
     """
 
     values: np.ndarray
-    starts: pd.DatetimeIndex
+    starts: Times
     covariates: np.ndarray | None = None
     static: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     items: Sequence[str | None] = ()
@@ -174,10 +174,10 @@ class Question(SeriesBatch):
     steps: int | None = None
     levels: Sequence[float] = ()
     flat: Sequence[bool] = ()
-    ends: pd.DatetimeIndex | None = None
+    ends: Times | None = None
     notices: Sequence[Notice] = ()
 
-    def first_steps(self, form: Form) -> pd.DatetimeIndex:
+    def first_steps(self, form: Form) -> Times:
         """The time of the first step after each history, (B,)."""
         return later(self.starts, form.past, form.freq) if self.ends is None else self.ends
 
@@ -230,10 +230,10 @@ class Question(SeriesBatch):
         return series
 
 
-def later(times: pd.DatetimeIndex, steps: int, freq: str) -> pd.DatetimeIndex:
+def later(times: Times, steps: int, freq: str) -> list[pd.Timestamp]:
     """Each of the times, that many steps later."""
     length = steps * _offset(freq)
-    return pd.DatetimeIndex([time + length for time in times])
+    return [time + length for time in times]
 
 
 def _later(start: pd.Timestamp, steps: int, freq: str) -> pd.Timestamp:
@@ -308,7 +308,7 @@ def _of_series(series: Json, model: "Predictor", short_history: str | None) -> Q
         notices.append(Notice(NoticeCode.MISSING_MASKED, text, 0))
     return Question(
         history[None],
-        pd.DatetimeIndex([start]),
+        [start],
         known[None],
         {name: [value] for name, value in static.items()},
         [name],

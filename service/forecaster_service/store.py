@@ -92,6 +92,13 @@ class Store:
         gc.unfreeze()
 
     @property
+    def is_ready(self) -> bool:
+        """Whether `whole` raises nothing."""
+        with suppress(HttpError):
+            return bool(self.whole())
+        return False
+
+    @property
     def status(self) -> Literal["loading", "ready", "failed"]:
         """The status of all models together."""
         if any(slot.loading for slot in self.slots):
@@ -127,12 +134,6 @@ class Store:
             elif slot.failed != state or monotonic() >= slot.again:
                 self._try(slot, state)
 
-    def lose(self, reason: str) -> None:
-        """From now on answer 503 with `reason`: the device is gone, and only a new process can use
-        it again. What is in the queue is left to fail."""
-        self.lost = reason
-        logger().error("device lost", reason=reason)
-
     def ready(self) -> Served:
         """The default model. Raises HttpError 503 while there is none, and after the device was
         lost."""
@@ -140,7 +141,7 @@ class Store:
             raise HttpError(503, self.lost, retry=60, reason="device")
         if not self.slots:
             raise HttpError(503, UNNAMED, retry=60, reason="model")
-        return _model(self.slots, self.slots[0])
+        return _model_of(self.slots, self.slots[0])
 
     def whole(self) -> list[Served]:
         """All models. Raises HttpError 503 while one is missing, where `admit` does, and when the
@@ -148,7 +149,7 @@ class Store:
         self.admit()
         if self.draining:
             raise HttpError(503, "the service is ending", retry=10)
-        return [_model(self.slots, slot) for slot in self.slots]
+        return [_model_of(self.slots, slot) for slot in self.slots]
 
     def get(self, name: str | None) -> Served:
         """The model called `name`, by default the first. Raises HttpError 404 with the names that
@@ -159,7 +160,7 @@ class Store:
         called = [model for model in served if name in model.names]
         if not called:
             for slot in self.slots:
-                _model(self.slots, slot)
+                _model_of(self.slots, slot)
             known = "; ".join(" = ".join(model.names) for model in served)
             raise HttpError(404, f"there is no such model here; the models are: {known}")
         if len({model.identity.name for model in called}) > 1:
@@ -175,13 +176,16 @@ class Store:
         if served is None or self.lost:
             return self.ready()
         within = self.settings.deadline_seconds if within is None else within
-        if within <= 0:
-            raise self.busy("this request could not be read in time", "late")
         waiting = self.waiting
-        full = waiting >= self.settings.max_queue
-        if full or self.ahead() * MARGIN > within:
-            raise self.busy(f"{waiting} series are waiting already", "queue" if full else "time")
-        return served
+        if within <= 0:
+            detail, reason = "this request could not be read in time", "late"
+        elif waiting >= self.settings.max_queue or self.ahead() * MARGIN > within:
+            detail = f"{waiting} series are waiting already"
+            reason = "queue" if waiting >= self.settings.max_queue else "time"
+        else:
+            return served
+        again = max(self.ahead() - self.settings.deadline_seconds / MARGIN, 0.0)
+        raise busy(detail, reason, self.batcher.later(again, self._interval or None))
 
     @property
     def waiting(self) -> int:
@@ -200,11 +204,6 @@ class Store:
             self._interval += PACE * (min(now - self._answered, 1.0) - self._interval)
         self._answered, self._others_waited = now, self.waiting > 0
 
-    def busy(self, detail: str, reason: str) -> HttpError:
-        """The error for a request whose body was not read."""
-        again = max(self.ahead() - self.settings.deadline_seconds / MARGIN, 0.0)
-        return busy(detail, reason, self.batcher.later(again, self._interval or None))
-
     def submit(self, served: Served, question: Question, within: float = inf) -> Submission:
         """Queue a question for a model. Quantiles, if requested, are computed at the levels of the
         model, so that requests for different levels share a batch. Raises HttpError 503 if there is
@@ -221,7 +220,8 @@ class Store:
             with suppress(torch.OutOfMemoryError):
                 answer = served.forecaster.answer(question, levels)
         except DeviceLostError as error:
-            self.lose(str(error))
+            self.lost = str(error)  # only a new process can use it again; the queue is left to fail
+            logger().error("device lost", reason=self.lost)
             # without cleaning up, which torch would do on a device that no longer answers
             Timer(LEAVING_SECONDS, os._exit, (error.exit_code,)).start()
             raise HttpError(503, self.lost, retry=60, reason="device") from None
@@ -245,7 +245,7 @@ class Store:
         """Load the model of a slot into it; `state` is what `current` has found."""
         began = perf_counter()
         try:
-            served = _loaded(self, slot)
+            served = self._load(slot)
         except Exception as error:
             slot.failed = None if isinstance(error, HttpError) else state
             slot.again = monotonic() + AGAIN
@@ -275,36 +275,34 @@ class Store:
             exc_info=None if foreseen else error,
         )  # fmt: skip
 
+    def _load(self, slot: Slot) -> Served:
+        """The model of a slot, loaded and checked. Raises an error if it must not be served."""
+        served, old = load(slot.source, self.settings, self.registry), slot.served
+        if old and (changes := differences(old.forecaster, served.forecaster)):
+            raise UnfitError(
+                "the new model would not suit the clients of the old: " + "; ".join(changes) + ". "
+                "Restart the service to serve it, or give it another name"
+            )
+        others = [other.served for other in self.slots if other is not slot and other.served]
+        if unreachable(served, others):
+            raise ConfigError(
+                f"two models are called {served.identity.name}, so that a request cannot "
+                "choose between them: remove one, or register them and give alias or version"
+            )
+        forecaster = served.forecaster
+        request = example(forecaster)
+        parameters = {**request["parameters"], "quantile_levels": forecaster.levels}
+        question = Question.from_json(request["inputs"], parameters, forecaster)
+        self.submit(served, question).result()
+        return served
 
-def _model(slots: Sequence[Slot], slot: Slot) -> Served:
+
+def _model_of(slots: Sequence[Slot], slot: Slot) -> Served:
     if slot.served is None:
-        number = slots.index(slot) + 1
-        which = f"model {number} of {len(slots)}: " if len(slots) > 1 else ""
+        which = f"model {slots.index(slot) + 1} of {len(slots)}: " if len(slots) > 1 else ""
         retry = 2 if slot.loading else 60
         raise HttpError(503, which + slot.reason, retry=retry, reason="model")
     return slot.served
-
-
-def _loaded(store: Store, slot: Slot) -> Served:
-    """The model of a slot, loaded and checked. Raises an error if it must not be served."""
-    served, old = load(slot.source, store.settings, store.registry), slot.served
-    if old and (changes := differences(old.forecaster, served.forecaster)):
-        raise UnfitError(
-            "the new model would not suit the clients of the old: " + "; ".join(changes) + ". "
-            "Restart the service to serve it, or give it another name"
-        )
-    others = [other.served for other in store.slots if other is not slot and other.served]
-    if unreachable(served, others):
-        raise ConfigError(
-            f"two models are called {served.identity.name}, so that a request cannot "
-            "choose between them: remove one, or register them and give alias or version"
-        )
-    forecaster = served.forecaster
-    request = example(forecaster)
-    parameters = {**request["parameters"], "quantile_levels": forecaster.levels}
-    question = Question.from_json(request["inputs"], parameters, forecaster)
-    store.submit(served, question).result()
-    return served
 
 
 def unreachable(new: Served, others: Sequence[Served]) -> bool:

@@ -253,7 +253,7 @@ class TestReplacing:
             assert self.counts(store) == (1, 2)
 
     def test_a_lost_device_loads_nothing(self, store, folder):
-        store.lose("it is gone")
+        store.lost = "it is gone"
         newer(folder)
         store.poll()
         assert self.counts(store) == (0, 0)
