@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from forecaster.base.spelling import rounded
-from forecaster.datasets.series import Series, quoted
+from forecaster.datasets.series import Series
 from forecaster.forecast.history import History, following
 from forecaster.forecast.question import Question
+from forecaster.forecast.unusual import undetermined
 from forecaster.plan.schema import Schema
 from forecaster.record import InputEffect
 
@@ -95,16 +96,6 @@ def sentences(bundle: "Bundle") -> Iterator[str]:
             yield text + f" ({low} to {high} in 80 % of forecasts)" * (low != high)
     if unclear := undetermined(bundle.schema):
         yield unclear
-
-
-def undetermined(schema: Schema) -> str:
-    """A sentence on the inputs whose effects the training rows do not determine, "" if all do."""
-    if not (names := schema.known.unclear):
-        return ""
-    return (
-        f"the training rows do not determine what {quoted(names)} does: it never changes, or only "
-        "with the calendar or other inputs; do not trust the forecast for a changed value"
-    )
 
 
 def _question(model: "Predictor", series: Series) -> Question | None:

@@ -13,8 +13,8 @@ import numpy as np
 
 from forecaster.base.errors import BundleError
 from forecaster.base.spelling import rounded
+from forecaster.datasets.series import quoted
 from forecaster.forecast.composition import in_words
-from forecaster.forecast.effects import undetermined
 from forecaster.forecast.intervals import TOLERANCE
 from forecaster.forecast.notices import OWN_SCALE, Notice, NoticeCode
 from forecaster.record import Backtest
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from forecaster.datasets.windows import Windows
     from forecaster.forecast.predictor import Predictor
     from forecaster.forecast.question import Question
+    from forecaster.plan.schema import Schema
 
 TRAITS = (
     "the mean of {}",
@@ -249,6 +250,16 @@ def of_all(model: "Predictor", levels: Sequence[float]) -> Iterator[Notice]:
     if unclear := undetermined(model.schema):
         yield Notice(NoticeCode.UNCLEAR_EFFECT, unclear)
     yield from figures(model.facts.record.test, levels)
+
+
+def undetermined(schema: "Schema") -> str:
+    """A sentence on the inputs whose effects the training rows do not determine, "" if all do."""
+    if not (names := schema.known.unclear):
+        return ""
+    return (
+        f"the training rows do not determine what {quoted(names)} does: it never changes, or only "
+        "with the calendar or other inputs; do not trust the forecast for a changed value"
+    )
 
 
 def figures(test: Backtest | None, levels: Sequence[float]) -> Iterator[Notice]:

@@ -4,7 +4,7 @@ import numpy as np
 
 from forecaster.forecast.predictor import Predictor
 from forecaster.record.ledger import read
-from forecaster_service import keeping
+from forecaster_service import store as module
 from tests.service.processes import until
 from tests.service.test_access import KEY, KEYS, OTHER, bearer
 from tests.service.toy import NAME, start
@@ -54,7 +54,7 @@ def test_without_such_a_key_no_history_is_kept(folder, tmp_path):
 
 def test_no_request_fails_where_nothing_can_be_kept(folder, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(keeping, "SECONDS", 0.05)
+    monkeypatch.setattr(module, "KEEPING_SECONDS", 0.05)
     with keeps(folder, tmp_path / "file") as client:
         assert ask(client, KEY)[0].status_code == 200
         until(lambda: client.app.state.store.keeper.lost > 0)
@@ -63,7 +63,7 @@ def test_no_request_fails_where_nothing_can_be_kept(folder, tmp_path, monkeypatc
 
 
 def test_too_many_answers_at_once_are_counted_as_lost(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(keeping, "MOST", 1)
+    monkeypatch.setattr(module, "MOST_KEPT", 1)
     with keeps(folder, tmp_path / "l") as client:
         ask(client, KEY, OTHER)
     assert read(tmp_path / "l", "forecasts")["made"].nunique() == 1
