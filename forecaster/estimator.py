@@ -276,14 +276,16 @@ class Forecaster:
         fitted frame, which is the default, holds the rows that trained the model: its forecasts of
         those are too good. Raises DataError for a frame too short for one origin.
         """
-        from forecaster.forecast.historical import replay
+        from forecaster.forecast import historical
 
         steps = steps_of(horizon, self.bundle.horizon)
         quantiles = sorted({*numbers("levels", levels)})
         self.fitted.check_levels(quantiles)
         stride = steps if stride is None else _whole("stride", stride)
         table, _ = self._asked(frame)
-        return replay(self.fitted, table, steps, stride, start, quantiles, self._say).table()
+        return historical.table(
+            *historical.replay(self.fitted, table, steps, stride, start, quantiles, self._say)
+        )
 
     @_in_python
     def residuals(self, frame: Frame | str | Path | None = None, *, step: int = 1) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """What a model would have forecast at past origins of a history, beside what came."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,67 +17,25 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.question import concatenate
 
 
-@dataclass(frozen=True)
-class Replay:
-    """The `answer` from N origins of the series `which` (N,) of a history, each `drop` (N,) rows
-    before its end, the earliest first, and the values that `came` (N, steps, targets)."""
-
-    history: History
-    which: np.ndarray
-    drop: np.ndarray
-    answer: Answer
-    came: np.ndarray
-
-    @property
-    def origins(self) -> np.ndarray:
-        """The step of the grid of the last row that each forecast was made from, (N,)."""
-        items = self.history.items
-        origins: np.ndarray = (items.places + items.lengths)[self.which] - self.drop - 1
-        return origins
-
-    def table(self) -> pd.DataFrame:
-        """The table of `Predictor.predict` for all origins, the earliest first.
-
-        After the ids stands `origin`, the time of the last row that was read, and after each target
-        and its quantiles what came, in columns such as "load actual".
-        """
-        levels: Any = [*self.answer.levels, "actual"]
-        quantiles = np.concatenate([self.answer.quantiles, self.came[..., None]], axis=-1)
-        whole = replace(self.answer, levels=levels, quantiles=quantiles)
-        bounds = [*np.flatnonzero(np.diff(self.drop, prepend=-1)).tolist(), len(self.drop)]
-        tables = [self._table(whole, slice(*ends)) for ends in pairwise(bounds)]
-        return pd.concat(tables, ignore_index=True)
-
-    def _table(self, whole: Answer, part: slice) -> pd.DataFrame:
-        """The table of the forecasts from one origin, and of what came, with `origin`."""
-        form, steps = self.history.form, self.history.steps
-        table = whole[part].to_frame(self.history.where)
-        last = self.history.series.times[self.origins[part]]
-        if form.reading.timezone == "UTC":
-            last = last.tz_localize("UTC")
-        origins = last[:1] if form.reading.panel else last
-        table.insert(len(form.reading.id), "origin", np.repeat(origins, steps))
-        return opened(table, form)
-
-
 def replay(
     model: Predictor,
-    table: pd.DataFrame | str | Path,
+    frame: pd.DataFrame | str | Path,
     steps: int,
     stride: int,
     start: int = 0,
     levels: Sequence[float] = (),
     say: Callable[[str], None] = lambda _: None,
     newest: int | None = None,
-) -> Replay:
+) -> tuple[History, Answer]:
     """Forecast `steps` from origins `stride` rows apart, the last one as late as is possible.
 
     An origin has at least `start` rows before it, and at least those that the model needs; it has
     at most `newest` rows after it, if given. Covariates known ahead are those of the history.
-    Raises DataError for a history too short for one origin, and for one that cannot be read.
+    Returns the histories before all origins, the earliest first, and the answer about them. Raises
+    DataError for a history too short for one origin, and for one that cannot be read.
     """
     form, where = model.form, "the history"
-    dataset = reader.history(table, form.reading, where=where)
+    dataset = reader.history(frame, form.reading, where=where)
     for sentence in dataset.said:
         say(sentence)
     series = dataset.series.select(form.columns)
@@ -89,25 +47,53 @@ def replay(
             f"{where} has {longest} rows, but an origin needs {least} rows before it and {after} "
             "after it"
         )
-    whole = History(
-        form,
-        steps,
-        [*levels],
-        series,
-        np.arange(len(items)),
-        following(series, form.horizon),
-        after,
-    )
     most = longest - least if newest is None else min(longest - least, newest)
     drops = range(after, most + 1, stride)[::-1]
     chosen = [np.flatnonzero(items.lengths - drop >= least) for drop in drops]
     which, drop = np.concatenate(chosen), np.repeat(drops, [len(places) for places in chosen])
+    ahead = following(series, form.horizon)
+    histories = History(form, steps, [*levels], series, which, ahead, drop)
     parts = []
     for first in range(0, len(which), TOGETHER):
         those = slice(first, first + TOGETHER)
-        question = whole.question(which[those], drop[those])
+        question = histories.question(which[those], drop[those])
         numbers = model.forecast_quantiles(question, levels)
         parts.append(Answer.of(question, form, numbers, levels, ()).at(levels, steps))
-    rows = (items.bounds[which + 1] - drop)[:, None] + np.arange(steps)
-    came = series.values[rows][..., list(model.schema.target_positions)]
-    return Replay(whole, which, drop, concatenate(parts), came)
+    return histories, concatenate(parts)
+
+
+def origins(history: History) -> np.ndarray:
+    """The step of the grid of the last row before each forecast."""
+    items = history.items
+    steps: np.ndarray = (items.places + items.lengths)[history.chosen] - history.drop - 1
+    return steps
+
+
+def came(history: History) -> np.ndarray:
+    """The values that came after the rows of each history, (N, steps, targets)."""
+    form = history.form
+    rows = (history.items.bounds[history.chosen + 1] - history.drop)[:, None]
+    values: np.ndarray = history.series.values[rows + np.arange(history.steps)]
+    return values[..., [form.columns.index(target) for target in form.targets]]
+
+
+def table(history: History, answer: Answer) -> pd.DataFrame:
+    """The table of `Predictor.predict` for all origins of a replay, the earliest first.
+
+    After the ids stands `origin`, the time of the last row that was read, and after each target
+    and its quantiles what came, in columns such as "load actual".
+    """
+    levels: Any = [*answer.levels, "actual"]
+    quantiles = np.concatenate([answer.quantiles, came(history)[..., None]], axis=-1)
+    whole, reading = replace(answer, levels=levels, quantiles=quantiles), history.form.reading
+    last = history.series.times[origins(history)]
+    if reading.timezone == "UTC":
+        last = last.tz_localize("UTC")
+    bounds = [*np.flatnonzero(np.diff(history.drop, prepend=-1)).tolist(), len(last)]
+    tables = []
+    for first, end in pairwise(bounds):
+        rows = whole[first:end].to_frame(history.where)
+        stamps = last[first : first + 1 if reading.panel else end]
+        rows.insert(len(reading.id), "origin", np.repeat(stamps, history.steps))
+        tables.append(opened(rows, history.form))
+    return pd.concat(tables, ignore_index=True)

@@ -45,9 +45,10 @@ class History:
     """One history, or those of a panel, after reading: asks the model for `steps` and `levels`, and
     makes a table of its answers.
 
-    `chosen` are the places of the series that are forecast. The newest `drop` rows of each are not
-    part of its history; `ahead` returns the covariates (B, T, K) known over the horizon of some
-    series, by their places and the rows at which that begins, None for a model without any.
+    `chosen` are the places of the series that are forecast. The newest `drop` rows of each (one
+    number, or that of each) are not part of its history; `ahead` returns the covariates (B, T, K)
+    known over the horizon of some series, by their places and the rows at which that begins, None
+    for a model without any.
     """
 
     form: Form
@@ -56,7 +57,7 @@ class History:
     series: Series
     chosen: np.ndarray
     ahead: Ahead | None
-    drop: int = 0
+    drop: Any = 0
     where: str = "the history"
     short: ShortHistory = "refuse"
 

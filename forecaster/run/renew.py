@@ -20,8 +20,8 @@ from forecaster.config.flags import Device
 from forecaster.config.run_config import Loaded, RunConfig
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.scaling import Scaler
+from forecaster.forecast import historical
 from forecaster.forecast.bundle import Bundle
-from forecaster.forecast.historical import replay
 from forecaster.forecast.predictor import Predictor, keep
 from forecaster.plan.data import open_data
 from forecaster.record import Backtest
@@ -157,19 +157,20 @@ def _contest(
     stride = min(max(horizon // ORIGINS, horizons * horizon * count // MOST, 1), horizon)
     entries, grid = [], pd.DatetimeIndex([])
     for bundle in (champion, challenger):
-        found = replay(Predictor(bundle, device), file, horizon, stride, newest=horizons * horizon)
-        late, grid = found.origins >= cut - 1, found.history.series.times
-        series = found.history.series
+        model, newest = Predictor(bundle, device), horizons * horizon
+        history, answer = historical.replay(model, file, horizon, stride, newest=newest)
+        origins, series = historical.origins(history), history.series
+        late, grid = origins >= cut - 1, series.times
         if series.items is None:
             scale = Scaler.fit(series.values[:cut], series.columns).std[None]
         else:
             scale = Scaler.fit_items(series.values, series.items, cut, champion.past).std
-        scale = scale[found.which][:, None, list(bundle.schema.target_positions)]
-        off = (found.answer.forecasts - found.came) / scale
+        scale = scale[history.chosen][:, None, list(bundle.schema.target_positions)]
+        off = (answer.forecasts - historical.came(history)) / scale
         known = np.isfinite(off)
         with np.errstate(invalid="ignore"):  # a window without any value
             errors = np.where(known, off**2, 0).sum(axis=(1, 2)) / known.sum(axis=(1, 2))
-        each = stretches(errors[late], horizon, found.origins[late])
+        each = stretches(errors[late], horizon, origins[late])
         name = bundle.origin.get("version", bundle.digest[:15])
         entries.append(Entry(name, tuple(each), task))
     other, own = entries

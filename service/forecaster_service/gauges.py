@@ -2,31 +2,21 @@
 
 from asyncio import sleep
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from time import time
 from typing import Literal, TypeAlias
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 
 from forecaster.base.version import __version__
-from forecaster_service.http_errors import HttpError
 from forecaster_service.logs import LINES
 from forecaster_service.metrics import MODEL, labels
 from forecaster_service.protocol import Connections
 from forecaster_service.store import Store
 
-
-def _is_ready(store: Store) -> bool:
-    """Whether /readyz answers 200."""
-    with suppress(HttpError):
-        return bool(store.whole())
-    return False
-
-
 Rule: TypeAlias = Literal["livesum", "livemin", "livemax", "sum"]
 """What the figure of several processes is; only `sum` counts those that are gone."""
 STATE: Mapping[str, tuple[str, Rule, Callable[[Store, Connections], float]]] = {
-    "ready": ("1 when /readyz answers 200.", "livemin", lambda s, _: _is_ready(s)),
+    "ready": ("1 when /readyz answers 200.", "livemin", lambda s, _: s.is_ready),
     "queue_series": (
         "Series that wait for the device, and requests that wait to be read.", "livesum",
         lambda s, _: s.waiting,
