@@ -114,11 +114,9 @@ def _autocorrelation(rows: NDArray[np.float64], season: int) -> NDArray[np.float
     """Autocorrelation at lag `season` of each detrended column of `rows` (n, C); NaN if flat."""
     largest = np.nan_to_num(np.abs(rows)).max(axis=0)
     rest = _detrended(rows / np.where(largest > 0, largest, 1), season)
-    variance = _mean(rest**2)
-    flat = variance <= 1e-18
-    return np.where(
-        flat, np.nan, _mean(rest[season:] * rest[:-season]) / np.where(flat, 1, variance)
-    )
+    spread = _mean(rest**2)
+    flat = spread <= 1e-18  # rounding, as the largest value is 1
+    return np.where(flat, np.nan, _mean(rest[season:] * rest[:-season]) / np.where(flat, 1, spread))
 
 
 def _without(rows: NDArray[np.float64], season: int) -> NDArray[np.float64]:

@@ -57,7 +57,7 @@ class WindowNorm(nn.Module):
         if self.kind == "none":
             return window, torch.zeros_like(window[..., :1]), torch.ones_like(window[..., :1])
         centre = self._centre(window, observed)
-        scale = deviation_of(window, observed) + 0.01
+        scale = deviation_of(window, observed) + 0.01  # a constant window stays finite
         normal = (window - centre) / scale
         if observed is not None:
             normal = normal.masked_fill(~observed, 0.0)
@@ -148,4 +148,4 @@ def phase_of(
     """The place of each step in its season, floor(sum_f weights_f (feature_f + 1/2)) modulo it."""
     # autocast would compute a product of matrices in bf16, which has 8 bits for a step's number
     steps = ((calendar + 0.5) * weights.to(calendar.dtype)).sum(-1)
-    return torch.floor(steps + 1e-2).long() % season
+    return torch.floor(steps + 1e-2).long() % season  # rounding may leave a whole number below it

@@ -255,7 +255,7 @@ def shares(
     least, doubt = errors.min(), 1 + FEW / apart
     even = torch.tensor(votes, dtype=torch.float64) * (least / errors) ** (POWER / doubt)
     near = nearest(relative / least, even / even.sum(), PULL * doubt)
-    near = torch.where(near < min(LEAST, float(near.max())), 0.0, near)
+    near = torch.where(near < min(LEAST, float(near.max())), 0.0, near)  # the largest stays
     weights = torch.zeros(len(parts), dtype=torch.float64)
     weights[able] = near / near.sum()
     return weights[:, None].expand(-1, parts[0].task.horizon).float()

@@ -98,10 +98,10 @@ class Boosted(Part):
         rows, truth = self._rows(fold)
         if not len(truth):
             return part.to(fold.train.values.device)
-        few, many = np.quantile(truth, (0.005, 0.995))
+        few, many = np.quantile(truth, (0.005, 0.995))  # else a few values would decide whole trees
         trees = HistGradientBoostingRegressor(
             max_iter=TREES, learning_rate=RATE, max_depth=DEPTH, l2_regularization=1.0,
-            min_samples_leaf=min(200, max(20, len(truth) // 200)),
+            min_samples_leaf=min(200, max(20, len(truth) // 200)),  # half a percent, 20 as usual
             early_stopping=False, random_state=0,
         ).fit(rows, truth.clip(few, many))  # fmt: skip
         for place, (tree,) in enumerate(trees._predictors):

@@ -102,6 +102,7 @@ class Smoothing(Part):
         series = series - middle
         counted = self.recent if seen is None else self.recent * seen
         count = counted.sum(dim=-1)
+        # else a method that fits a window exactly would have an infinite weight
         least = 1e-6 * series.square().mean(dim=-1) + 1e-12
         squares = []
         for errors in self.errors.split(TOGETHER):
