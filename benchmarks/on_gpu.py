@@ -194,8 +194,9 @@ def forecasts(predictor: Predictor) -> np.ndarray:
     """Forecasts and quantiles of eight histories, in standard deviations."""
     asked = question(predictor, 8)
     forecast, quantiles = predictor.forecast_quantiles(asked, predictor.levels)
-    scales = predictor.scales(asked)[:, None, :, None]
-    return np.concatenate([forecast[..., None], quantiles], axis=-1) / scales
+    scaler = predictor.scaler_of(asked).select(predictor.schema.target_positions)
+    values = np.concatenate([forecast[..., None], quantiles], axis=-1)
+    return values / scaler.std.reshape(-1, 1, values.shape[2], 1)
 
 
 def waits(sizes: Sizes, name: str, attn: str) -> Figures:

@@ -137,7 +137,7 @@ def outward(frame: FrameType) -> Iterator[FrameType]:
 
 
 def is_import(frame: FrameType) -> bool:
-    return frame.f_code.co_name == "<module>" and frame.f_globals["__name__"] != "__main__"
+    return frame.f_code.co_filename.startswith("<frozen importlib")
 
 
 def arguments(frame: FrameType) -> list[object]:

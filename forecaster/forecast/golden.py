@@ -139,7 +139,7 @@ def forecasts(model: "Predictor", which: Sequence[int], noise: float = 0.0) -> n
     for places in batches(which):
         numbers = [which[place] for place in places]
         histories = question(schema, form.past, form.horizon, numbers)
-        scaler = model._scaler(histories)
+        scaler = model.scaler_of(histories)
         if noise:
             steps = noise * scaler.std * random.normal(size=histories.values.shape)
             histories = replace(histories, values=histories.values + steps)

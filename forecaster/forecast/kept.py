@@ -31,7 +31,7 @@ def forecasts(
     season = season if season <= past else 1
     naive = history[:, past - season + np.arange(steps) % season]
     newest = past - 1 - np.isfinite(history[:, ::-1]).argmax(axis=1)
-    std = model._scaler(question).select(model.schema.target_positions).std.reshape(-1, targets)
+    std = model.scaler_of(question).select(model.schema.target_positions).std.reshape(-1, targets)
     times = _times(model, question, past + steps)
 
     def at_each_step(values: np.ndarray) -> np.ndarray:

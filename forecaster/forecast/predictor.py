@@ -116,7 +116,7 @@ class Predictor:
                 f"the history{owner} has no value at all in column '{schema.columns[column]}' in "
                 f"its newest {past} rows"
             )
-        scaler = self._scaler(question)
+        scaler = self.scaler_of(question)
         with np.errstate(over="ignore"):
             scaled = scaler.transform(history).astype(np.float32)
         self._check_finite(np.nan_to_num(scaled, posinf=np.inf, neginf=-np.inf), schema.columns,
@@ -189,7 +189,7 @@ class Predictor:
         notices = [*question.notices, *unusual.remarks(self, question, numbers[0], bool(levels))]
         return Answer.of(question, self.form, numbers, levels, notices)
 
-    def _scaler(self, question: Question) -> Scaler:
+    def scaler_of(self, question: Question) -> Scaler:
         """The scaler of each history, with arrays (B, 1, C), or one for all."""
         schema, (count, past, columns) = self.schema, question.values.shape
         if not schema.items:

@@ -215,7 +215,7 @@ def remarks(
         for place in np.flatnonzero(counts < model.needs)
     ]
     if model.ranges is not None:
-        scaler, targets = model._scaler(question), list(schema.target_positions)
+        scaler, targets = model.scaler_of(question), list(schema.target_positions)
         std = scaler.select(tuple(targets)).std.reshape(-1, len(targets))
         last, first = history[:, -1, targets], forecast[:, 0]
         notices += model.ranges.jumps(last, first, std, schema.targets)

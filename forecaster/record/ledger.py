@@ -73,6 +73,8 @@ class Ledger:
 
         A full disk, or a folder that cannot be written, costs these rows and raises nothing.
         """
+        import pyarrow as pa
+
         with self._lock:
             waiting, self._waiting = self._waiting, {}
             self._rows = 0

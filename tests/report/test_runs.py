@@ -30,7 +30,7 @@ def bundle(name, *sets, seed=0, calibrated=False, refit=False):
         kind: example(problem, model, intervals, test.model, number, "cpu")
         for kind, number in picked(test.model.by_window).items()
     }
-    made = of_splits(problem, test.record, intervals, refit=refit)
+    made = of_splits(problem, test.backtest, intervals, refit=refit)
     record = made.record.model_copy(update={"examples": examples})
     replace(made, record=record).save(Path(name))
     return test
@@ -86,7 +86,7 @@ def test_the_figures_are_those_of_the_evaluation(read, found):
     test, figures = found["plain"], read.text["figures"]
     floor = test.best_floor
     for text in (
-        "test MASE", f"{test.record.to_dict()['mase']:.3f}", f"{test.model.mse:.4f}",
+        "test MASE", f"{test.backtest.to_dict()['mase']:.3f}", f"{test.model.mse:.4f}",
         f"{test.model.mae:.4f}", f"{test.floors[floor].mse:.4f}", floor,
         "0.1235", "61", "5678", "1.25", "3.5", "4 of 9 queries active",
         str(len(test.model.by_window)), "small (M, a, b, c), T = 5", "small (M, a, b, c), T = 3",
