@@ -205,11 +205,12 @@ def show(trees: list[Path]) -> None:
 
 
 def drawing(tree: Path, walk: Walk) -> str:
-    """A line a file, below the file that called it first: the types that come out of it or, if
-    there are none, that go into it; and the first line of its docstring."""
+    """A line a file, below the nearest earlier one that called it: the types that come out of it
+    or, if there are none, that go into it; and the first line of its docstring."""
     below: dict[str, list[str]] = {}
-    for file in walk.files:
-        caller = next((other for other in walk.callers[file] if other in walk.files), "")
+    for place, file in enumerate(walk.files):
+        earlier = walk.files[:place]
+        caller = next((other for other in walk.callers[file] if other in earlier), "")
         below.setdefault(caller, []).append(file)
 
     def lines(caller: str, indent: str) -> Iterator[str]:
