@@ -60,7 +60,7 @@ from forecaster.attention.logsparse import log_sparse_attention, log_sparse_patt
 from forecaster.attention.strided import StridedPattern, strided_attention
 from forecaster.base import machine
 from forecaster.datasets.windows import Windows
-from forecaster.forecast import golden
+from forecaster.forecast import golden, kept
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.runner import Runner
 from forecaster.model import ForecastModel
@@ -194,9 +194,8 @@ def forecasts(predictor: Predictor) -> np.ndarray:
     """Forecasts and quantiles of eight histories, in standard deviations."""
     asked = question(predictor, 8)
     forecast, quantiles = predictor.forecast_quantiles(asked, predictor.levels)
-    scaler = predictor.scaler_of(asked).select(predictor.schema.target_positions)
-    values = np.concatenate([forecast[..., None], quantiles], axis=-1)
-    return values / scaler.std.reshape(-1, 1, values.shape[2], 1)
+    scales = kept.scales(predictor, asked)[:, None, :, None]
+    return np.concatenate([forecast[..., None], quantiles], axis=-1) / scales
 
 
 def waits(sizes: Sizes, name: str, attn: str) -> Figures:

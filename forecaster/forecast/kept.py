@@ -31,7 +31,7 @@ def forecasts(
     season = season if season <= past else 1
     naive = history[:, past - season + np.arange(steps) % season]
     newest = past - 1 - np.isfinite(history[:, ::-1]).argmax(axis=1)
-    std = model.scaler_of(question).select(model.schema.target_positions).std.reshape(-1, targets)
+    std = scales(model, question)
     times = _times(model, question, past + steps)
 
     def at_each_step(values: np.ndarray) -> np.ndarray:
@@ -55,6 +55,12 @@ def forecasts(
     for place, level in enumerate(answer.levels):
         table[f"q{level:g}"] = answer.quantiles[..., place].reshape(-1)
     return pd.DataFrame(table)
+
+
+def scales(model: "Predictor", question: Question) -> np.ndarray:
+    """The standard deviations of the targets of each history, (B, K) or (1, K)."""
+    std = model.scaler_of(question).select(model.schema.target_positions).std
+    return std.reshape(-1, len(model.schema.targets))
 
 
 def actuals(model: "Predictor", question: Question, seen: datetime | None = None) -> pd.DataFrame:

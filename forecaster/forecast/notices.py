@@ -57,6 +57,10 @@ class Notice(str):
         notice.code, notice.place = code, place
         return notice
 
+    def moved(self, steps: int) -> "Notice":
+        """The same at another place."""
+        return self if self.place is None else Notice(self.code, self, self.place + steps)
+
 
 OWN_SCALE = Notice(
     NoticeCode.OWN_SCALE, "it is scaled by its own history: no series in training had its name"

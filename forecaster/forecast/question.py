@@ -102,7 +102,7 @@ class SeriesBatch:
         if end - first == len(self):
             return self
         notices = [
-            Notice(notice.code, notice, None if notice.place is None else notice.place - first)
+            notice.moved(-first)
             for notice in self.notices
             if notice.place is None or first <= notice.place < end
         ]
@@ -125,7 +125,7 @@ def concatenate(parts: Sequence[Batch]) -> Batch:
         return first
     places = accumulate(map(len, parts), initial=0)
     notices = [
-        Notice(notice.code, notice, None if notice.place is None else notice.place + place)
+        notice.moved(place)
         for place, part in zip(places, parts, strict=False)
         for notice in part.notices
     ]
