@@ -31,9 +31,12 @@ class Quantiles(nn.Module):
         conditions, series = intervals.conditions, intervals.of_series
         # a window widens all offsets alike, so quantiles rise where these do
         offsets = np.sort(intervals.offsets[..., intervals.backed], axis=-1)
+        offsets, levels = np.moveaxis(offsets, -1, 0), np.array(intervals.levels)
+        sides = (levels - 0.5).reshape(-1, 1, 1)
+        offsets = np.where(sides < 0, np.minimum(offsets, 0), np.maximum(offsets, 0) * (sides > 0))
         self.by_series = series is not None
         self.season = 0 if conditions is None else conditions.season
-        arrays = {"offsets": offsets, "levels": np.array(intervals.levels)}
+        arrays = {"offsets": offsets, "levels": levels}
         if series is not None:
             arrays["of_series"] = np.concatenate([series, np.ones_like(series[:1])])
         if conditions is not None:
@@ -58,13 +61,13 @@ class Quantiles(nn.Module):
         ours, which are the default; item (B,) are the series of a panel, S for one that was not in
         training.
         """
-        offsets = self.offsets.to(point.dtype)
+        offsets = self.offsets.to(point.dtype)[:, None]
         if (widths := self.widths(past, ahead, observed, item)) is not None:
-            offsets = widths.to(point.dtype)[..., None] * offsets
-        quantiles = point[..., None] + offsets
-        return interpolated(
-            quantiles, self.levels, self.levels if levels is None else levels, point
-        )
+            offsets = widths.to(point.dtype) * offsets
+        quantiles = point + offsets
+        if levels is not None:
+            quantiles = interpolated(quantiles, self.levels, levels, point)
+        return quantiles.movedim(0, -1)
 
     def widths(
         self, past: Tensor, ahead: Tensor, observed: Tensor | None, item: Tensor | None
@@ -124,18 +127,18 @@ def widening(recent: Tensor, usual: Tensor) -> Tensor:
 
 
 def interpolated(quantiles: Tensor, known: Tensor, levels: Tensor, point: Tensor) -> Tensor:
-    """Interpolate rising quantiles (..., n) at the `known` levels (n,) linearly to `levels` (Q,).
+    """Interpolate rising quantiles (n, ...) at the `known` levels (n,) linearly to `levels` (Q,).
 
     Quantiles below 1/2 lie at or below the `point` forecast (...), those above 1/2 at or above it,
     and that of 1/2 equals it.
     """
-    point, side = point[..., None], levels - 0.5
-    if levels is not known and len(known) > 1:
+    side = (levels - 0.5).view(-1, *(1,) * point.ndim)
+    if len(known) > 1:
         right = (known[:, None] < levels).sum(dim=0).clamp(1, len(known) - 1)
         share = (levels - known[right - 1]) / (known[right] - known[right - 1])
-        share = share.to(quantiles.dtype)
+        share = share.to(quantiles.dtype).view(side.shape)
         # not a product of matrices, which would round by the size of the batch
-        lower, upper = quantiles[..., right - 1], quantiles[..., right]
+        lower, upper = quantiles.index_select(0, right - 1), quantiles.index_select(0, right)
         quantiles = lower * (1 - share) + upper * share
     quantiles = torch.where(side < 0, torch.minimum(quantiles, point), quantiles)
     quantiles = torch.where(side > 0, torch.maximum(quantiles, point), quantiles)
@@ -145,6 +148,9 @@ def interpolated(quantiles: Tensor, known: Tensor, levels: Tensor, point: Tensor
 def between(
     quantiles: np.ndarray, known: Sequence[float], levels: Sequence[float], point: np.ndarray
 ) -> np.ndarray:
-    """`interpolated`, on arrays."""
+    """`interpolated` of arrays (..., n) to (..., Q); levels that are known stay as they are."""
+    if {*levels} <= {*known}:
+        return quantiles[..., [known.index(level) for level in levels]]
     given, at = (torch.tensor(values, dtype=torch.float64) for values in (known, levels))
-    return interpolated(torch.asarray(quantiles), given, at, torch.asarray(point)).numpy()
+    tensors = torch.asarray(quantiles).movedim(-1, 0), given, at, torch.asarray(point)
+    return interpolated(*tensors).movedim(0, -1).numpy()

@@ -43,8 +43,11 @@ def slow(intervals, point, past, known, levels):
         part = phase % told.season * len(told.phases) // told.season
         width = max(ratio, LEAST) ** 0.75 * told.phases[part, k]
         ends = sorted(point[b, t, k] + width * intervals.offsets[t, k, q] for q in places)
+        sides = [np.sign(level - 0.5) for level in intervals.levels]
+        about = zip(sides, np.array(ends) - point[b, t, k], strict=True)
+        held = [max(side * offset, 0) * side for side, offset in about]
         for place, level in enumerate(levels):
-            end = np.interp(level, intervals.levels, ends)
+            end = point[b, t, k] + np.interp(level, intervals.levels, held)
             bound = max if level > 0.5 else min
             quantiles[b, t, k, place] = (
                 point[b, t, k] if level == 0.5 else bound(end, point[b, t, k])
