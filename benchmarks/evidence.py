@@ -25,7 +25,7 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 from forecaster.attention import CONTROLS
-from forecaster.evaluate import Verdict
+from forecaster.evaluate.metrics import Verdict
 from forecaster.study.compare.grid import LINEAR, read
 from forecaster.study.compare.regimes import FILE, REGIMES
 from forecaster.study.compare.table import AGAINST

@@ -26,9 +26,9 @@ from forecaster.base.installation import commit
 from forecaster.base.machine import hardware
 from forecaster.config.run_config import load
 from forecaster.datasets.windows import Batch
-from forecaster.evaluate import SHARES, Calibration, Coverage, score, sides
 from forecaster.evaluate.figures import IntervalMetric, shown
-from forecaster.evaluate.intervals import fitted
+from forecaster.evaluate.intervals import SHARES, Calibration, Coverage, fitted, sides
+from forecaster.evaluate.metrics import score
 from forecaster.forecast.intervals import Intervals
 from forecaster.parts import Blend, fit_forms, weigh
 from forecaster.plan.data import find_data

@@ -20,10 +20,9 @@ from training import RESULTS, digest
 from forecaster.base.installation import commit
 from forecaster.base.machine import hardware
 from forecaster.config.run_config import load
-from forecaster.evaluate import score
 from forecaster.evaluate.figures import measure
 from forecaster.evaluate.judge import errors_of
-from forecaster.evaluate.metrics import forecast_with
+from forecaster.evaluate.metrics import forecast_with, score
 from forecaster.model.base import parameters
 from forecaster.plan.data import find_data
 from forecaster.plan.plan import make_plan

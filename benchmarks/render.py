@@ -27,8 +27,8 @@ import yaml
 
 from forecaster.attention import ATTENTIONS
 from forecaster.attention.base import SelfAttention
-from forecaster.evaluate import Verdict
 from forecaster.evaluate.figures import METRICS, Where, whole
+from forecaster.evaluate.metrics import Verdict
 from forecaster.study.compare.regimes import REGIMES
 
 ROOT = Path(__file__).resolve().parent.parent

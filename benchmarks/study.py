@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from forecaster.attention import CATALOGUE
-from forecaster.evaluate import Verdict
 from forecaster.evaluate.display import label_points
+from forecaster.evaluate.metrics import Verdict
 from forecaster.study.compare.grid import LINEAR
 
 REGIMES = {

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from forecaster.base import machine
-from forecaster.evaluate import SHARES, percent
 from forecaster.evaluate.figures import IntervalMetric, QuantileMetric, shown, whole
+from forecaster.evaluate.intervals import SHARES, percent
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -31,8 +31,10 @@ from forecaster.base.machine import hardware
 from forecaster.datasets.card import Borders
 from forecaster.datasets.scaling import Scaler
 from forecaster.estimator import Forecaster
-from forecaster.evaluate import Coverage, Evaluation, Score, Verdict, paired_interval, score
+from forecaster.evaluate.backtest import Evaluation
+from forecaster.evaluate.intervals import Coverage
 from forecaster.evaluate.judge import judge, validate
+from forecaster.evaluate.metrics import Score, Verdict, paired_interval, score
 from forecaster.forecast.intervals import Intervals
 from forecaster.parts import Blend
 from forecaster.plan.data import take_frame

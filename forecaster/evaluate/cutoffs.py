@@ -16,10 +16,11 @@ from forecaster.base.errors import UsageError
 from forecaster.base.progress import Say, lasting
 from forecaster.base.spelling import spelled
 from forecaster.datasets.card import Borders
-from forecaster.evaluate import SHARES, Evaluation, Score, percent
+from forecaster.evaluate.backtest import Evaluation
 from forecaster.evaluate.figures import plain
+from forecaster.evaluate.intervals import SHARES, percent
 from forecaster.evaluate.judge import find_intervals, judge, reopen
-from forecaster.evaluate.metrics import average
+from forecaster.evaluate.metrics import Score, average
 from forecaster.forecast.bundle import Bundle
 from forecaster.parts import Blend, Part
 from forecaster.plan.splits import Splits

@@ -8,8 +8,7 @@ import torch
 from forecaster.base.machine import memory_rise
 from forecaster.forecast.bundle import Bundle
 
-CALLS = 21
-TOGETHER = 32
+CALLS, TOGETHER = 21, 32  # odd, so that one call is the median; a round number
 
 
 def inference(bundle: Bundle) -> dict[str, float | None]:

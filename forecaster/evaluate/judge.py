@@ -11,24 +11,20 @@ from torch import Tensor
 from forecaster.base import machine
 from forecaster.base.errors import DataError, UsageError
 from forecaster.datasets.windows import Batch, Windows
-from forecaster.evaluate import (
+from forecaster.evaluate.backtest import Evaluation, evaluate
+from forecaster.evaluate.figures import Errors
+from forecaster.evaluate.headline import headline
+from forecaster.evaluate.intervals import (
     SHARES,
     Calibration,
     Coverage,
-    Evaluation,
-    Score,
-    evaluate,
     in_units,
-    naive_mae,
     percent,
-    score,
     seen_by,
     sides,
+    together,
 )
-from forecaster.evaluate.figures import Errors
-from forecaster.evaluate.headline import headline
-from forecaster.evaluate.intervals import together
-from forecaster.evaluate.metrics import forecast_with
+from forecaster.evaluate.metrics import Score, forecast_with, naive_mae, score
 from forecaster.evaluate.rehearsal import rehearse
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Intervals

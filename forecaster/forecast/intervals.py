@@ -11,8 +11,6 @@ from functools import cached_property
 
 import numpy as np
 
-from forecaster.base.errors import UsageError
-
 TOLERANCE = 0.03
 """How far the coverage of a band may be off before a sentence states it."""
 
@@ -88,14 +86,3 @@ class Intervals:
         levels = self.levels
         widest = min(share, round(1 - 2 * max(levels[0], 1 - levels[-1]), 9)) if levels else 0.0
         return widest if widest > 0 else None
-
-    def check(self, levels: Sequence[float]) -> None:
-        """Raise UsageError naming the first level outside the range of ours, and that range."""
-        known = self.levels
-        for level in levels:
-            if not self.reach([level]):
-                raise UsageError(
-                    f"this model gives quantiles from {known[0]:g} to {known[-1]:g}, got {level:g}"
-                    if known
-                    else f"{self.windows} calibrating windows support no quantile, got {level:g}"
-                )

@@ -57,6 +57,8 @@ class Predictor:
         self.ranges = None if ranges is None else unusual.Ranges.from_dict(ranges, *sizes)
         self.places = {name: place for place, name in enumerate(self.schema.items)}
         """The numbers of the panel's series in training, by name."""
+        self.past, self.horizon = facts.past, facts.horizon
+        self.unclear = unusual.undetermined(self.schema)
         self.levels = () if facts.intervals is None else facts.intervals.levels
         """The levels that the intervals hold; empty without intervals."""
 
@@ -101,7 +103,7 @@ class Predictor:
         as `check_levels` does.
         """
         self.check_levels(levels)
-        schema, past, history = self.schema, self.facts.past, question.values
+        schema, past, history = self.schema, self.past, question.values
         if history.shape[1:] != (past, len(schema.columns)):
             raise DataError(
                 f"expected histories of {past} steps x {len(schema.columns)} columns, got "
@@ -214,7 +216,7 @@ class Predictor:
         """The known features (B, P + T, F): calendar, covariates, static attributes."""
         import pandas as pd
 
-        known, steps = self.schema.known, self.facts.past + self.facts.horizon
+        known, steps = self.schema.known, self.past + self.horizon
         count, covariates = len(question.starts), question.covariates
         unique, inverse = np.unique(question.starts, return_inverse=True)
         parts = [self._calendars(pd.DatetimeIndex(unique), steps)[inverse]]
@@ -239,17 +241,25 @@ class Predictor:
         schema = self.schema
         attributes = {attribute.name: attribute.words for attribute in schema.known.attributes}
         return Form(
-            schema.reading, schema.columns, self.facts.past, self.needs, self.least,
-            self.facts.horizon, attributes,
+            schema.reading, schema.columns, self.past, self.needs, self.least, self.horizon,
+            attributes,
         )  # fmt: skip
 
     def check_levels(self, levels: Sequence[float]) -> None:
         """Raise UsageError, with the reason, if quantiles at these levels are not available, or if
         one would have the name of a target."""
-        if levels and self.facts.intervals is None:
+        known, intervals = self.levels, self.facts.intervals
+        if levels and intervals is None:
             raise UsageError(f"this model has no quantiles: {self.facts.about['intervals']}")
-        if self.facts.intervals is not None:
-            self.facts.intervals.check(levels)
+        for level in levels:
+            if intervals is not None and not known:
+                raise UsageError(
+                    f"{intervals.windows} calibrating windows support no quantile, got {level:g}"
+                )
+            if not known[0] <= level <= known[-1]:
+                raise UsageError(
+                    f"this model gives quantiles from {known[0]:g} to {known[-1]:g}, got {level:g}"
+                )
         self.schema.check_names(levels)
 
     def predict(
@@ -305,7 +315,7 @@ class Predictor:
     @cached_property
     def example(self) -> "pd.DataFrame":
         """A made-up history that the model accepts: a wave of the main season around the mean."""
-        return golden.example(self.schema, self.facts.past, self.facts.horizon)
+        return golden.example(self.schema, self.past, self.horizon)
 
     def _calendars(self, starts: "pd.DatetimeIndex", steps: int) -> np.ndarray:
         """The calendar features (B, steps, F) from each start on."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from forecaster.datasets.reading import Reading
     from forecaster.forecast.predictor import Predictor
 
-MOST_NAMES = 50
+MOST_NAMES = 50  # that an error lists: a panel may have thousands
 PLAIN_NAME = re.compile(r"\w[\w .:@-]{0,127}")
 EXAMPLE = "GET /models/NAME/example shows a request that fits"
 
@@ -333,7 +333,8 @@ def _covariates(
     def names(columns: Sequence[str]) -> list[str]:
         """Those of the covariates; a column of 0 and 1 may also be given itself."""
         parts = [name for name in columns if name in given]
-        return [*parts, *reading.read_from([name for name in columns if name not in given])]
+        others = [name for name in columns if name not in given]
+        return [*parts, *reading.read_from(others)] if others else parts
 
     ahead = names(form.known)
     optional = names(past_only) if role == "past_covariates" else []

@@ -247,8 +247,8 @@ def _shortened(model: "Predictor", place: int, rows: int, banded: bool) -> Notic
 def of_all(model: "Predictor", levels: Sequence[float]) -> Iterator[Notice]:
     """Notices that concern every forecast with quantiles at `levels`: from the test split, and on
     covariates whose effect is not known."""
-    if unclear := undetermined(model.schema):
-        yield Notice(NoticeCode.UNCLEAR_EFFECT, unclear)
+    if model.unclear:
+        yield Notice(NoticeCode.UNCLEAR_EFFECT, model.unclear)
     yield from figures(model.facts.record.test, levels)
 
 

@@ -42,7 +42,7 @@ STEPS = 12
 LARGER, MISSED = 1.25, 0.1
 """What is no alarm: a ratio larger by this factor, and coverage lower by this; false
 alarms were counted with both (docs/after.md)."""
-SHARE = 0.8
+SHARE = 0.8  # the band that every model of enough windows has
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import yaml
 
 from forecaster.base.errors import BundleError
 from forecaster.base.machine import hardware
-from forecaster.evaluate import Verdict, interval_text, paired_interval
 from forecaster.evaluate.display import by_step, effect_figure, example_figure, step_figure
 from forecaster.evaluate.figures import Cost, shown, whole
 from forecaster.evaluate.inference import TOGETHER, inference
+from forecaster.evaluate.metrics import Verdict, interval_text, paired_interval
 from forecaster.forecast import effects
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.predictor import load_bundle

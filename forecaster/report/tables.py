@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from forecaster.evaluate import SHARES, percent
 from forecaster.evaluate.figures import ErrorMetric, IntervalMetric, Metric, QuantileMetric, shown
+from forecaster.evaluate.intervals import SHARES, percent
 from forecaster.record import NETWORK, Backtest, FloorScores, Record
 from forecaster.report.page import Table
 

@@ -22,9 +22,9 @@ from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.oddities import sentences
 from forecaster.datasets.series import quoted
 from forecaster.datasets.windows import Windows, described
-from forecaster.evaluate import Score
 from forecaster.evaluate.cutoffs import cut, roll
 from forecaster.evaluate.judge import contested, example, judge, picked, validate
+from forecaster.evaluate.metrics import Score
 from forecaster.forecast import effects
 from forecaster.forecast.bundle import Bundle, Share
 from forecaster.forecast.composition import in_words

@@ -20,7 +20,7 @@ from forecaster_service.request import FlatRequest, FullRequest
 from forecaster_service.response import Reply
 
 MEDIA_TYPE = "application/problem+json"
-MOST_ERRORS = 20
+MOST_ERRORS = 20  # in one answer: each row of a body may have its own
 MOST_CHARACTERS = 1000
 """The longest message about a table, which may contain long names."""
 CLIENT_LEFT = 499

@@ -25,7 +25,7 @@ from pydantic import (
 
 from forecaster.forecast.notices import ShortHistory
 
-MOST_COLUMNS = 10_000
+MOST_COLUMNS = 10_000  # of a row, so that what is no table ends early
 ARRAYS = {"targets": "arrays"}
 """The context of validation in which targets become arrays, where possible."""
 

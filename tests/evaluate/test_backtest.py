@@ -10,7 +10,9 @@ import torch
 from forecaster.datasets.items import Items
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.windows import Windows
-from forecaster.evaluate import Score, backtest, evaluate, interval_text
+from forecaster.evaluate import backtest
+from forecaster.evaluate.backtest import evaluate
+from forecaster.evaluate.metrics import Score, interval_text
 
 HORIZON, BORDER = 4, 100
 

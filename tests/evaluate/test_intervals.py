@@ -11,9 +11,9 @@ from forecaster.datasets.calendar import calendar_features, phase_weights
 from forecaster.datasets.items import Items
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.windows import Windows
-from forecaster.evaluate import Calibration, Coverage, score, seen_by
 from forecaster.evaluate import intervals as module
-from forecaster.evaluate.intervals import fitted, verdict
+from forecaster.evaluate.intervals import Calibration, Coverage, fitted, seen_by, verdict
+from forecaster.evaluate.metrics import score
 from forecaster.forecast.intervals import Conditions, Intervals
 from forecaster.forecast.quantiles import LEAST, Quantiles, deviation
 from forecaster.model import ForecastModel, Task

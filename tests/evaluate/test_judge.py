@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from forecaster.config.run_config import load
-from forecaster.evaluate import SHARES, Coverage, score, sides
+from forecaster.evaluate.intervals import SHARES, Coverage, sides
 from forecaster.evaluate.judge import (
     example,
     find_intervals,
@@ -14,6 +14,7 @@ from forecaster.evaluate.judge import (
     picked,
     validate,
 )
+from forecaster.evaluate.metrics import score
 from forecaster.forecast.unusual import figures
 from forecaster.parts import Blend, Network
 from forecaster.plan.data import find_data

@@ -7,11 +7,11 @@ import torch
 from forecaster.base.errors import DataError, DivergedError
 from forecaster.datasets.items import Items
 from forecaster.datasets.windows import Windows
-from forecaster.evaluate import (
+from forecaster.evaluate import metrics
+from forecaster.evaluate.metrics import (
     Verdict,
     interval_text,
     is_borderline,
-    metrics,
     naive_mae,
     paired_interval,
     score,

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from forecaster.config.run_config import load
-from forecaster.evaluate import score
-from forecaster.evaluate.metrics import forecast_with
+from forecaster.evaluate.metrics import forecast_with, score
 from forecaster.model.start import STARTS, untrained_error
 from forecaster.plan.data import find_data
 from forecaster.plan.plan import make_plan

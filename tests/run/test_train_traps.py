@@ -16,9 +16,8 @@ from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.series import Series
-from forecaster.evaluate import score
 from forecaster.evaluate.judge import judge
-from forecaster.evaluate.metrics import forecast_with
+from forecaster.evaluate.metrics import forecast_with, score
 from forecaster.parts import Blend, Network
 from forecaster.plan.plan import make_plan
 from forecaster.plan.splits import make_splits

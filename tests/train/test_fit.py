@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from forecaster.base.errors import DivergedError
-from forecaster.evaluate import score
+from forecaster.evaluate.metrics import score
 from forecaster.model import ForecastModel
 from forecaster.train import fit
 from tests.train.small import TRAIN, VALIDATION, Constant, cycle, informer, level, same, train

@@ -30,10 +30,9 @@ from forecaster.base.machine import device as find_device
 from forecaster.base.machine import hardware, memory_rise
 from forecaster.datasets.seasons import mean_correlation
 from forecaster.datasets.windows import Windows
-from forecaster.evaluate import score, scores
 from forecaster.evaluate.figures import measure
 from forecaster.evaluate.judge import errors_of
-from forecaster.evaluate.metrics import forecast_with
+from forecaster.evaluate.metrics import forecast_with, score, scores
 from forecaster.model import ForecastModel
 from forecaster.model.base import parameters
 from forecaster.parts import fit_forms

@@ -8,8 +8,8 @@ import yaml
 
 from forecaster.base.errors import UnavailableError
 from forecaster.base.names import did_you_mean
-from forecaster.evaluate import interval_text
 from forecaster.evaluate.display import cost_figure, step_figure
+from forecaster.evaluate.metrics import interval_text
 from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.study.compare import GRIDS, finished, table
 from forecaster.study.compare.cell import Finished

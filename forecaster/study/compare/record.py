@@ -5,7 +5,7 @@ Metrics stand beside the fields of a document by their names in `evaluate.figure
 
 from pydantic import JsonValue
 
-from forecaster.evaluate import Verdict
+from forecaster.evaluate.metrics import Verdict
 from forecaster.record import Document, Scores, Steps
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from statistics import mean, median, stdev
 
 from forecaster.attention import CATALOGUE
-from forecaster.evaluate import Verdict, is_borderline
 from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, Where, shown, whole
+from forecaster.evaluate.metrics import Verdict, is_borderline
 from forecaster.record import Scores, Value
 from forecaster.report.tables import in_markdown, in_text
 from forecaster.study.compare.cell import Finished

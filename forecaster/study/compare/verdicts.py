@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy.special import stdtr, stdtrit  # type: ignore[import-untyped]
 
-from forecaster.evaluate import Verdict, blocks, paired_interval
+from forecaster.evaluate.metrics import Verdict, blocks, paired_interval
 from forecaster.study.compare.cell import Finished
 from forecaster.study.compare.record import Against
 

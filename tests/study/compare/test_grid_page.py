@@ -3,8 +3,8 @@ from matplotlib.collections import PathCollection
 
 from forecaster import report
 from forecaster.base.errors import UnavailableError, UsageError
-from forecaster.evaluate import interval_text
 from forecaster.evaluate.figures import whole
+from forecaster.evaluate.metrics import interval_text
 from forecaster.study.compare import GRIDS, grid_page, table
 from forecaster.study.compare import finished as finished_cells
 from tests import small

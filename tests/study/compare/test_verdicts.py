@@ -3,7 +3,7 @@ import pytest
 from safetensors.numpy import save_file
 from scipy.special import stdtrit
 
-from forecaster.evaluate import paired_interval
+from forecaster.evaluate.metrics import paired_interval
 from forecaster.study.compare import table
 from forecaster.study.compare.cell import ARRAYS
 from forecaster.study.compare.record import Against
