@@ -70,7 +70,7 @@ def later(splits: Splits, whole: Splits) -> Splits:
             borders, each=tuple((train[0], int(begin), int(end)) for train, begin, end in each)
         )
     plan = replace(plan, config=before.config, borders=borders)
-    return Splits(plan, plan.schema).with_effects(splits.schema.known.effects)
+    return Splits(plan, plan.fit_schema()).with_effects(splits.schema.known.effects)
 
 
 def measure(name: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pandas.tseries.frequencies import to_offset
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.names import did_you_mean
-from forecaster.datasets.calendar import future_times, normalise_freq
+from forecaster.datasets.calendar import normalise_freq
 from forecaster.datasets.items import id_parts
 from forecaster.forecast.notices import Notice, NoticeCode
 
@@ -30,6 +30,7 @@ EXAMPLE = "GET /models/NAME/example shows a request that fits"
 
 
 ALIKE = {"form", "steps", "levels", "notices"}
+"""What is the same for all series of a question or an answer."""
 
 
 @cache
@@ -213,7 +214,7 @@ class Question(SeriesBatch):
         cells = values.astype(object)
         cells[np.isnan(values)] = None
         series: dict[str, Any] = {
-            "start": _later(self.starts[place], missing, form.freq).isoformat(),
+            "start": later([self.starts[place]], missing, form.freq)[0].isoformat(),
             "columns": [*form.columns],
             "target": cells.tolist(),
             "static_covariates": {
@@ -234,10 +235,6 @@ def later(times: Times, steps: int, freq: str) -> list[pd.Timestamp]:
     """Each of the times, that many steps later."""
     length = steps * _offset(freq)
     return [time + length for time in times]
-
-
-def _later(start: pd.Timestamp, steps: int, freq: str) -> pd.Timestamp:
-    return future_times(start, steps, freq)[-1] if steps else start
 
 
 def _attribute(value: Any, words: Sequence[str]) -> float | str:

@@ -109,12 +109,12 @@ def weigh_forms(fold: Fold, forms: Forms, network: Network) -> tuple[list[Part],
     network, which has no rehearsal: it has a quarter of the votes, as one family of four.
     """
     parts, rehearsed, rehearsal = forms
-    shares = torch.empty(0)
+    shares = None
     if rehearsal is not None:  # which may be on another device, and share parts with `parts`
         there = rehearsal.choose.values.device
         shares = weigh([part.to(there) for part in rehearsed], rehearsal.choose).common
     candidates = [*(part.to(fold.choose.values.device) for part in parts), network]
-    if rehearsal is None:
+    if shares is None:
         return candidates, weigh(candidates, fold.choose)
     together = Blend(fold.task, {part.name: part for part in parts}, shares).eval()
     together.to(fold.choose.values.device)

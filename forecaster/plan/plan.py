@@ -59,8 +59,7 @@ class Plan:
         steps = len(self.series.times)
         return replace(self, borders=Borders(steps, steps, steps))
 
-    @property
-    def schema(self) -> Schema:
+    def fit_schema(self) -> Schema:
         """What its models read and write, with the scalers of the training rows, without effects.
 
         Raises DataError for columns that cannot be scaled, and for values beyond given limits.

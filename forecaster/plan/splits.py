@@ -111,7 +111,7 @@ class Splits:
     def refitted(self) -> "Splits":
         """The windows of the same plan with every row a training row, scaled anew."""
         plan, used = self.plan.refitted, self.schema.known.shifting
-        whole = Splits(plan, plan.schema)
+        whole = Splits(plan, plan.fit_schema())
         known = whole.estimate()
         return whole.with_effects(known.unused if known and not used else known)
 
@@ -249,7 +249,7 @@ def make_splits(
     for defects of the data that would end a run only after its training, UsageError for names of
     columns that those of quantiles would repeat.
     """
-    splits = Splits(plan, plan.schema)
+    splits = Splits(plan, plan.fit_schema())
     splits.schema.check_names(plan.config.intervals.levels)
     if plan.series.items is None:
         plan.check(splits.schema.targets)

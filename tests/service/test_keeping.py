@@ -46,6 +46,16 @@ def test_forecasts_are_kept_and_the_histories_of_those_who_may(folder, tmp_path)
     assert len(actual) == actual["time"].nunique() * targets
 
 
+def test_a_table_has_no_quantile_that_was_not_asked(folder, tmp_path):
+    """The ledger gets those of all levels."""
+    with keeps(folder, tmp_path / "l") as client:
+        answer = client.post("/predict", json=example(client), headers={"Accept": "text/csv"})
+        targets = client.get("/models").json()["models"][0]["targets"]
+    header, *rows = (line.split(",") for line in answer.text.splitlines())
+    assert header[2:] == targets
+    assert {len(row) for row in rows} == {len(header)}
+
+
 def test_without_such_a_key_no_history_is_kept(folder, tmp_path):
     with keeps(folder, tmp_path / "l", actuals_keys=()) as client:
         ask(client, KEY, OTHER)
