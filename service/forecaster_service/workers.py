@@ -15,7 +15,7 @@ import socket
 import sys
 from asyncio import sleep
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from multiprocessing import parent_process
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -126,7 +126,8 @@ class ServiceWorker(Process):
     def deaths(self) -> int:
         dead = [pid for pid in os.listdir(self.place / "processes") if not _lives(pid)]
         for pid in dead:
-            multiprocess.mark_process_dead(int(pid))  # type: ignore[no-untyped-call]
+            with suppress(FileNotFoundError):  # another process has removed its files meanwhile
+                multiprocess.mark_process_dead(int(pid))  # type: ignore[no-untyped-call]
         return len(dead)
 
     def figures(self, registry: CollectorRegistry) -> Collector:

@@ -56,11 +56,11 @@ AMBIGUOUS = [
 """Requests that two servers may understand differently: refused by the service, and by nginx."""
 
 
-def until(true, seconds=SECONDS):
-    """Wait until something is true."""
+def until(true, seconds=SECONDS, about=lambda: ""):
+    """Wait until something is true. `about`: what to print where it does not come true."""
     end = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < end
+        assert time.monotonic() < end, about()
         time.sleep(0.01)
 
 
