@@ -87,6 +87,12 @@ class Reading:
     sheet: str = ""
     drop_last: bool = False
 
+    @property
+    def complete(self) -> bool:
+        """Whether it leaves nothing to find, as that of a model or a card; only then the reader has
+        stated the zone."""
+        return self.timezone is not None
+
     def read_as(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The columns of the series that these columns of the file become."""
         parts = ([name] if name not in self.categories else self._parts(name) for name in columns)

@@ -6,7 +6,7 @@ A cell that is neither raises a DataError that names file, row, column and value
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -166,12 +166,8 @@ def _no_number(cell: str, body: str | None, decimal: str, remedy: str) -> str:
     return f"{expected}; the others have a {sign}. Correct it, or {remedy}"
 
 
-class Evidence(NamedTuple):
-    """The first numbers with a decimal point, with a decimal comma, and with an unclear sign."""
-
-    point: str = ""
-    comma: str = ""
-    unclear: str = ""
+Evidence: TypeAlias = tuple[str, str, str]
+"""The first numbers with a decimal point, with a decimal comma, and with an unclear sign."""
 
 
 def evidence(text: pa.Array, pointed: bool | None) -> Evidence:
@@ -184,53 +180,50 @@ def evidence(text: pa.Array, pointed: bool | None) -> Evidence:
     body = pc.struct_field(pc.extract_regex(text, f"^{LIKE_NUMBER}$"), "body").drop_null()
     point, comma = (pc.match_substring_regex(body, form) for form in _FORMS.values())
     unclear = body.filter(pc.and_(pc.and_(point, comma), pc.match_substring_regex(body, "[.,]")))
-    traces = Evidence(
-        _first(body.filter(pc.and_not(point, comma))),
-        _first(body.filter(pc.and_not(comma, point))),
-        _first(unclear),
-    )
-    if traces.point or traces.comma or not traces.unclear or pointed is None:
-        return traces
-    sign = traces.unclear.strip("0123456789")
+    with_point = _first(body.filter(pc.and_not(point, comma)))
+    with_comma = _first(body.filter(pc.and_not(comma, point)))
+    first = _first(unclear)
+    if with_point or with_comma or not first or pointed is None:
+        return with_point, with_comma, first
+    sign = first.strip("0123456789")
     if not pc.all(pc.match_substring(unclear, sign)).as_py():
-        return traces
+        return "", "", first
     if pointed and sign == ".":
-        return traces._replace(point=traces.unclear)
+        return first, "", first
     whole = body.filter(pc.match_substring_regex(body, r"^\d+$"))
     short = len(whole) > 0 and pc.max(pc.utf8_length(whole)).as_py() <= 3
     if short and pc.any(pc.ends_with(unclear, "0")).as_py():
-        return traces._replace(**{"point" if sign == "," else "comma": traces.unclear})
-    return traces
+        return (first, "", first) if sign == "," else ("", first, first)
+    return "", "", first
 
 
 def learn(cells: pa.Array, how: Written) -> Evidence:
     """Learn from the first cells of a column how its numbers are written."""
     if _plain(cells, how) is not None:
-        return Evidence(_first(cells.filter(pc.match_substring(cells, "."))))
+        return _first(cells.filter(pc.match_substring(cells, "."))), "", ""
     words = trimmed(cells, how.missing).drop_null()
     body = pc.struct_field(pc.extract_regex(words, f"^{LIKE_NUMBER}$"), "body")
     if 2 * body.null_count > len(words):
-        return Evidence()
+        return "", "", ""
     return evidence(words, None if how.decimal else how.pointed)
 
 
 def _decimal(text: pa.Array, how: Written, complain: Complain) -> str:
     """The decimal sign found from the numbers themselves. Raises if it stays ambiguous."""
-    traces = evidence(text, how.pointed)
+    point, comma, unclear = evidence(text, how.pointed)
 
     def row(cell: str) -> int:
         return int(pc.index(pc.match_substring(text, cell), True).as_py())
 
-    if traces.point and traces.comma:
-        later, other = sorted([traces.point, traces.comma], key=row)[::-1]
+    if point and comma:
+        later, other = sorted([point, comma], key=row)[::-1]
         raise complain(row(later), f"'{later}', where '{other}' has the other decimal sign")
-    if traces.unclear and not (traces.point or traces.comma):
-        whole, part = traces.unclear.replace(",", ".").split(".")
+    if unclear and not (point or comma):
+        whole, part = unclear.replace(",", ".").split(".")
         raise complain(
-            row(traces.unclear),
-            f"'{traces.unclear}' may be {whole}{part} or {whole}.{part}; {how.remedy}",
+            row(unclear), f"'{unclear}' may be {whole}{part} or {whole}.{part}; {how.remedy}"
         )
-    return "," if traces.comma else "."
+    return "," if comma else "."
 
 
 def _first(words: pa.Array) -> str:

@@ -16,10 +16,19 @@ from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.spelling import spelled
-from forecaster.datasets.reader import stamps
 from forecaster.datasets.reader.cells import LONGEST, Complain
 from forecaster.datasets.reader.files import RawTable, Rows
-from forecaster.datasets.reader.stamps import FORMS, as_text, as_words, different, matches, moments
+from forecaster.datasets.reader.stamps import (
+    FORMS,
+    as_text,
+    as_words,
+    date,
+    different,
+    evenly,
+    exist,
+    matches,
+    moments,
+)  # fmt: skip
 from forecaster.datasets.reader.unread import is_rounded, over_two_years, why
 from forecaster.datasets.reading import Reading, Stamps
 from forecaster.datasets.series import quoted
@@ -100,23 +109,19 @@ class TimeColumns:
 class Clock:
     """How the stamps in the `columns` of a table are written: with a zone or not, and `stamps`.
 
-    That is found from all `rows` if the first are ambiguous. The form in `reading` holds; if a
-    model was `trained` with it and this table uses another form, that is found again. `messages`
-    gets sentences about what is not obvious. `name` is the name of the stamps of a forecast.
-    `zoned` is set by the first stamps that are read unless it is known. Raises DataError if the
-    stamps are ambiguous, and for a cell that is not a stamp.
+    That is found from all `rows` if the first are ambiguous, and added to the `reading`. A form in
+    it holds; if it is complete and this table uses another form, that is found again. `messages`
+    gets sentences about what is not obvious. `zoned` is set by the first stamps that are read
+    unless it is known. Raises DataError if the stamps are ambiguous, and for a cell that is not a
+    stamp.
     """
 
     def __init__(
-        self,
-        table: RawTable,
-        rows: Sequence[Rows],
-        reading: Reading,
-        trained: bool,
-        messages: list[str],
+        self, table: RawTable, rows: Sequence[Rows], reading: Reading, messages: list[str]
     ) -> None:
         names = time_columns(reading, table.columns)
-        self.table, self.rows, self.trained, self.said = table, rows, trained, messages
+        self.table, self.rows, self.said = table, rows, messages
+        self.complete = reading.complete
         self.columns = TimeColumns(names, table.sample)
         self.sample = self.columns.cells(table.sample)
         self.words = different(self.sample)
@@ -127,25 +132,25 @@ class Clock:
                 f"the model reads stamps of the form '{form.form}', which this version does not "
                 f"know; use the version that trained it. Known: {', '.join(FORMS)}."
             )
-        self.stamps = Stamps(self._find_form(form.form if form else ""))
+        self.form = self._find_form(form.form if form else "")
         name = reading.time if self.columns.year and reading.time_columns else None
-        self.name = name or ("time" if self.columns.year else names[0])
-        self.zoned: bool | None = None
-
-    def told(self, reading: Reading) -> Reading:
-        names = self.columns.names
-        several = names if len(names) > 1 else ()
-        return replace(reading, time=self.name, time_columns=several, stamps=self.stamps)
+        self.reading = replace(
+            reading,
+            time=name or ("time" if self.columns.year else names[0]),
+            time_columns=names if len(names) > 1 else (),
+            stamps=Stamps(self.form),
+        )
+        self.zoned = False if reading.timezone == "naive" else None
 
     def shown(self, rows: Rows, row: int) -> str:
         return " ".join(str(rows.cells[column][row]) for column in self.columns.names)
 
-    def read(self, rows: Rows, table: RawTable) -> NDArray[np.int64]:
+    def read(self, rows: Rows) -> NDArray[np.int64]:
         """The stamps of some rows, in microseconds since 1970."""
         cells = self.columns.cells(rows.cells)
 
         def wrong(row: int, what: str) -> DataError:
-            return DataError(f"{table.row(rows, row)}, {self._column}: {what}.")
+            return DataError(f"{self.table.row(rows, row)}, {self._column}: {what}.")
 
         if _is_typed(cells.type) and not cells.null_count:
             zoned = pa.types.is_timestamp(cells.type) and cells.type.tz is not None
@@ -159,13 +164,13 @@ class Clock:
             raise wrong(int(pc.index(empty, True).as_py()), "an empty stamp")
         if words.null_count:  # no cell has them
             words = words.fill_null("")
-        read = moments(words, self.stamps.form)
+        times, zoned = moments(words, self.form)
         places: NDArray[np.int64] = coded.indices.cast(pa.int64()).to_numpy()
-        if not read.good.all() and not (good := read.good[places]).all():
-            row = int(good.argmin())
+        if np.isnat(times).any() and (bad := np.isnat(times)[places]).any():
+            row = int(bad.argmax())
             raise wrong(row, _complaint(words[places[row]].as_py(), self))
-        self._check_zones(read.zoned[places], cells, wrong)
-        return read.times[places]
+        self._check_zones(zoned[places], cells, wrong)
+        return times.astype(np.int64)[places]
 
     @property
     def _column(self) -> str:
@@ -193,7 +198,7 @@ class Clock:
         if _is_typed(self.sample.type) or not len(words):
             return "iso"
         shares = {
-            name: float((moments(words, name).good if form.number else matches(words, name)).mean())
+            name: float((exist(words, name) if form.number else matches(words, name)).mean())
             for name, form in FORMS.items()
         }
         if known:
@@ -202,7 +207,7 @@ class Clock:
                 wrong = "" if known == "iso" else self._try([known])[0][known]
             if not wrong:
                 return known
-            if not self.trained:
+            if not self.complete:
                 raise DataError(
                     f"{self._where}: '{wrong}' is no date {FORMS[known].words}, as "
                     f"{spelled('stamps', known)} requires."
@@ -236,8 +241,8 @@ class Clock:
                 f"such as '{self.example}'."
             )
         elif form != "iso":
-            meant = moments(words[:1], form)
-            stamp = f" is {pd.Timestamp(int(meant.times[0]), unit='us')}" if meant.good[0] else ""
+            (meant,), _ = moments(words[:1], form)
+            stamp = "" if np.isnat(meant) else f" is {pd.Timestamp(meant)}"
             self.said.append(
                 f"Stamps are written {FORMS[form].words}: '{self.example}'{stamp}.{reason}"
             )
@@ -252,13 +257,12 @@ class Clock:
         in which all are evenly spaced."""
         parts = [as_text(different(self.columns.cells(batch.cells))) for batch in self.rows]
         words = pa.concat_arrays(parts).unique()
-        read = {form: moments(words, form) for form in forms}
         # A cell that is no stamp at all is reported later, with its row.
-        written = np.logical_or.reduce([times.written for times in read.values()])
-        bad = {form: np.flatnonzero(written & ~times.good) for form, times in read.items()}
-        wrong = {form: words[rows[0]].as_py() if len(rows) else "" for form, rows in bad.items()}
-        good = [form for form in forms if not wrong[form]]
-        even = [form for form in good if stamps.evenly(np.unique(read[form].times[written]))]
+        words = words.filter(pa.array(np.any([matches(words, form) for form in forms], axis=0)))
+        times = {form: moments(words, form)[0] for form in forms}
+        bad = {form: words.filter(pa.array(np.isnat(times[form]))) for form in forms}
+        wrong = {form: cells[0].as_py() if len(cells) else "" for form, cells in bad.items()}
+        even = [form for form in forms if not wrong[form] and evenly(np.unique(times[form]))]
         return wrong, even
 
     def _decide(self, forms: Sequence[str]) -> tuple[str, str]:
@@ -277,15 +281,15 @@ class Clock:
         if len(choices) == 1:
             decided = len(good) > 1 and even
             return choices[0], " They are evenly spaced only in this form." if decided else ""
-        for shown in self.words:
-            means = {form: int(moments(pa.array([shown]), form).times[0]) for form in choices}
+        for shown in self.words.filter(pa.array(exist(self.words, choices[0]))):
+            means = {form: moments(pa.array([shown]), form)[0][0] for form in choices}
             if len({*means.values()}) > 1:
                 break
         ways = " or ".join(spelled("stamps", form) for form in choices if form in ORDERS)
         raise DataError(
-            f"{self._where}: '{shown}' is {' or '.join(map(stamps.date, means.values()))}, and no "
+            f"{self._where}: '{shown}' is {' or '.join(map(date, means.values()))}, and no "
             "stamp of the file shows which"
-            + (f": name the form with {ways}." if ways and not self.trained else ".")
+            + (f": name the form with {ways}." if ways and not self.complete else ".")
             + " Stamps with the year first, as in YYYY-MM-DD, are unambiguous."
         )
 
@@ -299,13 +303,13 @@ def _complaint(word: str, clock: Clock | None = None) -> str:
     """What is wrong with a word that should be a stamp, in the form of the others if known."""
     word = word if len(word) <= LONGEST else f"{word[:LONGEST]} ..."
     if clock:
-        form, one = clock.stamps.form, pa.array([word])
+        form, one = clock.form, pa.array([word])
         if matches(one, form)[0] and not FORMS[form].number:
             *_, last = clock.columns.names
             parts = f"if '{last}' counts parts of a day, make one column of stamps of both"
             remedy = why(word) or (len(clock.columns.names) > 1 and parts)
             return f"the date or time '{word}' does not exist" + (f"; {remedy}" if remedy else "")
-        if any(moments(one, name).good[0] for name in FORMS):
+        if any(exist(one, name)[0] for name in FORMS):
             return f"'{word}' is written differently from '{clock.example}'; expected one form"
     if reason := why(word):
         return f"'{word}' is not read as a time: {reason}"
@@ -325,5 +329,5 @@ def counts_time(name: str, cells: pa.Array) -> bool:
     """Whether a column of whole numbers has the name of a time and holds stamps of one form."""
     words = different(cells)
     return name.strip().lower() in COUNTED and any(
-        bool(moments(words, key).good.all()) for key, form in FORMS.items() if form.number
+        bool(exist(words, key).all()) for key, form in FORMS.items() if form.number
     )

@@ -97,7 +97,7 @@ def read_head(data: bytes, whole: bool, where: str, reading: Reading = NOTHING_S
     What the reading states holds; the reading of a model decides only between equally likely forms.
     Raises DataError if there is no header.
     """
-    settings, is_trained = reading.text or Text(), reading.timezone is not None
+    settings = reading.text or Text()
     encoding = find_encoding(data, where)
     mark = len(BOM_UTF8) if data.startswith(BOM_UTF8) else 0
     try:
@@ -112,7 +112,7 @@ def read_head(data: bytes, whole: bool, where: str, reading: Reading = NOTHING_S
     lines, ends = _lines(text, whole, LINES)
     if not any(line.strip() for line in lines):
         raise DataError(f"{where}: the file is empty; expected a header and rows.")
-    written = None if is_trained else settings.separator
+    written = None if reading.complete else settings.separator
     separator, width = _separator(lines, written, settings.separator)
     rows = [_Line(line, separator, width) for line in lines]
     ended = width > 2 and all(not row.fields[-1].strip() for row in rows if row.wide)

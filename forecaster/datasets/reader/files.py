@@ -60,11 +60,6 @@ class RawTable:
         self.names = tuple(part.name for part in parts)
         self.in_files = not isinstance(parts[0], formats.Frame)
 
-    @property
-    def told(self) -> bool:
-        """Whether the reading is complete, as that of a model or a card is."""
-        return self.reading.timezone is not None
-
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns of all parts, in the order of the first. Raises DataError if they differ."""
@@ -211,7 +206,7 @@ class RawTable:
         separator = self.parts[part].separator
         decimal = self._decimal if separator else ""
         how = Written(decimal, separator in ("", ","), self.reading.missing)
-        if self.told:
+        if self.reading.complete:
             return replace(
                 how,
                 remedy="write a decimal point, no marks of thousands, and commas between fields",
@@ -224,11 +219,11 @@ class RawTable:
         for part in self.parts:
             if isinstance(part, formats.TextFile) and part.separator:
                 return replace(part.head.text, decimal=self._decimal)
-        return self.reading.text if self.told else None
+        return self.reading.text if self.reading.complete else None
 
     def said(self) -> list[str]:
         """Sentences about how the files are written, if that is unusual."""
-        messages, text = [], None if self.told else self.text
+        messages, text = [], None if self.reading.complete else self.text
         if text and text.encoding != "utf-8":
             messages.append(f"The text is not in UTF-8 and is read as {text.encoding.upper()}.")
         if text and text.decimal == ",":
@@ -245,13 +240,11 @@ class RawTable:
             and len(file.sheets) > 1
             and not self.reading.sheet
         ]
-        for written in () if self.told else self._learned.values():
-            decimal = self._decimal or ("," if written.comma else ".")
-            if written.unclear and decimal not in written.unclear:
-                number = re.sub("[.,]", "", written.unclear)
-                messages.append(
-                    f"Marks of thousands are left out: '{written.unclear}' is {number}."
-                )
+        for _, comma, unclear in () if self.reading.complete else self._learned.values():
+            decimal = self._decimal or ("," if comma else ".")
+            if unclear and decimal not in unclear:
+                number = re.sub("[.,]", "", unclear)
+                messages.append(f"Marks of thousands are left out: '{unclear}' is {number}.")
                 break
         return messages
 
@@ -269,18 +262,18 @@ class RawTable:
             for name in sample.column_names:
                 cells = sample[name].combine_chunks()
                 if is_text(cells.type):
-                    written = learn(cells, how)
-                    learned[name] = written if any(written) else learned.get(name, written)
-            if any(written.point or written.comma for written in learned.values()):
+                    evidence = learn(cells, how)
+                    learned[name] = evidence if any(evidence) else learned.get(name, evidence)
+            if any(point or comma for point, comma, _ in learned.values()):
                 break
         return learned
 
     @cached_property
     def _decimal(self) -> str:
         """The decimal sign of the texts, "" if their numbers show none or both."""
-        points = any(written.point for written in self._learned.values())
-        commas = any(written.comma for written in self._learned.values())
-        if self._told_decimal and not (self.told and (points or commas)):
+        points = any(point for point, _, _ in self._learned.values())
+        commas = any(comma for _, comma, _ in self._learned.values())
+        if self._told_decimal and not (self.reading.complete and (points or commas)):
             return self._told_decimal
         return "" if points == commas else "." if points else ","
 
@@ -288,7 +281,11 @@ class RawTable:
     def _told_decimal(self) -> str:
         """The decimal sign that the user named, or that of the training file for its separator."""
         text, separator = self.reading.text, max(part.separator for part in self.parts)
-        return text.decimal if text and (not self.told or text.separator == separator) else ""
+        return (
+            text.decimal
+            if text and (not self.reading.complete or text.separator == separator)
+            else ""
+        )
 
 
 def open_table(path: str, reading: Reading = NOTHING_SAID) -> RawTable:
@@ -355,7 +352,7 @@ def _column(column: "pd.Series[Any]", reading: Reading) -> pa.Array:
     if isinstance(column.dtype, pd.DatetimeTZDtype):
         local = column.dt.tz_localize(None)
         daily = local.dropna().dt.time.nunique() == 1
-        if daily and (reading.timezone == "naive" or (not reading.timezone and _shifts(column))):
+        if daily and (reading.timezone == "naive" or (not reading.complete and _shifts(column))):
             return pa.array(local, from_pandas=True)  # days of 23 and 25 hours are one step each
         naive = pa.array(column.dt.tz_convert("UTC").dt.tz_localize(None), from_pandas=True)
         return naive.cast(pa.timestamp("us"), safe=False).cast(pa.timestamp("us", "UTC"))

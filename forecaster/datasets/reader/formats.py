@@ -208,7 +208,7 @@ class Workbook(TextFile):
     def __init__(self, name: str, opened: Callable[[], Any], reading: Reading) -> None:
         self.packed = opened
         self.sheets: list[str] = []
-        self.trained = reading.timezone is not None
+        self.trained = reading.complete
         reading = replace(reading, text=Text(separator=","), timezone=None)
         super().__init__(name, self._open, reading)
 

@@ -17,7 +17,7 @@ from forecaster.base.spelling import spelled
 from forecaster.datasets.reader import clock
 from forecaster.datasets.reader.cells import FLAG, LIKE_NUMBER, is_text, plain, trimmed
 from forecaster.datasets.reader.files import RawTable
-from forecaster.datasets.reader.stamps import FORMS, WORDS, are_clocks, different, moments
+from forecaster.datasets.reader.stamps import FORMS, WORDS, are_clocks, different, exist
 from forecaster.datasets.reader.unread import LIKELY, dates, why
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import missing_columns, quoted
@@ -83,8 +83,8 @@ class Roles:
         sample, missing = self.table.sample, self.table.reading.missing
         return {name: _kind(plain(sample[name]), missing) for name in self.table.columns}
 
-    def find(self, reading: Reading, trained: bool) -> Reading:
-        """`reading` with the roles that it leaves open; unchanged if a model is `trained` with it.
+    def find(self, reading: Reading) -> Reading:
+        """`reading` with the roles that it leaves open; unchanged if it is complete.
 
         Raises DataError for columns that do not exist or cannot be found, UsageError for a column
         with two roles.
@@ -113,7 +113,7 @@ class Roles:
                 "with data.panel=true each column of a wide file is a series, so "
                 f"{spelled('id')} and {spelled('static')} cannot be used"
             )
-        if trained:
+        if reading.complete:
             return reading
         wordy = [name for name in reading.targets if self.kinds[name] == "text"]
         if wordy:
@@ -238,7 +238,7 @@ class Roles:
                 ):
                     continue
                 words = different(joined.cells(self.table.sample))
-                good = any(moments(words, form).good.all() for form in FORMS)
+                good = any(exist(words, form).all() for form in FORMS)
                 if good and not self._repeats([*reading.id, *names]):
                     return f"{spelled('time', [*names])} reads the time from both columns"
         if not parts:
@@ -266,7 +266,7 @@ class Roles:
     def wordy(self, reading: Reading) -> list[str]:
         """The covariates that hold words not known yet."""
         covariates = (*reading.past_covariates, *reading.future_covariates)
-        unknown = [] if reading.timezone else [n for n in covariates if n not in reading.categories]
+        unknown = [] if reading.complete else [n for n in covariates if n not in reading.categories]
         return [
             name for name in unknown if name in reading.categorical or self.kinds[name] == "text"
         ]

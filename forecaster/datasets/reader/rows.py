@@ -140,8 +140,7 @@ class Reader:
         self.items: Items
         self.file_id = FILE if table.in_files and FILE not in table.columns else None
         self.roles = Roles(table, self.file_id, self.said)
-        trained = self.timezone is not None
-        settled = self.roles.find(reading, trained=trained)
+        settled = self.roles.find(reading)
         if settled.time == "":
             if files.NAMELESS in table.columns:
                 raise DataError(f"{self.where}: the time column has no name; give it one.")
@@ -150,21 +149,19 @@ class Reader:
             named = replace(table.reading, time=files.NAMELESS)
             self.table = table = files.RawTable(table.where, table.parts, named)
             self.roles = Roles(table, self.file_id, self.said)
-        if not trained:
+        if not reading.complete:
             settled = replace(settled, fill=by_column(settled), holidays="")
         self.reading = final = settled
         self.ids = () if final.id == (self.file_id,) else final.id
         self.numbers = (*final.targets, *final.past_covariates, *final.future_covariates)
         columns = (*time_columns(final, table.columns), *self.ids, *self.numbers, *final.static)
         self.rows = table.rows(columns, self.ids)
-        self.clock = Clock(table, self.rows, final, trained, self.said)
-        self.reading = self.clock.told(self.reading)
-        if self.timezone == "naive":
-            self.clock.zoned = False
+        self.clock = Clock(table, self.rows, final, self.said)
+        self.reading = self.clock.reading
 
     def read(self, name: str) -> Dataset:
         self.codes, names = find_ids(self.ids, self.rows, self.table)
-        self.stamps = [self.clock.read(part, self.table) for part in self.rows]
+        self.stamps = [self.clock.read(part) for part in self.rows]
         self._find_words()
         first, last, unsorted = survey(self.codes, self.stamps, len(names))
         self._find_grid(names, first, last)
@@ -639,7 +636,7 @@ class Reader:
                 )
 
     def _say_counts(self, counts: dict[str, Any]) -> None:
-        counted = self.clock.stamps.form.startswith("epoch")  # which is already reported
+        counted = self.clock.form.startswith("epoch")  # which is already reported
         if self.clock.zoned and not self.timezone and not counted:
             self.said.append("Stamps carry a time zone: converted to UTC.")
         for kind, what in {

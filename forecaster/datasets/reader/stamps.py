@@ -5,7 +5,7 @@ of one form are converted together, and nothing is guessed here: `clock` decides
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -93,16 +93,7 @@ FORMS = {
 """Every supported form by its name, the more usual ones first."""
 
 
-class StampTimes(NamedTuple):
-    """The times of stamps, each (N,): microseconds since 1970, in UTC for a stamp with a zone.
-
-    If `good` is false, the time does not exist; if `written` is false, it is not even a stamp.
-    """
-
-    times: NDArray[np.int64]
-    good: NDArray[np.bool_]
-    zoned: NDArray[np.bool_]
-    written: NDArray[np.bool_]
+Times: TypeAlias = NDArray[np.datetime64]
 
 
 def as_words(cells: pa.Array) -> pa.Array:
@@ -135,8 +126,18 @@ def matches(words: pa.Array, form: str) -> NDArray[np.bool_]:
     return hits.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def moments(words: pa.Array, form: str) -> StampTimes:
-    """The times of words (N,), none of them null, as stamps of a form."""
+def exist(words: pa.Array, form: str) -> NDArray[np.bool_]:
+    """Which words (N,), none of them null, are stamps of a form whose time exists."""
+    times, _ = moments(words, form)
+    return ~np.isnat(times)
+
+
+def moments(words: pa.Array, form: str) -> tuple[Times, NDArray[np.bool_]]:
+    """The times (N,) of words, none of them null, as stamps of a form, and which have a zone.
+
+    They are in microseconds, in UTC for a stamp with a zone; NaT for another word, and where the
+    time does not exist.
+    """
     if form.startswith("epoch-"):
         return _epoch(words, form)
     if form == "iso" and (quick := _quick(words)) is not None:
@@ -145,21 +146,19 @@ def moments(words: pa.Array, form: str) -> StampTimes:
     return _Parts(fields).moments()
 
 
-def _quick(words: pa.Array) -> StampTimes | None:
+def _quick(words: pa.Array) -> tuple[Times, NDArray[np.bool_]] | None:
     """The times of usual ISO stamps, all with a zone or all without; None for others."""
     for zone in (None, "UTC"):
         try:
             times = pc.cast(words, pa.timestamp("us", zone))
         except pa.ArrowInvalid:
             continue
-        size = len(words)
-        zoned = np.full(size, zone is not None)
-        good = np.ones(size, bool)
-        return StampTimes(times.cast(pa.int64()).to_numpy(), good, zoned, good)
+        quick: Times = times.cast(pa.int64()).to_numpy().astype("M8[us]")
+        return quick, np.full(len(words), zone is not None)
     return None
 
 
-def _epoch(words: pa.Array, form: str) -> StampTimes:
+def _epoch(words: pa.Array, form: str) -> tuple[Times, NDArray[np.bool_]]:
     known = matches(words, form)
     numbers = pc.if_else(pa.array(known), words, "0")
     try:
@@ -171,7 +170,11 @@ def _epoch(words: pa.Array, form: str) -> StampTimes:
     good = known & (counts >= low * every) & (counts < high * every)
     counts = np.where(good, counts, 0)
     times = np.round(counts * (SECOND / every)) if every <= SECOND else counts // (every // SECOND)
-    return StampTimes(times.astype(np.int64), good, np.ones(len(words), bool), known)
+    return _existing(times.astype(np.int64), good), np.ones(len(words), bool)
+
+
+def _existing(times: NDArray[np.int64], good: NDArray[np.bool_]) -> Times:
+    return np.where(good, times.astype("M8[us]"), np.datetime64("NaT"))
 
 
 class _Parts:
@@ -181,10 +184,9 @@ class _Parts:
         self.fields = fields
         self.there = {field.name for field in fields.type}
 
-    def moments(self) -> StampTimes:
-        written = self.fields.is_valid().to_numpy(zero_copy_only=False)
+    def moments(self) -> tuple[Times, NDArray[np.bool_]]:
         years, month, day = self._years(), self._month(), self.number("day", 1)
-        good = written & (month >= 1) & (month <= 12) & (years >= 1)
+        good = np.asarray(self.fields.is_valid()) & (month >= 1) & (month <= 12) & (years >= 1)
         months = (years - 1970) * 12 + np.clip(month, 1, 12) - 1
         starts = months.astype("M8[M]").astype("M8[D]")
         days = starts + (day - 1)
@@ -196,7 +198,7 @@ class _Parts:
         times, valid = self._clock()
         shift, zoned = self._zone()
         times += days.astype("M8[us]").astype(np.int64) - shift
-        return StampTimes(times, good & valid, zoned, written)
+        return _existing(times, good & valid), zoned
 
     def _years(self) -> NDArray[np.int64]:
         years = self.number("year", 1970)
@@ -278,22 +280,21 @@ def are_clocks(words: pa.Array) -> NDArray[np.bool_]:
     return pc.and_(*parts).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def evenly(times: NDArray[np.int64]) -> bool:
+def evenly(times: Times) -> bool:
     """Whether sorted stamps without repetitions, at least three, are one step apart.
 
     A step is a fixed length or a number of whole months.
     """
     if len(times) < 3:
         return False
-    if np.ptp(np.diff(times)) == 0:
+    if np.ptp(np.diff(times).astype(np.int64)) == 0:
         return True
-    days = times.view("M8[us]")
-    months = days.astype("M8[M]")
-    rest = days - months.astype("M8[us]")
+    months = times.astype("M8[M]")
+    rest = times - months.astype("M8[us]")
     return bool(np.ptp(np.diff(months.astype(np.int64))) == 0 and (rest == rest[0]).all())
 
 
-def date(time: int) -> str:
+def date(time: np.datetime64) -> str:
     """The date of a time in words: 1 July 2016."""
-    stamp = pd.Timestamp(time, unit="us")
+    stamp = pd.Timestamp(time)
     return f"{stamp.day} {stamp:%B} {stamp.year}"

@@ -82,7 +82,7 @@ def test_cells_that_are_no_numbers_or_would_be_a_guess(cells, how, message):
 def test_what_a_column_tells():
     assert learn(pa.array(["1.234,5", "-", "7", "?"]), OPEN) == ("", "1.234,5", "")
     assert not any(learn(pa.array(["a", "b", "1.5"]), OPEN))
-    assert learn(pa.array(["1", "2.5"]), Written()).point == "2.5"
+    assert learn(pa.array(["1", "2.5"]), Written()) == ("2.5", "", "")
 
 
 def test_too_many_words_are_no_categories():

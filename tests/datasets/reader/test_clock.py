@@ -70,8 +70,8 @@ def test_numbers_of_a_frame_and_of_parquet(tmp_path, form, kind):
 def order(stamps, told=None):
     said = []
     table = frame_table(pd.DataFrame({"t": stamps}), "t", "here")
-    clock = Clock(table, table.rows(["t"]), Reading(time="t", stamps=told), False, said)
-    return clock.stamps.form, said
+    clock = Clock(table, table.rows(["t"]), Reading(time="t", stamps=told), said)
+    return clock.form, said
 
 
 @pytest.mark.parametrize(

@@ -17,17 +17,17 @@ FRAME = pd.DataFrame(
 )
 
 
-def find(reading, trained=False):
+def find(reading):
     said = []
-    return Roles(frame_table(FRAME, "day", "here"), None, said).find(reading, trained), said
+    return Roles(frame_table(FRAME, "day", "here"), None, said).find(reading), said
 
 
 def test_what_is_not_said_is_found_and_said():
     found, said = find(Reading(id=("shop",)))
     assert (found.time, found.id, found.targets) == ("day", ("shop",), ("sold",))
     assert said[0] == "The time is column 'day'."
-    told = Reading(time="day", targets=("sold",))
-    assert find(told, trained=True) == (told, []), "a model tells all"
+    told = Reading(time="day", targets=("sold",), timezone="naive")
+    assert find(told) == (told, []), "a model tells all"
 
 
 def test_a_column_that_does_not_exist_is_guessed():
@@ -73,4 +73,4 @@ def test_an_id_is_found_in_a_frame_of_many_pieces_but_no_number_of_the_row():
     parts = [pd.DataFrame({"shop": shop, "when": days, "y": range(4)}) for shop in "abc"]
     assert read_frame(pd.concat(parts), where="it").id == ("shop",)
     table = frame_table(FRAME[:2].assign(id=[1, 2])[["id", "day", "sold"]], "day", "here")
-    assert Roles(table, None, []).find(Reading(), trained=False).id == ()
+    assert Roles(table, None, []).find(Reading()).id == ()
