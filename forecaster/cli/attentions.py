@@ -141,7 +141,7 @@ def advise(request: options.Asked, as_json: options.AsJson = False) -> None:
     """
     if "data" not in request.flags:
         raise UsageError("advise needs --data FILE")
-    from forecaster.datasets.facts import measure
+    from forecaster.datasets.seasons import measure
     from forecaster.plan.data import find_data
     from forecaster.study.advise import data as adviser
 

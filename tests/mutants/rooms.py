@@ -9,7 +9,7 @@ ROOMS = {
     ),
     "model": ("forecaster/model/", "model/*"),
     "parts": ("forecaster/parts/", "parts/*"),
-    "reader": ("forecaster/datasets/reader/", "datasets/reader/* datasets/facts own_files"),
+    "reader": ("forecaster/datasets/reader/", "datasets/reader/* datasets/seasons own_files"),
     "datasets": ("forecaster/datasets/", "datasets/* plan/* own_files"),
     "train": ("forecaster/train/", "train/*"),
     "intervals": (

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from forecaster.datasets.facts import Facts
+from forecaster.datasets.seasons import Facts
 from forecaster.study.compare.regimes import REGIMES, Regime, some
 
 Train = Callable[[str | None, str | None, Sequence[str]], str]

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from forecaster.datasets.facts import RARE, Facts
+from forecaster.datasets.seasons import RARE, Facts
 
 FILE = Path(__file__).with_name("evidence.json")
 COLUMNS, ENOUGH = 8, 10

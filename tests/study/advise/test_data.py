@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from forecaster.datasets.facts import Facts
+from forecaster.datasets.seasons import Facts
 from forecaster.study.advise.data import advise, text, told
 from forecaster.study.compare import regimes
 from forecaster.study.compare.regimes import Known

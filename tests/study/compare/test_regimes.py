@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from forecaster.config.run_config import load
-from forecaster.datasets.facts import Facts
+from forecaster.datasets.seasons import Facts
 from forecaster.study.compare import regimes
 from forecaster.study.compare.grid import read
 from forecaster.study.compare.regimes import COLUMNS, REGIMES, Known
