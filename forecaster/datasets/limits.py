@@ -49,10 +49,8 @@ def find_limits(
 
 def ends(limits: tuple[Limit, ...]) -> NDArray[np.float64]:
     """The limits as numbers (targets, 2), infinite where there are none."""
-    return np.array(
-        [(-np.inf if low is None else low, np.inf if high is None else high)
-         for low, high in limits]
-    )  # fmt: skip
+    numbers = np.array(limits, dtype=np.float64)  # nan for None
+    return np.where(np.isnan(numbers), [-np.inf, np.inf], numbers)
 
 
 def _seen(series: Series, column: int, last: End) -> tuple[float, float, bool]:

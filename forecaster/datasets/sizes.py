@@ -11,7 +11,7 @@ from forecaster.datasets.card import Borders
 from forecaster.datasets.items import Items
 
 TRAIN, TEST = 0.7, 0.2  # as in the benchmarks of the papers
-FEW = 8
+ENOUGH = 8
 """The training windows below which they are called few; a round number."""
 LATE = 0.1
 """The largest share of the series of a panel that may begin after the training part: more would
@@ -31,7 +31,7 @@ def sizes(steps: int, horizon: int, seasons: Sequence[int], past: int | None, wh
     """
     train, validation, test = _ends(steps, horizon)
     least = past or seasons[0]
-    if not _fits(train, horizon, least):
+    if train < least + horizon:
         raise DataError(_too_few(steps, horizon, least, past, where))
     if past is None:
         past = _look_back(train, horizon, seasons)
@@ -100,7 +100,7 @@ def _own_sizes(
         raise DataError(_too_few(int(lengths[-1]), horizon, least, past, called))
     if past is None:
         past = _look_back(int(np.median(ends[room > 0, 0])), horizon, seasons)
-        if np.maximum(ends[:, 0] - past - horizon + 1, 0).sum() < FEW:
+        if np.maximum(ends[:, 0] - past - horizon + 1, 0).sum() < ENOUGH:
             past = least
     borders = [(row[0], row[1], row[2]) for row in (ends + items.places[:, None]).tolist()]
     train, validation, test = map(max, zip(*borders, strict=True))
@@ -117,7 +117,7 @@ def _too_few(steps: int, horizon: int, least: int, past: int | None, where: str)
     """The arithmetic, and the longest horizon that fits."""
     train = max(0, _ends(steps, horizon)[0])
     longest = max(
-        (t for t in range(1, min(horizon, steps)) if _fits(_ends(steps, t)[0], t, least)), default=0
+        (t for t in range(1, min(horizon, steps)) if _ends(steps, t)[0] >= least + t), default=0
     )
     if longest:
         way_out = f"The longest horizon that fits is {longest}: {spelled('horizon', longest)}."
@@ -137,15 +137,11 @@ def _ends(steps: int, horizon: int) -> tuple[int, int, int]:
     return steps - test - validation, steps - test, steps
 
 
-def _fits(train: int, horizon: int, past: int) -> bool:
-    return train >= past + horizon
-
-
 def few_windows(items: Items, borders: Borders, past: int, horizon: int) -> str:
     """A sentence about few training windows; "" if there are enough."""
     counts = [int(items.windows(past, horizon, *borders.parts[part])[1].sum())
               for part in ("train", "test")]  # fmt: skip
-    if counts[0] >= FEW:
+    if counts[0] >= ENOUGH:
         return ""
     trains, judges = ("1 window" if count == 1 else f"{count} windows" for count in counts)
     return (

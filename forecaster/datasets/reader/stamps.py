@@ -4,6 +4,7 @@ A form is a pattern whose named groups are the parts of a stamp (year, month, ..
 of one form are converted together, and nothing is guessed here: `clock` decides the form of a file.
 """
 
+from calendar import month_name
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,10 +21,7 @@ _EPOCHS = {"s": 1, "ms": 1000, "us": SECOND, "ns": 1000 * SECOND}  # how many ma
 _SECONDS = 100_000_000, 4_102_444_800
 """The plausible seconds since 1970, from 1973 to 2100; in another unit the numbers would differ."""
 
-_NAMES = (
-    "january", "february", "march", "april", "may", "june", "july", "august", "september",
-    "october", "november", "december",
-)  # fmt: skip
+_NAMES = [name.lower() for name in month_name[1:]]
 WORDS = (*_NAMES, *(name[:3] for name in _NAMES), "sept")
 """The names of months."""
 _MONTHS = pa.array(WORDS)
