@@ -89,9 +89,16 @@ class Reading:
 
     @property
     def complete(self) -> bool:
-        """Whether it leaves nothing to find, as that of a model or a card; only then the reader has
-        stated the zone."""
+        """Whether nothing is left to find, as for a model or a card: it states the zone then."""
         return self.timezone is not None
+
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        return self.past_covariates + self.future_covariates
+
+    @property
+    def value_columns(self) -> tuple[str, ...]:
+        return self.targets + self.covariates
 
     def read_as(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The columns of the series that these columns of the file become."""

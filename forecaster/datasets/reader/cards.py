@@ -10,7 +10,7 @@ from forecaster.datasets.dataset import Dataset, Features
 from forecaster.datasets.fetch import locate
 from forecaster.datasets.reader.files import open_table
 from forecaster.datasets.reader.roles import check_roles
-from forecaster.datasets.reader.rows import Reader
+from forecaster.datasets.reader.rows import read_table
 from forecaster.datasets.reading import NOTHING_SAID, Reading
 
 
@@ -40,7 +40,7 @@ def read_card(
     reading = replace(card_reading(card, file), missing=choice.missing)
     if choice.policy != "error" and reading.policy == "error":
         reading = replace(reading, policy=choice.policy)
-    dataset = Reader(open_table(str(file), reading), reading).read(card.name)
+    dataset = read_table(open_table(str(file), reading), reading, card.name)
     series, ahead = dataset.series, choice.future_covariates
     roles = choice.targets or choice.past_covariates or card.future_covariates
     features = features or ("MS" if roles else "M")

@@ -5,7 +5,7 @@ A cell that is neither raises a DataError that names file, row, column and value
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -60,7 +60,7 @@ class Written:
     decimal: str = ""
     pointed: bool = True
     missing: tuple[str, ...] = ()
-    remedy: str = field(default_factory=lambda: f"name the decimal sign with {spelled('decimal')}")
+    remedy: str = "name the decimal sign"
 
 
 PLAIN = Written()

@@ -33,11 +33,6 @@ from forecaster.datasets.reader.unread import is_rounded, over_two_years, why
 from forecaster.datasets.reading import Reading, Stamps
 from forecaster.datasets.series import quoted
 
-DAYLIGHT_SAVING = (
-    "Local time with daylight saving does this; stamps in UTC or with their offset do not."
-)
-"""A hint when naive stamps repeat or leave gaps."""
-
 USUAL = ("ds", "date", "datetime", "timestamp", "time")
 """The usual names of time columns, the more common ones first."""
 
@@ -47,12 +42,8 @@ COUNTED = (*USUAL, "ts", "epoch", "unix", "unixtime", "year", "quarter", "month"
 ORDERS = ("day-first", "month-first", "year-first")
 """The forms that only differ in the order of day, month and year."""
 
-ALIKE = "write all stamps with the year first, as in YYYY-MM-DD"
-
 SHOWN = 100
 """The words of a column searched for one that can be explained: a fault is usually in most."""
-
-_EXAMPLE = "YYYY-MM-DD hh:mm:ss"
 
 _MIDNIGHT = r"(?i)[ t]\s*(?:0?0:00(?::00)?(?:\.0+)?|12:00(?::00)? am)$"
 """The time of day that a program writes behind a date alone."""
@@ -271,9 +262,10 @@ class Clock:
         good = [form for form in forms if not wrong[form]]
         if not good:
             (one, first), (other, second) = [*wrong.items()][:2]
+            alike = "write all stamps with the year first, as in YYYY-MM-DD"
             raise DataError(
                 f"{self._where}: '{first}' is no date {FORMS[one].words}, '{second}' none "
-                f"{FORMS[other].words}; {why(first) or why(second) or ALIKE}."
+                f"{FORMS[other].words}; {why(first) or why(second) or alike}."
             )
         choices = even or good
         if len(choices) > 1:  # years of two digits are rarely first
@@ -314,8 +306,8 @@ def _complaint(word: str, clock: Clock | None = None) -> str:
     if reason := why(word):
         return f"'{word}' is not read as a time: {reason}"
     return (
-        f"expected a stamp with the year first, such as {_EXAMPLE}, got '{word}'; months are named "
-        "in English, time zones by an offset such as +01:00, and digits count seconds, "
+        f"expected a stamp with the year first, such as YYYY-MM-DD hh:mm:ss, got '{word}'; months "
+        "are named in English, time zones by an offset such as +01:00, and digits count seconds, "
         "milliseconds or microseconds since 1970"
     )
 

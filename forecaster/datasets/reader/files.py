@@ -36,8 +36,8 @@ FILES = 20
 """The most files whose first rows are used to find how numbers are written: opening
 thousands for a sign that none shows would take long."""
 
-SHARE = 3
-"""The rows of files may take one part in SHARE of the memory; what is made of them needs more."""
+THIRD = 3
+"""The rows of files may take one part in three of the memory; what is made of them needs more."""
 
 
 class Rows(NamedTuple):
@@ -114,7 +114,7 @@ class RawTable:
             for rows in self._rows(number, columns, words):
                 held += rows.cells.nbytes
                 need = max(need, held)
-                if left is not None and need > left // SHARE:
+                if left is not None and need > left // THIRD:
                     raise UnavailableError(
                         f"{self.where}: the rows take about {need / 2**30:.2g} GiB, more than a "
                         f"third of the {left / 2**30:.2g} GiB of memory that are left. Read fewer "
@@ -205,13 +205,10 @@ class RawTable:
         """
         separator = self.parts[part].separator
         decimal = self._decimal if separator else ""
-        how = Written(decimal, separator in ("", ","), self.reading.missing)
+        remedy = f"name the decimal sign with {spelled('decimal')}"
         if self.reading.complete:
-            return replace(
-                how,
-                remedy="write a decimal point, no marks of thousands, and commas between fields",
-            )
-        return how
+            remedy = "write a decimal point, no marks of thousands, and commas between fields"
+        return Written(decimal, separator in ("", ","), self.reading.missing, remedy)
 
     @property
     def text(self) -> Text | None:

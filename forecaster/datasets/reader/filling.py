@@ -1,24 +1,25 @@
 """Fill the gaps of covariates, where the user asks for it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.base.errors import UsageError
+from forecaster.base.errors import DataError, UsageError
 from forecaster.base.names import did_you_mean
 from forecaster.base.spelling import spelled
 from forecaster.datasets.items import Items
 from forecaster.datasets.reading import ALL, Fill, Reading
-from forecaster.datasets.series import quoted
+from forecaster.datasets.series import Series, quoted
 
 Column: TypeAlias = NDArray[np.floating[Any]]
 
 
 def by_column(reading: Reading) -> dict[str, Fill]:
     """How each covariate is filled, by column of the file. Raises UsageError for other columns."""
-    covariates = (*reading.past_covariates, *reading.future_covariates)
+    covariates = reading.covariates
     for name in reading.fill:
         if name == ALL or name in covariates:
             continue
@@ -78,3 +79,43 @@ def _filled(column: NDArray[np.floating[Any]], how: Fill, season: int) -> NDArra
         seen = np.flatnonzero(~np.isnan(column))
     before = np.maximum(np.searchsorted(seen, places, side="right") - 1, 0)
     return column[seen[before]]
+
+
+def fill_gaps(
+    series: Series, reading: Reading, excused: NDArray[np.int64], messages: list[str]
+) -> None:
+    """Fill covariates as stated, those known ahead also in `excused` rows: with the value before.
+
+    Raises DataError for a covariate known ahead that has gaps then.
+    """
+    items, known = series.layout, series.known
+    filled = fill(series.values, series.columns, reading, items)
+    if known is not None:
+        filled |= fill(known, series.known_columns, reading, items)
+    if known is not None and len(excused):
+        whole = known.copy()
+        always = replace(reading, fill=dict.fromkeys(reading.future_covariates, "previous"))
+        fill(whole, series.known_columns, always, items)
+        known[excused] = whole[excused]
+    if filled:
+        ways = reading.fill
+        shown = ", ".join(f"'{name}' {n:,} ({ways[name]})" for name, n in filled.items())
+        messages.append(f"Values filled: {shown}.")
+    for place, column in enumerate(series.known_columns):
+        assert known is not None
+        holes = np.isnan(known[:, place])
+        if holes.any():
+            item, step = items.locate(int(holes.argmax()))
+            owner = f" of '{items.names[item]}'" if series.items else ""
+            name = reading.read_from([column])[0]
+            way = "linear fills it from its neighbours, others are previous, zero and season"
+            if 2 * holes.sum() > len(holes) or not np.nanstd(known[:, place]) > 0:
+                way = "zero takes an empty cell for 0, others are previous, linear and season"
+            if name in reading.categories:
+                way = "zero takes an empty cell for no word, others are previous and season"
+            raise DataError(
+                f"{series.source}: the future covariate '{name}' has no value at "
+                f"{series.times[step]}{owner} ({int(holes.sum())} are missing); expected one "
+                f"at every step. {spelled('fill', f'{name}={way.split()[0]}')}: {way}; a past "
+                "covariate may have gaps."
+            )

@@ -96,9 +96,9 @@ class Roles:
         named = [
             *clock.time_columns(reading, table.columns),
             *(name for name in reading.id if name != self.file_id),
-            *reading.targets, *reading.past_covariates, *reading.future_covariates,
+            *reading.value_columns,
             *reading.static,
-        ]  # fmt: skip
+        ]
         if odd := [name for name in reading.categorical if name not in named]:
             raise UsageError(
                 f"{spelled('categorical')}: '{odd[0]}' is not a covariate; "
@@ -208,8 +208,8 @@ class Roles:
         It has no role yet, and its values occur in several of the first rows.
         """
         times = clock.time_columns(reading, self.table.columns)
-        taken = {*times, *reading.targets, *reading.past_covariates, *reading.future_covariates}
-        free = [name for name in self.table.columns if name not in taken | {*reading.static}]
+        taken = {*times, *reading.value_columns, *reading.static}
+        free = [name for name in self.table.columns if name not in taken]
         kinds = ("text", "stamp", "number")
         likely = [name for kind in kinds for name in free if self.kinds[name] == kind]
         candidates = (
@@ -226,8 +226,7 @@ class Roles:
     def other_parts(self, reading: Reading) -> str:
         """What to do about columns with further parts of the time, such as hours; "" if none is."""
         times = clock.time_columns(reading, self.table.columns)
-        covariates = reading.past_covariates + reading.future_covariates
-        taken = {*times, *reading.id, *reading.targets, *covariates}
+        taken = {*times, *reading.id, *reading.value_columns}
         parts = [n for n in self.table.columns if n not in taken and self._is_part(n)]
         for names in [*((*times, part) for part in parts), (*times, *parts)]:
             if names != times and len(names) <= MOST_PARTS:
@@ -265,10 +264,13 @@ class Roles:
 
     def wordy(self, reading: Reading) -> list[str]:
         """The covariates that hold words not known yet."""
-        covariates = (*reading.past_covariates, *reading.future_covariates)
-        unknown = [] if reading.complete else [n for n in covariates if n not in reading.categories]
+        if reading.complete:
+            return []
         return [
-            name for name in unknown if name in reading.categorical or self.kinds[name] == "text"
+            name
+            for name in reading.covariates
+            if name not in reading.categories
+            and (name in reading.categorical or self.kinds[name] == "text")
         ]
 
     def _repeats(self, columns: Sequence[str]) -> bool:
@@ -278,8 +280,7 @@ class Roles:
 
     def _targets(self, reading: Reading, times: Sequence[str]) -> tuple[str, ...]:
         table = self.table
-        covariates = reading.past_covariates + reading.future_covariates
-        taken = {*times, *reading.id, *covariates, *reading.static}
+        taken = {*times, *reading.id, *reading.covariates, *reading.static}
         free = [name for name in table.columns if name not in taken]
         index = [n for n in free if n in ("", "Unnamed: 0") or n.startswith("__index_level_")]
         numbers = [n for n in free if self.kinds[n] == "number" and n not in index]

@@ -3,8 +3,9 @@ import pandas as pd
 import pytest
 
 from forecaster.base.errors import DataError
-from forecaster.datasets.reader.files import frame_table
-from forecaster.datasets.reader.survey import attribute, survey
+from forecaster.datasets.reader import read_frame
+from forecaster.datasets.reader.places import survey
+from forecaster.datasets.reading import Reading
 
 
 def test_rows_are_out_of_order_series_by_series():
@@ -15,8 +16,11 @@ def test_rows_are_out_of_order_series_by_series():
 
 
 def read(cells, item):
-    table = frame_table(pd.DataFrame({"kind": cells}), "t", "here")
-    return attribute("kind", table.rows(["kind"]), [np.array(item)], np.arange(2), table).tolist()
+    frame = pd.DataFrame({"t": np.arange(2020, 2020 + len(cells)), "v": 1, "id": item})
+    reading = Reading(
+        time="t", id=("id",), targets=("v",), static=("kind",), freq="YS", policy="sort"
+    )
+    return read_frame(frame.assign(kind=cells), reading, where="it").series.static["kind"].tolist()
 
 
 @pytest.mark.parametrize(
