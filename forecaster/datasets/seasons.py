@@ -186,10 +186,9 @@ def measure(dataset: Dataset, holidays: str | None = None) -> Facts:
     targets = 1 if series.items else len(dataset.targets)
     among = sorted({*candidates(series.freq), *dataset.seasons} - {1})
     seasons = tuple(season for season in infer_seasons(series, targets, among) if season > 1)
-    alone = series.items is None and targets > 1
-    parts = training_parts(series, targets) if alone else []
+    parts = training_parts(series, targets) if targets > 1 else []
     return Facts(
-        name=str(dataset.name),
+        name=dataset.name,
         steps=len(series.times),
         rows=rows,
         freq=series.freq,

@@ -24,7 +24,7 @@ ERRORS, MSE = "calibrating_errors", "calibrating_mse"
 def stretches(errors: np.ndarray, horizon: int, steps: np.ndarray | None = None) -> list[float]:
     """The mean squared errors of consecutive stretches of windows, rounded to six digits.
 
-    `each` (n,) are the errors of the windows, nan where one has no value; the windows start at
+    `errors` (n,) are those of the windows, nan where one has no value; the windows start at
     `steps` (n,), by default one step apart.
     """
     real = ~np.isnan(errors)

@@ -141,11 +141,10 @@ def promote(reference: str) -> str:
         client.set_registered_model_alias(name, CHAMPION, number)
         _drop_challenger(client, name, number)
         former = "there was none" if before is None else f"version {before} was the champion"
-        instead = f"{former} before"
         at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        client.set_model_version_tag(name, number, PROMOTED, f"by hand at {at}; {instead}")
+        client.set_model_version_tag(name, number, PROMOTED, f"by hand at {at}; {former} before")
     back = "" if before is None else f". To go back: forecaster promote {name}/{before}"
-    return f"{name} version {number} is the champion; {instead}{back}"
+    return f"{name} version {number} is the champion; {former} before{back}"
 
 
 def _chosen(

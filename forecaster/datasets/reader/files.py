@@ -36,9 +36,6 @@ FILES = 20
 """The most files whose first rows are used to find how numbers are written: opening
 thousands for a sign that none shows would take long."""
 
-THIRD = 3
-"""The rows of files may take one part in three of the memory; what is made of them needs more."""
-
 
 class Rows(NamedTuple):
     """Some consecutive rows of a file; `before` is the number of rows before them."""
@@ -114,7 +111,7 @@ class RawTable:
             for rows in self._rows(number, columns, words):
                 held += rows.cells.nbytes
                 need = max(need, held)
-                if left is not None and need > left // THIRD:
+                if left is not None and need > left // 3:  # what is made of them needs more
                     raise UnavailableError(
                         f"{self.where}: the rows take about {need / 2**30:.2g} GiB, more than a "
                         f"third of the {left / 2**30:.2g} GiB of memory that are left. Read fewer "
@@ -325,7 +322,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [*key, (-1, name)]
 
 
-def text_table(text: bytes, where: str, reading: Reading = NOTHING_SAID) -> RawTable:
+def text_table(text: bytes, where: str, reading: Reading) -> RawTable:
     """The table in a text that was sent; nothing that is packed in it is opened."""
     return RawTable(where, (formats.TextFile(where, partial(BytesIO, text), reading),), reading)
 

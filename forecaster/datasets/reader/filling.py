@@ -98,8 +98,7 @@ def fill_gaps(
         fill(whole, series.known_columns, always, items)
         known[excused] = whole[excused]
     if filled:
-        ways = reading.fill
-        shown = ", ".join(f"'{name}' {n:,} ({ways[name]})" for name, n in filled.items())
+        shown = ", ".join(f"'{name}' {n:,} ({reading.fill[name]})" for name, n in filled.items())
         messages.append(f"Values filled: {shown}.")
     for place, column in enumerate(series.known_columns):
         assert known is not None

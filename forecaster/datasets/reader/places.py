@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.spelling import spelled
 from forecaster.datasets.calendar import DAY, step_length
-from forecaster.datasets.grid import TimeGrid, find_step
 from forecaster.datasets.items import MARK, Items
 from forecaster.datasets.reader.cells import categories, to_numbers, to_words
 from forecaster.datasets.reader.clock import Clock
 from forecaster.datasets.reader.files import RawTable, Rows
+from forecaster.datasets.reader.grid import TimeGrid, find_step
 from forecaster.datasets.reader.unread import THAI
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import quoted

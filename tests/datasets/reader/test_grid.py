@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from forecaster.base.errors import DataError
-from forecaster.datasets.grid import TimeGrid, find_step
+from forecaster.datasets.reader.grid import TimeGrid, find_step
 
 
 def stamps(*texts):
