@@ -60,7 +60,7 @@ class RawTable:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns of all parts, in the order of the first. Raises DataError if they differ."""
-        first, *others = self._all
+        first, *others = map(tuple, self._own)
         for name, columns in zip(self.names[1:], others, strict=True):
             if differing := sorted({*first} ^ {*columns}):
                 raise DataError(
@@ -74,14 +74,6 @@ class RawTable:
                 "files alike."
             )
         return first
-
-    @cached_property
-    def _all(self) -> list[tuple[str, ...]]:
-        """The columns of each part, with its stamps if the reading gives them."""
-        return [
-            (str(self.reading.time), *names) if self._is_bare(part) else tuple(names)
-            for part, names in zip(self.parts, self._own, strict=True)
-        ]
 
     @cached_property
     def _own(self) -> list[dict[str, str]]:
@@ -104,10 +96,9 @@ class RawTable:
         Raises UnavailableError for files whose rows take more memory than their share.
         """
         batches, held = list[Rows](), 0
-        numbers = range(len(self.parts))
-        need = sum(self.parts[number].size(self._inside(number, columns)) for number in numbers)
+        need = sum(part.size(columns) for part in self.parts)
         left = quota.memory_left() if need else None
-        for number in numbers:
+        for number in range(len(self.parts)):
             for rows in self._rows(number, columns, words):
                 held += rows.cells.nbytes
                 need = max(need, held)
@@ -123,37 +114,27 @@ class RawTable:
 
     def _check_header(self, rows: Rows) -> None:
         """Raise DataError where the header of a text is repeated among its rows."""
-        name, names = rows.cells.schema.names[0], self._own[rows.file]
-        cells = rows.cells[name]
-        if name in names and is_text(cells.type):
-            row = pc.index(cells, names[name]).as_py()
+        name, cells = rows.cells.schema.names[0], rows.cells[0]
+        if is_text(cells.type):
+            row = pc.index(cells, self._own[rows.file][name]).as_py()
             if row >= 0:
                 raise DataError(
                     f"{self.row(rows, row)}: the header is repeated, so a second table begins "
                     "there; give each table a file of its own."
                 )
 
-    def _inside(self, number: int, columns: Sequence[str]) -> list[str]:
-        """The names of `columns` as a part writes them: at least one, to count its rows by."""
-        names = self._own[number]
-        return [names[name] for name in columns if name in names] or [*names.values()][:1]
-
     def _rows(
         self, number: int, columns: Sequence[str], words: Sequence[str] = ()
     ) -> Iterator[Rows]:
-        part, names = self.parts[number], self._own[number]
-        inside, before = self._inside(number, columns), 0
-        for cells in part.batches(inside, [names[name] for name in words if name in names]):
-            count = cells.num_rows
+        names, before = self._own[number], 0
+        inside, coded = ([names[name] for name in some] for some in (columns, words))
+        for cells in self.parts[number].batches(inside, coded):
             if [*cells.schema.names] != [*columns]:
-                chunks = [
-                    cells[names[name]] if name in names else self._stamps(before, count)
-                    for name in columns
-                ]
+                chunks = [cells[names[name]] for name in columns]
                 cells = pa.RecordBatch.from_arrays(chunks, names=list(columns))
-            if count:
+            if cells.num_rows:
                 yield Rows(number, before, cells)
-            before += count
+            before += cells.num_rows
 
     @cached_property
     def sample(self) -> pa.Table:
@@ -165,28 +146,14 @@ class RawTable:
 
     def _first_rows(self, number: int) -> pa.Table:
         batches: list[pa.RecordBatch] = []
-        for rows in self._rows(number, self._all[number]):
+        columns = [*self._own[number]]
+        for rows in self._rows(number, columns):
             batches.append(rows.cells.slice(0, SAMPLE - rows.before))
             if rows.before + rows.cells.num_rows >= SAMPLE:
                 break
         if batches:
             return pa.Table.from_batches(batches)
-        return pa.table({name: pa.array([], pa.string()) for name in self._all[number]})
-
-    def _is_bare(self, part: formats.Format) -> bool:
-        """Whether a part is a text without stamps, and the reading gives them."""
-        reading = self.reading
-        if not isinstance(part, formats.TextFile) or reading.time in part.names:
-            return False
-        bare = part.head.bare or not reading.header
-        return bool(bare and reading.time and reading.first and reading.freq)
-
-    def _stamps(self, before: int, count: int) -> pa.Array:
-        """The stamps that the reading gives `count` rows after the first `before` rows."""
-        reading = self.reading
-        first = pd.Timestamp(str(reading.first))
-        times = pd.date_range(first, periods=before + count, freq=reading.freq, unit="us")
-        return pa.array(times[before:])
+        return pa.table({name: pa.array([], pa.string()) for name in columns})
 
     def row(self, rows: Rows, row: int) -> str:
         """The name of one of some rows, counted from 0, in messages."""

@@ -11,7 +11,7 @@ import re
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -62,7 +63,7 @@ class Format(ABC):
     def names(self) -> tuple[str, ...]:
         """The columns."""
 
-    def size(self, columns: list[str]) -> int:
+    def size(self, columns: Sequence[str]) -> int:
         """About how many bytes the rows of some columns of a file take in memory."""
         return 0
 
@@ -121,7 +122,7 @@ class ParquetFile(Format):
         with explained(self.name, "Parquet file"):
             return tuple(pa.parquet.read_schema(self.name).names)
 
-    def size(self, columns: list[str]) -> int:
+    def size(self, columns: Sequence[str]) -> int:
         with explained(self.name, "Parquet file"):
             return 8 * len(columns) * int(pa.parquet.read_metadata(self.name).num_rows)
 
@@ -159,17 +160,31 @@ class TextFile(Format):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
+        return (str(self.reading.time), *self._written) if self._dated else self._written
+
+    @cached_property
+    def _written(self) -> tuple[str, ...]:
+        """The columns that are in the text."""
         names = self.head.names
         if sum(not name.strip() for name in names) > 1:  # separators behind the last name
             names = tuple(n if n.strip() else f"column {i + 1}" for i, n in enumerate(names))
         return names
 
-    def size(self, columns: list[str]) -> int:
+    @cached_property
+    def _dated(self) -> bool:
+        """Whether the text has no stamps, and the reading gives them."""
+        reading = self.reading
+        if reading.time in self._written or not (self.head.bare or not reading.header):
+            return False
+        return bool(reading.time and reading.first and reading.freq)
+
+    def size(self, columns: Sequence[str]) -> int:
         return 2 * self.length * len(columns) // len(self.names)
 
     def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
-        names = list(self.names)
-        names_in = "card" if self.head.bare else "header"
+        names = list(self._written)
+        inside = [name for name in columns if name in names] or names[:1]
+        names_in, before = "card" if self.head.bare else "header", 0
         with (
             explained(self.name, "CSV table", self.head.text.encoding, names_in),
             closing(self.open()) as raw,
@@ -189,7 +204,7 @@ class TextFile(Format):
                         invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
                     ),
                     pa.csv.ConvertOptions(
-                        column_types=dict.fromkeys(names, pa.string()), include_columns=columns
+                        column_types=dict.fromkeys(names, pa.string()), include_columns=inside
                     ),
                 )
             except pa.ArrowInvalid as error:
@@ -197,7 +212,16 @@ class TextFile(Format):
                     return
                 raise
             with reader:
-                yield from reader
+                for cells in reader:
+                    yield self._with_stamps(cells, before) if self._dated else cells
+                    before += cells.num_rows
+
+    def _with_stamps(self, cells: pa.RecordBatch, before: int) -> pa.RecordBatch:
+        count, reading = before + cells.num_rows, self.reading
+        first = pd.Timestamp(str(reading.first))
+        times = pd.date_range(first, periods=count, freq=reading.freq, unit="us")
+        columns = [pa.array(times[before:]), *cells.columns]
+        return pa.RecordBatch.from_arrays(columns, [reading.time, *cells.schema.names])
 
 
 class Workbook(TextFile):
