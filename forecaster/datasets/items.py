@@ -45,6 +45,11 @@ class Items:
     def lengths(self) -> NDArray[np.int64]:
         return np.diff(self.bounds)
 
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """The step of the grid of each row (N,)."""
+        return np.arange(self.bounds[-1]) + np.repeat(self.places - self.bounds[:-1], self.lengths)
+
     def locate(self, row: int) -> tuple[int, int]:
         """The item of a row of the table, and the row's step of the grid."""
         item = int(np.searchsorted(self.bounds, row, side="right")) - 1
@@ -56,8 +61,8 @@ class Items:
 
     def before(self, step: End) -> NDArray[np.bool_]:
         """Which rows (N,) lie before a step of the grid."""
-        within = np.arange(self.bounds[-1]) - np.repeat(self.bounds[:-1], self.lengths)
-        return np.asarray(within < np.repeat(self.rows_before(step), self.lengths))
+        ends = np.broadcast_to(step, len(self))
+        return np.asarray(self.steps < np.repeat(ends, self.lengths))
 
     def windows(
         self, past: int, horizon: int, first: End, last: End, padding: int = 0

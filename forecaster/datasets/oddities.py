@@ -95,7 +95,7 @@ class _Column:
 
     def oddities(self, borders: Borders) -> Iterator[Oddity]:
         for mark, rows in self.marks.items():
-            first = f"{'first ' * (len(rows) > 1)}at {self._where(rows[0])}"
+            first = f"{'first ' * (len(rows) > 1)}at {self.series.shown(rows[0])}"
             times = f"{len(rows):,} time{'s' * (len(rows) > 1)}"
             what = f"{mark} occurs {times}, {first}, far from all other values"
             remedy = f"{spelled('missing', [str(mark)])} reads it as a missing value"
@@ -110,7 +110,7 @@ class _Column:
             lie = "value lies" if len(outliers) == 1 else "values lie"
             what = f"{len(outliers):,} {lie} far from those before and after"
             first = rounded(float(self.series.values[outliers[0], self.place]), 4)
-            where = f"{'first ' * (len(outliers) > 1)}{first} at {self._where(outliers[0])}"
+            where = f"{'first ' * (len(outliers) > 1)}{first} at {self.series.shown(outliers[0])}"
             yield self._oddity("outlier", outliers, f"{what}, {where}")
         for part, steps in borders.parts.items():
             if part != "train":
@@ -137,12 +137,8 @@ class _Column:
 
     def _oddity(self, kind: Kind, rows: Rows, what: str) -> Oddity:
         name = self.series.columns[self.place]
-        return Oddity(kind, name, len(rows), self._where(rows[0]), f"Column '{name}': {what}.")
-
-    def _where(self, row: int) -> str:
-        item, step = self.items.locate(row)
-        return f"{self.series.times[step]}" + (
-            f" of '{self.items.names[item]}'" if self.series.items else ""
+        return Oddity(
+            kind, name, len(rows), self.series.shown(rows[0]), f"Column '{name}': {what}."
         )
 
     def _values(self, first: int, last: int, every: int = 1) -> Numbers:

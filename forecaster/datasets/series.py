@@ -63,6 +63,11 @@ class Series:
         """The items of a panel, or one nameless series whose rows are the grid."""
         return self.items or Items.single(len(self.values))
 
+    def shown(self, row: int) -> str:
+        """The time of a row and, in a panel, its series, in a message."""
+        item, step = self.layout.locate(row)
+        return f"{self.times[step]}" + (f" of '{self.items.names[item]}'" if self.items else "")
+
     def with_known(self, columns: Sequence[str], known: Sequence[str]) -> "Series":
         """`select`, and make the `known` columns covariates known ahead.
 

@@ -104,8 +104,6 @@ def fill_gaps(
         assert known is not None
         holes = np.isnan(known[:, place])
         if holes.any():
-            item, step = items.locate(int(holes.argmax()))
-            owner = f" of '{items.names[item]}'" if series.items else ""
             name = reading.read_from([column])[0]
             way = "linear fills it from its neighbours, others are previous, zero and season"
             if 2 * holes.sum() > len(holes) or not np.nanstd(known[:, place]) > 0:
@@ -114,7 +112,7 @@ def fill_gaps(
                 way = "zero takes an empty cell for no word, others are previous and season"
             raise DataError(
                 f"{series.source}: the future covariate '{name}' has no value at "
-                f"{series.times[step]}{owner} ({int(holes.sum())} are missing); expected one "
-                f"at every step. {spelled('fill', f'{name}={way.split()[0]}')}: {way}; a past "
+                f"{series.shown(int(holes.argmax()))} ({int(holes.sum())} are missing); expected "
+                f"one at every step. {spelled('fill', f'{name}={way.split()[0]}')}: {way}; a past "
                 "covariate may have gaps."
             )

@@ -196,7 +196,7 @@ def excuse(
     regular = not len(missing) and not len(repeated)
     if reading.policy == "rows" or regular or (step or 0) > DAY:
         return reading, odd, excused
-    steps = np.arange(len(seen)) + np.repeat(items.places - items.bounds[:-1], items.lengths)
+    steps = items.steps
     again = np.unique(steps[repeated])
     if not reading.complete:
         if step and (closed := open_hours(times, seen, steps, step)):

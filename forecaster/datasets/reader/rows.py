@@ -239,15 +239,13 @@ def _without_last(
     """The series without its last step, or without its values if rows ahead follow it; and which
     of its rows are excused."""
     items, steps = series.layout, len(series.times)
-    of_rows = np.arange(items.bounds[-1])
-    of_rows += np.repeat(items.places - items.bounds[:-1], items.lengths)
     observed = ~np.isnan(series.values).all(axis=1)
-    last = of_rows.max(where=observed, initial=0) if ahead else steps - 1
+    last = items.steps.max(where=observed, initial=0) if ahead else steps - 1
     messages.append(f"The last step, {series.times[last]}, is left out.")
     if last < steps - 1:
-        series.values[of_rows == last] = np.nan
+        series.values[items.steps == last] = np.nan
         return series, excused
-    is_excused = np.zeros(len(of_rows), bool)
+    is_excused = np.zeros(len(series.values), bool)
     is_excused[excused] = True
     return series.before(last), np.flatnonzero(is_excused[items.before(last)])
 
