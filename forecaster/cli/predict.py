@@ -68,7 +68,7 @@ def predict(
     onnx = runtime == "onnx"
     if (model is None) == (url is None):
         raise UsageError("expected either --model or the --url of a service")
-    if output and not folder and output.suffix not in (".csv", ".parquet"):
+    if output and not folder and output.suffix not in TABLES:
         raise UsageError(f"--output: expected FILE.csv or FILE.parquet, or a folder, got {output}")
     if folder and (input is None or future):
         raise UsageError(

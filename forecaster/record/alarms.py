@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forecaster.record.live import bands
+from forecaster.record.live import SHARE, bands
 
 LEVEL = 0.025
 """The share of models that each of the two may call wrongly within a year."""
@@ -42,7 +42,6 @@ STEPS = 12
 LARGER, MISSED = 1.25, 0.1
 """What is no alarm: a ratio larger by this factor, and coverage lower by this; false
 alarms were counted with both (docs/after.md)."""
-SHARE = 0.8  # the band that every model of enough windows has
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ def known() -> list[Path]:
     return sorted(folders, key=lambda folder: (begun(folder), folder))
 
 
-def make_folder(folder: Path = RUNS) -> None:
+def make_folder(folder: Path) -> None:
     """Create the folder of the runs, or one below it, if it is missing. Raises StorageError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 STEP = ["series", "target", "time"]
 FORECAST = ["model", "series", "target", "origin", "step"]
+SHARE = 0.8  # of the band that every model of enough windows has
 PERIODS = {"day": 1, "week": 7, "month": 30}
 """Days before the newest step that was scored."""
 
@@ -110,7 +111,7 @@ def figure(
     band beside its promise; `before` are the rows of the model that this one has replaced."""
     from matplotlib.figure import Figure
 
-    picture, share = Figure(figsize=(8, 5), layout="constrained"), 0.8
+    picture = Figure(figsize=(8, 5), layout="constrained")
     above, below = picture.subplots(2, 1, sharex=True)
     for part, label, colour in ((before, "the model before", "0.6"), (rows, "live", "C0")):
         if part is None or part.empty:
@@ -118,7 +119,7 @@ def figure(
         day = part["time"].dt.floor("D")
         scaled = (part["error"].abs() / part["scale"]).groupby(day).mean()
         above.plot(scaled.index, scaled, marker=".", label=label, color=colour)
-        if pair := bands(part).get(share):
+        if pair := bands(part).get(SHARE):
             inside = part["value"].between(part[pair[0]], part[pair[1]]).groupby(day).mean()
             below.plot(inside.index, 100 * inside, marker=".", label=label, color=colour)
     if expected is not None:
@@ -127,10 +128,10 @@ def figure(
     above.set_ylim(bottom=0)
     above.legend()
     if below.lines:
-        below.axhline(100 * share, color="0.5", linestyle="--", label="promised")
+        below.axhline(100 * SHARE, color="0.5", linestyle="--", label="promised")
         below.legend()
     below.set_ylim(0, 105)
-    below.set_ylabel(f"in the {100 * share:g} % band, %")
+    below.set_ylabel(f"in the {100 * SHARE:g} % band, %")
     picture.autofmt_xdate()
     return picture
 

@@ -66,7 +66,7 @@ def cells(columns: Sequence[TableColumn], rows: Sequence[Row]) -> list[tuple[str
     return [tuple(column.text(row.get(column.key)) for column in columns) for row in rows]
 
 
-def printed(columns: Sequence[TableColumn], rows: Sequence[Row], caption: str = "") -> Table:
+def printed(columns: Sequence[TableColumn], rows: Sequence[Row], caption: str) -> Table:
     return Table([column.head for column in columns], cells(columns, rows), caption)
 
 
