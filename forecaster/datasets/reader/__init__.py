@@ -5,6 +5,7 @@ values; `places` puts the rows on a `grid`, `irregular` judges them. Begin readi
 """
 
 from forecaster.datasets.reader.cards import read_card
-from forecaster.datasets.reader.rows import FILE, history, read, read_frame
+from forecaster.datasets.reader.roles import FILE
+from forecaster.datasets.reader.rows import history, read, read_frame
 
 __all__ = ["FILE", "history", "read", "read_card", "read_frame"]

@@ -45,6 +45,9 @@ WEEKDAYS = tuple(word for day in (name.lower() for name in day_name) for word in
 MOST_PARTS = 4
 """The most columns that give a time together: of a date, hours, minutes and seconds."""
 
+FILE = "file"
+"""The name of the series id if each series has its own file and no column holds the id."""
+
 _IDS = ("unique_id", "item_id", "series_id", "id", "series")
 
 
@@ -71,10 +74,10 @@ class Roles:
     `file_id` is the id that stands for the files themselves, None if a column has that name.
     """
 
-    def __init__(self, table: RawTable, file_id: str | None, messages: list[str]) -> None:
+    def __init__(self, table: RawTable, messages: list[str]) -> None:
         self.table = table
         self.where = table.where
-        self.file_id = file_id
+        self.file_id = FILE if table.in_files and FILE not in table.columns else None
         self.said = messages
 
     @cached_property

@@ -25,13 +25,10 @@ from forecaster.datasets.reader.clock import Clock, time_columns
 from forecaster.datasets.reader.filling import by_column, fill_gaps
 from forecaster.datasets.reader.irregular import check_steps, excuse, judge
 from forecaster.datasets.reader.places import Places, find_ids, in_order, stem
-from forecaster.datasets.reader.roles import Roles
+from forecaster.datasets.reader.roles import FILE, Roles
 from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
 from forecaster.datasets.series import Series, quoted
-
-FILE = "file"
-"""The name of the series id if each series has its own file and no column holds the id."""
 
 NARROW = 2**26
 """The most bytes of values in 64 bits; more are kept in 32, which a network reads anyway."""
@@ -150,8 +147,7 @@ def read_table(
 
 def _with_roles(table: files.RawTable, reading: Reading) -> tuple[Roles, Reading]:
     """The reading with the roles of all columns of a table, whose time column has a name then."""
-    file_id = FILE if table.in_files and FILE not in table.columns else None
-    roles = Roles(table, file_id, [])
+    roles = Roles(table, [])
     reading = roles.find(reading)
     if reading.time == "":
         if files.NAMELESS in table.columns:
@@ -159,7 +155,7 @@ def _with_roles(table: files.RawTable, reading: Reading) -> tuple[Roles, Reading
         roles.said.append(f"The time column has no name, and is called '{files.NAMELESS}'.")
         reading = replace(reading, time=files.NAMELESS)
         named = replace(table.reading, time=files.NAMELESS)
-        roles = Roles(files.RawTable(table.where, table.parts, named), file_id, roles.said)
+        roles = Roles(files.RawTable(table.where, table.parts, named), roles.said)
     return roles, reading if reading.complete else replace(reading, fill=by_column(reading))
 
 

@@ -19,7 +19,7 @@ FRAME = pd.DataFrame(
 
 def find(reading):
     said = []
-    return Roles(frame_table(FRAME, "day", "here"), None, said).find(reading), said
+    return Roles(frame_table(FRAME, "day", "here"), said).find(reading), said
 
 
 def test_what_is_not_said_is_found_and_said():
@@ -61,7 +61,7 @@ def test_the_kinds_of_columns():
             "other": [[1], [2], [3]],
         }
     )
-    found = Roles(frame_table(frame, "time", "here"), None, []).kinds
+    found = Roles(frame_table(frame, "time", "here"), []).kinds
     assert [*found.values()] == [
         "number", "number", "number", "flag", "flag", "stamp", "stamp", "stamp", "stamp", "clock",
         "clock", "text", "empty", "other",
@@ -73,4 +73,4 @@ def test_an_id_is_found_in_a_frame_of_many_pieces_but_no_number_of_the_row():
     parts = [pd.DataFrame({"shop": shop, "when": days, "y": range(4)}) for shop in "abc"]
     assert read_frame(pd.concat(parts), where="it").id == ("shop",)
     table = frame_table(FRAME[:2].assign(id=[1, 2])[["id", "day", "sold"]], "day", "here")
-    assert Roles(table, None, []).find(Reading()).id == ()
+    assert Roles(table, []).find(Reading()).id == ()
