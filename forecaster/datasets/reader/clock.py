@@ -98,7 +98,7 @@ class TimeColumns:
 
 
 class Clock:
-    """How the stamps in the `columns` of a table are written: with a zone or not, and `stamps`.
+    """How the stamps in the `columns` of a table are written: in which `form`, and `zoned` or not.
 
     That is found from all `rows` if the first are ambiguous, and added to the `reading`. A form in
     it holds; if it is complete and this table uses another form, that is found again. `messages`
@@ -157,7 +157,7 @@ class Clock:
             words = words.fill_null("")
         times, zoned = moments(words, self.form)
         places: NDArray[np.int64] = coded.indices.cast(pa.int64()).to_numpy()
-        if np.isnat(times).any() and (bad := np.isnat(times)[places]).any():
+        if (bad := np.isnat(times)[places]).any():
             row = int(bad.argmax())
             raise wrong(row, _complaint(words[places[row]].as_py(), self))
         self._check_zones(zoned[places], cells, wrong)

@@ -232,7 +232,7 @@ class Workbook(TextFile):
     def __init__(self, name: str, opened: Callable[[], Any], reading: Reading) -> None:
         self.packed = opened
         self.sheets: list[str] = []
-        self.trained = reading.complete
+        self.complete = reading.complete
         reading = replace(reading, text=Text(separator=","), timezone=None)
         super().__init__(name, self._open, reading)
 
@@ -255,7 +255,7 @@ class Workbook(TextFile):
                 book = calamine.load_workbook(io.BytesIO(data))
                 self.sheets = book.sheet_names
                 sheet = self.reading.sheet or self.sheets[0]
-                if self.trained and len(self.sheets) == 1:  # a later file with the rows alone
+                if self.complete and len(self.sheets) == 1:  # a later file with the rows alone
                     sheet = self.sheets[0]
                 if sheet not in self.sheets:
                     raise DataError(
