@@ -125,8 +125,9 @@ class TestSizes:
     """What may only grow in a commit that says what for."""
 
     def test_of_product_and_tests(self):
-        # 330 of these so that a GPU trains and serves, 780 so that files of every shape are read
-        assert sum(map(size.lines, size.product(ROOT))) <= 39_897
+        # 330 of these so that a GPU trains and serves, 780 so that files of every shape are read,
+        # 150 so that slow series are first
+        assert sum(map(size.lines, size.product(ROOT))) <= 40_045
         rooms = size.rooms(ROOT)
         assert rooms["tests"] <= 31_955
         assert sum(name not in {*size.OTHERS, "errors"} and name[0] != "_" for name in rooms) <= 18
@@ -243,7 +244,7 @@ class TestDocuments:
         made = r"<!-- begin (\w+) -->.*?<!-- end \1 -->"
         texts = [re.sub(made, "", path.read_text(), flags=re.DOTALL) for path in DOCUMENTS]
         # 341 of these say what is measured, and what is promised, of a GPU, and what it wants
-        assert sum(len(text.split()) for text in texts) <= 28_594
+        assert sum(len(text.split()) for text in texts) <= 28_629
 
 
 def test_every_module_of_the_library_has_its_tests():

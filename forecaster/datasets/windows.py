@@ -34,15 +34,17 @@ class Batch(NamedTuple):
     item: Tensor | None = None  # (B,), the series of a panel
     shift: Tensor | None = None  # (B, T, len(targets)), what was taken out of `target`
     limits: Tensor | None = None  # (B, 1, len(targets), 2), with what was taken out
+    base: Tensor | None = None  # (B, 1, len(targets)), the value at 0, in standard deviations
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         return self.past, self.past_known, self.future_known, self.observed
 
     @property
-    def asked(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-        """The inputs of a blend: those of a model, and the series of a panel."""
-        return *self.inputs, self.item
+    def asked(self) -> tuple[Tensor | None, ...]:
+        """The inputs of a blend: those of a model, the series of a panel, and any `base`."""
+        inputs = *self.inputs, self.item
+        return inputs if self.base is None else (*inputs, self.base)
 
     def within(self, forecast: Tensor) -> Tensor:
         """A forecast (B, T, targets) or its quantiles, with one more dimension, in the limits."""
@@ -69,11 +71,12 @@ class Windows:
     each series of a panel, None for one series whose rows are the grid; `covariates` (N, K) are
     scaled and known ahead; `shift` (N, len(targets)) is the effect of the covariates, which was
     taken out of `values`; `limits` (targets, 2), or (S, targets, 2) for a panel, are those of the
-    targets with it, scaled; `static` (S, J) belongs to the items; only every `every`-th window
-    counts. The past of a window may begin before `first`, but at most `padding` rows before its
-    series (if that is negative, not in its first -padding rows): values there are missing, and the
-    known features of those steps have no meaning. Raises DataError when no window fits, or when a
-    value is infinite after scaling.
+    targets with it, scaled; `base` (targets,), or (S, targets), is what their 0 stands for, in
+    standard deviations, None if some training value is not positive; `static` (S, J) belongs to the
+    items; only every `every`-th window counts. The past of a window may begin before `first`, but
+    at most `padding` rows before its series (if that is negative, not in its first -padding rows):
+    values there are missing, and the known features of those steps have no meaning. Raises
+    DataError when no window fits, or when a value is infinite after scaling.
     """
 
     values: Tensor
@@ -90,6 +93,7 @@ class Windows:
     padding: int = 0
     shift: Tensor | None = None
     limits: Tensor | None = None
+    base: Tensor | None = None
 
     def __post_init__(self) -> None:
         rows, columns = self.values.shape
@@ -210,7 +214,10 @@ class Windows:
         target = self._take(self.values, row_ahead, self.horizon)
         if self.targets != tuple(range(self.values.shape[1])):
             target = target[..., self._columns]
-        observed = target_observed = shift = limits = None
+        observed = target_observed = shift = limits = base = None
+        if self.base is not None:
+            base = self.base[item] if self.base.ndim == 2 else self.base
+            base = base.expand(len(item), -1)[:, None]
         if self.limits is not None:
             limits = self.limits[item] if self.limits.ndim == 3 else self.limits
             limits = limits.expand(len(item), -1, -1)[:, None]
@@ -229,6 +236,7 @@ class Windows:
             item=None if self.items is None else item,
             shift=shift,
             limits=limits,
+            base=base,
         )
 
     def rows(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -245,7 +253,10 @@ class Windows:
             yield values[before], self.calendar[step[before]]
 
     def to(self, device: torch.device | str) -> "Windows":
-        parts = {name: getattr(self, name) for name in ("covariates", "static", "shift", "limits")}
+        parts = {
+            name: getattr(self, name)
+            for name in ("covariates", "static", "shift", "limits", "base")
+        }
         moved = {name: part.to(device) for name, part in parts.items() if part is not None}
         values, calendar = self.values.to(device), self.calendar.to(device)
         return replace(self, values=values, calendar=calendar, **moved)
@@ -306,3 +317,20 @@ def described(windows: Windows) -> str:
     total = int(windows._starts[2][-1])
     which = "all" if windows.every == 1 else f"every {windows.every}th of {total:,}:"
     return f"{which} {len(windows):,} windows"
+
+
+def longest(windows: Windows) -> int:
+    """The most target steps that the windows of one series span."""
+    return int(windows._starts[1].max()) + windows.horizon - 1
+
+
+def middle(windows: Windows) -> End | None:
+    """The end of the steps that hold the earlier half of the windows of each series; None if none
+    has two."""
+    halves = windows._starts[1].numpy() // 2
+    if not halves.any():
+        return None
+    if windows.items is None:
+        return int(np.asarray(windows.last)) - int(halves[0])
+    ends = np.minimum(np.asarray(windows.last), windows.items.places + windows.items.lengths)
+    return tuple((ends - halves).tolist())

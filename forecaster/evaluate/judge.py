@@ -30,6 +30,7 @@ from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Intervals
 from forecaster.forecast.quantiles import Quantiles
 from forecaster.parts import Blend, Network, Part, fit_forms
+from forecaster.parts.base import forecast_of
 from forecaster.plan.data import open_data
 from forecaster.plan.plan import make_plan
 from forecaster.plan.splits import Splits, make_splits
@@ -136,7 +137,7 @@ def judge(
 
     def forecasts(batch: Batch) -> list[Tensor]:
         """Those of the model, of each part alone, and of the model without each kind."""
-        alone = {part.name: part(*batch.inputs) for part in parts}
+        alone = {part.name: forecast_of(part, batch) for part in parts}
         members = [alone[name] for name in model.names]
         ahead = model.mix(members, batch.item)
         if coverage is not None:

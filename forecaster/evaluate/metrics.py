@@ -15,6 +15,7 @@ from forecaster.base.errors import DataError, DivergedError
 from forecaster.datasets.items import Items
 from forecaster.datasets.windows import Batch, Windows
 from forecaster.parts import Blend
+from forecaster.parts.base import forecast_of
 
 Forecast = Callable[[Batch], Tensor]
 """Takes a batch, returns scaled values (B, T, targets)."""
@@ -28,8 +29,9 @@ MOST_DECIMALS = 8
 
 def forecast_with(model: nn.Module) -> Forecast:
     """The forecast of a network, a part or a blend."""
-    blend = isinstance(model, Blend)
-    return lambda batch: model(*(batch.asked if blend else batch.inputs))
+    if isinstance(model, Blend):
+        return lambda batch: model(*batch.asked)
+    return lambda batch: forecast_of(model, batch)
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,9 @@ def fit_forms(fold: Fold) -> Forms:
 def blend_forms(fold: Fold, forms: Forms) -> Blend:
     """The closed forms of a fold as one forecast, weighed as they are beside a network."""
     parts, rehearsed, rehearsal = forms
-    return Blend.weighed(parts, weigh(rehearsed, (rehearsal or fold).choose)).eval()
+    return Blend.weighed(
+        parts, weigh(rehearsed, (rehearsal or fold).choose, len(fold.train))
+    ).eval()
 
 
 @machine.exact()
@@ -105,19 +107,22 @@ def weigh_forms(fold: Fold, forms: Forms, network: Network) -> tuple[list[Part],
     """All parts, the closed forms of a fold and the network, and their weights.
 
     The errors are those on `fold.choose`. If it has few windows, the closed forms are first
-    weighted among each other by the forecasts of their rehearsal, and only then against the
+    weighted weights each other by the forecasts of their rehearsal, and only then against the
     network, which has no rehearsal: it has a quarter of the votes, as one family of four.
     """
     parts, rehearsed, rehearsal = forms
-    shares = None
-    if rehearsal is not None:  # which may be on another device, and share parts with `parts`
-        there = rehearsal.choose.values.device
-        shares = weigh([part.to(there) for part in rehearsed], rehearsal.choose).common
-    candidates = [*(part.to(fold.choose.values.device) for part in parts), network]
-    if shares is None:
-        return candidates, weigh(candidates, fold.choose)
-    together = Blend(fold.task, {part.name: part for part in parts}, shares).eval()
-    together.to(fold.choose.values.device)
+    trained, device = len(fold.train), fold.choose.values.device
+    if rehearsal is None:
+        candidates: list[Part] = [*(part.to(device) for part in parts), network]
+        return candidates, weigh(candidates, fold.choose, trained)
+    there = rehearsal.choose.values.device  # may be another one; some parts are in both lists
+    weights = weigh([part.to(there) for part in rehearsed], rehearsal.choose, trained)
+    candidates = [*(part.to(device) for part in parts), network]
+    together = Blend(fold.task, {part.name: part for part in parts}, weights.common).eval()
     errors = mse(candidates, fold.choose)
-    both = weigh([together, network], fold.choose, (3.0, 1.0)).common
-    return candidates, Weights(torch.cat([shares * both[0], both[1:]]), errors)
+    both = weigh([together.to(device), network], fold.choose, trained, (3.0, 1.0)).common
+    by_series = None
+    if weights.of_series is not None:
+        rest = both[1].mean().expand(len(weights.of_series), 1)
+        by_series = torch.cat([weights.of_series * both[0].mean(), rest], dim=1)
+    return candidates, Weights(torch.cat([weights.common * both[0], both[1:]]), errors, by_series)

@@ -8,12 +8,14 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from forecaster.datasets.windows import Windows
+from forecaster.datasets.windows import Batch, Windows, longest, middle
 from forecaster.model import Task
 
 FEW = 100
 """With fewer windows to choose on, the later training rows help to choose (docs/recipe.md); a round
 number."""
+CYCLES = 2
+"""The same with fewer of the longest cycle: windows of four working days know no weekend."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,18 +43,16 @@ class Fold:
 
     @property
     def rehearsal(self) -> "Fold | None":
-        """If few windows choose, a fold that fits to the earlier half of the training windows and
-        chooses on the later half too.
+        """If few windows choose, or windows of less than two of the longest cycles, a fold that
+        fits to the earlier half of the training windows and chooses on the later half too.
 
-        None if enough windows choose, for a panel, and if training has a single window.
+        None if enough windows choose, and if training has a single window.
         """
-        train, half = self.train, len(self.train) // 2
-        enough = len(self.choose) >= FEW or half == 0
-        if enough or train.items is not None or not isinstance(train.last, int):
+        train, choose = self.train, self.choose
+        cycles = longest(choose) / max(self.seasons)
+        if (len(choose) >= FEW and cycles >= CYCLES) or (cut := middle(train)) is None:
             return None
-        cut = train.last - half
-        earlier, later = replace(train, last=cut), replace(self.choose, first=cut)
-        return replace(self, train=earlier, choose=later)
+        return replace(self, train=replace(train, last=cut), choose=replace(choose, first=cut))
 
 
 class Part(nn.Module, ABC):
@@ -65,6 +65,8 @@ class Part(nn.Module, ABC):
     """
 
     kind: ClassVar[str]
+    takes_base = False
+    """Whether `forward` also takes what a scaled 0 stands for (`Batch.base`)."""
     weighed: ClassVar[bool] = True
     """Whether it may have a share in a blend; otherwise it only serves for comparison."""
 
@@ -136,6 +138,13 @@ class Part(nn.Module, ABC):
         values = past[:, -self.past :, of].transpose(1, 2)
         seen = None if observed is None else observed[:, -self.past :, of]
         return values, None if seen is None else seen.transpose(1, 2)
+
+
+def forecast_of(model: Any, batch: Batch) -> Tensor:
+    """The forecast of a network or a part, or of a blend with the same shares in every series."""
+    more = {"base": batch.base} if getattr(model, "takes_base", False) else {}
+    ahead: Tensor = model(*batch.inputs, **more)
+    return ahead
 
 
 def filled(values: Tensor, observed: Tensor | None, season: int) -> Tensor:

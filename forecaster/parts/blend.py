@@ -1,6 +1,7 @@
 """Several parts as one forecast, with weights found on validation."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from forecaster.model import ForecastModel, Task
 from forecaster.parts.base import Fold, Part
 from forecaster.parts.products import Products, products
 from forecaster.parts.ridge import merged
+from forecaster.parts.smoothing import Smoothing
 from forecaster.record import NETWORK
 
 
@@ -112,6 +114,11 @@ class Blend(nn.Module):
         return next((part.model for part in self.members if isinstance(part, Network)), None)
 
     @property
+    def takes_base(self) -> bool:
+        """Whether a part reads `base`."""
+        return any(part.takes_base for part in self.members)
+
+    @property
     def needs(self) -> int:
         return max(part.needs for part in self.members)
 
@@ -150,16 +157,22 @@ class Blend(nn.Module):
         future_known: Tensor,
         observed: Tensor | None = None,
         item: Tensor | None = None,
+        base: Tensor | None = None,
     ) -> Tensor:
-        """As `ForecastModel.forward`; `item` as in `shares_of`."""
+        """As `ForecastModel.forward`; `item` as in `shares_of`, `base` as in `Batch`."""
         inputs = past, past_known, future_known, observed
+
+        def alone(part: Part) -> Tensor:
+            ahead: Tensor = part(*inputs, base=base) if part.takes_base else part(*inputs)
+            return ahead
+
         shares = self.shares_of(item)
         if self.merged is not None and observed is None and shares is self.weights:
             ahead: Tensor = self.merged(*inputs)
             for place in self.apart:
-                ahead = ahead + self.members[place](*inputs) * self.weights[place][:, None]
+                ahead = ahead + alone(self.members[place]) * self.weights[place][:, None]
             return ahead
-        return self.mix([part(*inputs) for part in self.members], item)
+        return self.mix([alone(part) for part in self.members], item)
 
     def mix(self, forecasts: Sequence[Tensor], item: Tensor | None, without: str = "") -> Tensor:
         """The forecast (B, T, K) made of those of the parts, in their order; `item` as in
@@ -199,6 +212,11 @@ squared error, how many windows that lie apart are few, and the smallest weight 
 tasks, pulls of 1 and 3 and powers of 2 and 8 were up to 1 % worse (benchmarks/log.md)."""
 
 
+SHORT = 1_000
+"""With n training windows smoothing, which needs none, has 1 + SHORT / n votes, and errors count so
+much less: on 60 slow series the blend was 5 % better for it (benchmarks/log.md)."""
+
+
 class Weights(NamedTuple):
     """The weights (n, T) of parts, their MSE (n,) on the windows that weighed them, and the weights
     (S, n) in each series of a panel, None without."""
@@ -208,10 +226,15 @@ class Weights(NamedTuple):
     of_series: Tensor | None = None
 
 
-def weigh(parts: Sequence[Part | Blend], windows: Windows, votes: Sequence[float] = ()) -> Weights:
-    """The weights of parts by their errors on `windows`."""
+def weigh(
+    parts: Sequence[Part | Blend],
+    windows: Windows,
+    trained: float = inf,
+    votes: Sequence[float] = (),
+) -> Weights:
+    """The weights of parts that `trained` windows fitted, by their errors on `windows`."""
     errors = products(parts, windows)
-    common = shares(parts, errors.relative, windows.horizons, votes)
+    common = shares(parts, errors.relative, windows.horizons, trained, votes)
     return Weights(common, errors.mse, _of_series(common, errors, windows.horizons))
 
 
@@ -234,7 +257,11 @@ def _of_series(common: Tensor, of: Products, apart: float) -> Tensor | None:
 
 
 def shares(
-    parts: Sequence[Part | Blend], relative: Tensor, apart: float, votes: Sequence[float] = ()
+    parts: Sequence[Part | Blend],
+    relative: Tensor,
+    apart: float,
+    trained: float = inf,
+    votes: Sequence[float] = (),
 ) -> Tensor:
     """The weights (n, T) of parts by their `Products.relative` (n, n) on windows of which as many
     as `apart` do not overlap.
@@ -244,15 +271,21 @@ def shares(
     squared error of a part, e_i that of part i, and u is proportional to (e / e_i)^POWER times the
     vote of the part: one for every family, shared evenly by its parts, unless `votes` is given.
     Weights below LEAST become zero. Without PULL, weights overfit the one regime of validation; if
-    only a few windows lie apart, it is stronger and POWER weaker, both by 1 + FEW / apart.
+    only a few windows lie apart, it is stronger and POWER weaker, both by 1 + FEW / apart. If few
+    windows `trained` the parts, both are more so, by SHORT / trained, and smoothing, which is
+    fitted to each window, has 1 + SHORT / trained votes.
     """
     able = [i for i, part in enumerate(parts) if isinstance(part, Blend) or part.weighed]
     if not votes:
         families = [part.family for part in parts if isinstance(part, Part) and part.weighed]
-        votes = [1 / families.count(family) for family in families]
+        more = 1 + SHORT / trained
+        votes = [
+            (more if family == Smoothing.family else 1) / families.count(family)
+            for family in families
+        ]
     relative = relative[able][:, able]
     errors = relative.diagonal().clamp(min=1e-12)
-    least, doubt = errors.min(), 1 + FEW / apart
+    least, doubt = errors.min(), 1 + FEW / apart + SHORT / trained
     even = torch.tensor(votes, dtype=torch.float64) * (least / errors) ** (POWER / doubt)
     near = nearest(relative / least, even / even.sum(), PULL * doubt)
     near = torch.where(near < min(LEAST, float(near.max())), 0.0, near)  # the largest stays

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from forecaster.base.errors import DivergedError
 from forecaster.datasets.windows import Batch, Windows
+from forecaster.parts.base import forecast_of
 
 Forecast = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 MOST = 2_000
@@ -124,7 +125,7 @@ def _batches(windows: Windows, most: int) -> Iterator[Batch]:
 
 def _off(forecast: Forecast, batch: Batch) -> Tensor:
     """The errors (B, T, K) of a forecast, 0 where the true value is missing."""
-    off = batch.within(forecast(*batch.inputs)) - batch.target
+    off = batch.within(forecast_of(forecast, batch)) - batch.target
     seen = batch.target_observed
     return off if seen is None else off.masked_fill_(~seen, 0.0)
 

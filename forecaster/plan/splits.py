@@ -64,6 +64,7 @@ class Splits:
         other = copy(self)
         other.schema = replace(self.schema, known=replace(self.schema.known, effects=known))
         other.forms, other._tables = None, {}
+        other.__dict__.pop("_base", None)
         return other
 
     def estimate(self) -> Effects | None:
@@ -144,7 +145,22 @@ class Splits:
             static=None if static is None else torch.from_numpy(static).to(device),
             shift=shift,
             limits=None if limits is None else limits.to(device),
+            base=None if self._base is None else self._base.to(device),
         )
+
+    @cached_property
+    def _base(self) -> torch.Tensor | None:
+        """What scaled zeros of the targets stand for, in standard deviations, (targets,) or
+        (S, targets); None unless all training values are positive, and whole."""
+        series, schema = self.plan.series, self.schema
+        if schema.known.shifting:
+            return None
+        rows = series.layout.before(self.plan.borders.parts["train"][1])
+        values = series.values[rows][:, list(schema.target_positions)]
+        scaler = schema.target_scaler
+        base = torch.from_numpy((scaler.mean / scaler.std).astype(np.float32))
+        positive = not (values <= 0).any() and bool((base > 0).all())
+        return base if positive else None
 
     def _on(self, device: str) -> tuple[torch.Tensor | None, ...]:
         """All values, less the effects of covariates, calendar, covariates and these effects."""

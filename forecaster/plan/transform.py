@@ -60,6 +60,11 @@ class Transform(nn.Module):
         mean, std = (self.mean, self.std) if mean is None or std is None else (mean, std)
         return values * self.targets(std)[..., None] + self.targets(mean)[..., None]
 
+    def base(self, mean: Tensor | None, std: Tensor | None) -> Tensor:
+        """The values (B or 1, 1, targets) that scaled zeros stand for, in standard deviations."""
+        mean, std = (self.mean, self.std) if mean is None or std is None else (mean, std)
+        return (self.targets(mean) / self.targets(std)).float()
+
     def targets(self, columns: Tensor) -> Tensor:
         """The targets among columns (..., C); by a list, the host would wait for a GPU."""
         return columns.index_select(-1, self.places)

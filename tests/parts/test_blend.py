@@ -253,9 +253,17 @@ class TestRehearsal:
         assert len(rehearsal.train) == len(FEW.train) - len(FEW.train) // 2
         long = replace(FEW, choose=folds.windows(folds.series(), 240, 360))
         alone = replace(FEW, train=folds.windows(folds.series(), 0, PAST + HORIZON))
-        assert [each.rehearsal for each in (long, alone, folds.panel_fold())] == [None] * 3
+        assert [each.rehearsal for each in (long, alone)] == [None] * 2
+        assert replace(long, seasons=(6, 61)).rehearsal, "not two of the longest cycle"
+        panel = replace(folds.panel_fold(), seasons=(31,))
+        earlier, later = panel.rehearsal.train, panel.rehearsal.choose
+        assert earlier.last == later.first
+        assert len(later) > len(panel.choose)
+        assert len(earlier) < len(panel.train)
         tried, found = weigh_forms(long, fit_forms(long), Constant(FEW.task, "network", 0.3))
-        for own, wanted in zip(found[:2], weigh(tried, long.choose)[:2], strict=True):
+        for own, wanted in zip(
+            found[:2], weigh(tried, long.choose, len(long.train))[:2], strict=True
+        ):
             assert torch.equal(own, wanted)
 
     def test_what_was_chosen_there_is_fitted_to_all_training_rows(self):

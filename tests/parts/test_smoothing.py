@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from forecaster.parts import fit_forms
-from forecaster.parts.base import filled
-from forecaster.parts.smoothing import LONGEST, Smoothing, extended, reach
+from forecaster.parts.base import filled, forecast_of
+from forecaster.parts.smoothing import LARGEST, LONGEST, Smoothing, extended, reach
 from tests.parts import folds
 from tests.parts.folds import HORIZON
 
@@ -40,8 +40,9 @@ def method(series, counted, season, rates, horizon):
     return run(series, np.linalg.lstsq(left, right, rcond=None)[0])
 
 
-def smoothed(values, seen, season, horizon):
-    """Values (P,) -> (T,): all methods, with Akaike weights."""
+def smoothed(values, seen, season, horizon, most=1.0):
+    """Values (P,) -> the forecast (T,) of all methods whose damping is at most `most`, with Akaike
+    weights, and the log of the sum of these."""
     recent = 0.5 ** (np.arange(len(values))[::-1] / (2 * max(season, 4)))
     counted, middle = recent * seen, values.mean()
     count, fits, forecasts = counted.sum(), [], []
@@ -51,6 +52,8 @@ def smoothed(values, seen, season, horizon):
             (0.0, 0.2) if cycle > 1 else (0.0,),
             ((0.0, 0.0), (0.0, 1.0), (0.15, 0.9), (0.15, 0.98)),
         ):
+            if damping > most:
+                continue
             rates = level, level * trend, seasonal * (1 - level), damping
             errors, ahead = method(values - middle, recent, cycle, rates, horizon)
             parameters = 2 + (damping > 0) + 2 * (trend > 0)
@@ -60,7 +63,20 @@ def smoothed(values, seen, season, horizon):
             fits.append(-0.5 * count * np.log(square) - parameters)
             forecasts.append(ahead)
     weights = np.exp(np.array(fits) - max(fits))
-    return middle + (weights[:, None] * forecasts).sum(axis=0) / weights.sum()
+    forecast = middle + (weights[:, None] * forecasts).sum(axis=0) / weights.sum()
+    return forecast, max(fits) + np.log(weights.sum())
+
+
+def with_logarithms(values, seen, season, horizon, base):
+    """The same for values whose 0 is `base` above none, by the better one of two densities."""
+    plain, evidence = smoothed(values, seen, season, horizon)
+    logs = base * np.log(np.maximum(1 + values / base, 0.01))
+    ahead, other = smoothed(logs, seen, season, horizon, most=0.99)
+    recent = 0.5 ** (np.arange(len(values))[::-1] / (2 * max(season, 4)))
+    other -= (recent * seen * logs / base).sum()
+    ahead = np.minimum(ahead, 2 * logs.max() - logs.min() + base)
+    share = 1 / (1 + np.exp(evidence - other))
+    return plain + share * (base * np.exp(ahead / base) - base - plain)
 
 
 @pytest.mark.parametrize(("past", "season"), [(24, 6), (13, 6), (20, 10), (11, 6), (7, 1), (1, 1)])
@@ -74,8 +90,47 @@ def test_it_equals_the_loops(past, season, gaps):
         for k in range(2):
             series, seen = own[window, -past:, k].double(), there[window, -past:, k]
             whole = extended(series, seen, season) if gaps else series
-            wanted = smoothed(whole.numpy(), seen.numpy(), season, HORIZON)
+            wanted, _ = smoothed(whole.numpy(), seen.numpy(), season, HORIZON)
             np.testing.assert_allclose(got[window, :, k], wanted, atol=2e-4)
+
+
+@pytest.mark.parametrize("base", [1.5, 4.0, 20.0])
+def test_with_logarithms_it_equals_the_loops(base):
+    values = folds.series()
+    data = replace(folds.rest(values), base=torch.tensor([base, base + 1]))
+    part = Smoothing(folds.task_of(data), "x", 24, season=6, logs=True)
+    batch = data.batch(torch.arange(0, len(data), 31))
+    got = part(*batch.inputs, base=batch.base)
+    for window, past in enumerate(batch.past[:, -24:].double()):
+        for k, column in enumerate(folds.TARGETS):
+            series = past[:, column].numpy()
+            wanted = with_logarithms(series, np.ones(24), 6, HORIZON, base + k)
+            np.testing.assert_allclose(got[window, :, k], wanted, atol=2e-3)
+
+
+def test_a_season_that_grows_with_the_level_needs_logarithms():
+    step = torch.arange(400)
+    values = torch.exp(0.01 * step + 0.4 * torch.sin(step * torch.pi / 3))
+    mean, std = values[:240].mean(), values[:240].std()
+    scaled = ((values - mean) / std)[:, None].expand(-1, 3).contiguous()
+    plain = folds.fold(scaled)
+    fold = replace(plain, train=replace(plain.train, base=(mean / std).expand(2)))
+    data = replace(folds.rest(scaled), base=fold.train.base)
+    errors = []
+    for each in (fold, plain):
+        (part,) = Smoothing.fit(each)
+        off = forecast_of(part, data.batch(torch.arange(len(data))))
+        errors.append(float((off - data.batch(torch.arange(len(data))).target).square().mean()))
+    assert errors[0] < 0.3 * errors[1]
+
+
+@pytest.mark.parametrize("base", [-1.0, 0.0, LARGEST, torch.inf])
+def test_what_has_no_logarithms_is_forecast_without(base):
+    data = replace(folds.rest(folds.series()), base=torch.tensor([base, base]))
+    task = folds.task_of(data)
+    batch = data.batch(torch.arange(len(data)))
+    with_logs, without = (Smoothing(task, "x", 24, season=6, logs=logs) for logs in (True, False))
+    assert torch.equal(forecast_of(with_logs, batch), without(*batch.inputs))
 
 
 def test_before_a_series_its_slope_goes_on():
