@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Items
 from forecaster.plan import effects as estimates
 from forecaster.plan.effects import Shift
 

@@ -212,8 +212,8 @@ def ours(task: Task) -> pd.DataFrame:
 
 
 def statistical(task: Task, name: str) -> pd.DataFrame:
-    """A method of statsforecast, fitted anew at each origin, or the median of four: SCUM (Petropoulos
-    and Svetunkov, 2020)."""
+    """A method of statsforecast, fitted anew at each origin; SCUM is the median of four of them
+    (Petropoulos and Svetunkov, 2020)."""
     from statsforecast import StatsForecast
     from statsforecast import models as of
 

@@ -27,7 +27,7 @@ from forecaster.base.spelling import SPELLING
 from forecaster.config.flags import FLAGS, Blend, Device, Features, Policy, Split
 from forecaster.config.run_config import Loaded, load
 from forecaster.datasets import reader
-from forecaster.datasets.items import id_parts
+from forecaster.datasets.dataset import id_parts
 from forecaster.forecast.history import Frame, Given, as_pandas, numbers, read, steps_of, unchanged
 from forecaster.forecast.notices import NoticeCode, ShortHistory
 from forecaster.forecast.predictor import Predictor, keep

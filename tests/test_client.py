@@ -24,7 +24,7 @@ from werkzeug import Response
 from forecaster import client as module
 from forecaster.base.errors import DataError, ForecasterError, UnavailableError, UsageError
 from forecaster.client import Client
-from forecaster.datasets.items import id_parts
+from forecaster.datasets.dataset import id_parts
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.notices import Notice
 from forecaster.forecast.predictor import Predictor, keep

@@ -7,7 +7,7 @@ an option is declared once: in the signature of the class that uses it.
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -93,3 +93,9 @@ def option_model(constructor: Callable[..., Any], title: str) -> "type[BaseModel
         extra="forbid", strict=True, frozen=True, validate_default=True, allow_inf_nan=False
     )
     return create_model(title, __config__=config, **fields)
+
+
+def quoted(names: Sequence[Any]) -> str:
+    """Names in a message, the first twenty of them."""
+    shown = ", ".join(f"'{name}'" for name in names[:20])
+    return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")

@@ -10,11 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError
-from forecaster.datasets.card import SplitRule
-from forecaster.datasets.dataset import Dataset
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Dataset, Items, Series, SplitRule
 from forecaster.datasets.reading import Reading
-from forecaster.datasets.series import Series
 
 FREQ, START = "h", "2000-01-01"
 SHORTEST = 64

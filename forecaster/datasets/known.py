@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError
+from forecaster.datasets.dataset import Series
 from forecaster.datasets.scaling import Scaler
-from forecaster.datasets.series import Series
 
 MOST_WORDS = 50
 """The most different words of an attribute; each becomes a feature."""

@@ -5,8 +5,7 @@ from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError
 from forecaster.base.spelling import spelled
-from forecaster.datasets.items import End
-from forecaster.datasets.series import Series
+from forecaster.datasets.dataset import End, Series
 
 Limit = tuple[float | None, float | None]
 """The least and the largest value of a target; None: any."""

@@ -13,9 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.base.spelling import rounded, spelled
-from forecaster.datasets.card import Borders
-from forecaster.datasets.items import End
-from forecaster.datasets.series import Series
+from forecaster.datasets.dataset import Borders, End, Series
 
 Kind: TypeAlias = Literal["sentinel", "outlier", "shift", "empty", "unfinished"]
 Numbers: TypeAlias = NDArray[np.float64]

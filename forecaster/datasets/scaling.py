@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from forecaster.base.errors import DataError
-from forecaster.datasets.items import End, Items
+from forecaster.datasets.dataset import End, Items
 
 if TYPE_CHECKING:
     from torch import Tensor

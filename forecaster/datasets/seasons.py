@@ -10,9 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forecaster.datasets.calendar import DAY, holiday_feature, parse_step, step_length
-from forecaster.datasets.dataset import Dataset
-from forecaster.datasets.items import Items
-from forecaster.datasets.series import Series
+from forecaster.datasets.dataset import Dataset, Items, Series
 
 TRAIN = 0.7
 """The part of the time steps that is examined: a model may be tested on the rest."""

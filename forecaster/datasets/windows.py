@@ -11,7 +11,7 @@ from torch import Tensor
 
 from forecaster.base.errors import DataError
 from forecaster.base.machine import sent
-from forecaster.datasets.items import End, Items
+from forecaster.datasets.dataset import End, Items
 
 CHUNK = 2**22
 """The values of a piece of `Windows.rows`: 16 MB; nothing depends on its exact value."""

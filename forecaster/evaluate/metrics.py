@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from forecaster.base import machine, signals
 from forecaster.base.errors import DataError, DivergedError
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Items
 from forecaster.datasets.windows import Batch, Windows
 from forecaster.parts import Blend
 from forecaster.parts.base import forecast_of

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from forecaster.base.errors import DataError
+from forecaster.base.names import quoted
 from forecaster.datasets.calendar import future_times
-from forecaster.datasets.items import id_parts
+from forecaster.datasets.dataset import id_parts
 from forecaster.datasets.reader.irregular import is_closed
-from forecaster.datasets.series import quoted
 from forecaster.forecast.notices import OWN_SCALE, REMARKS, Notice, NoticeCode
 from forecaster.forecast.question import Form, Question, SeriesBatch, Times, later
 

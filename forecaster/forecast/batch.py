@@ -24,7 +24,7 @@ from forecaster.base.installation import TABLES
 from forecaster.base.progress import Bar
 from forecaster.base.workers import FailedError
 from forecaster.config.run_config import differences
-from forecaster.datasets.items import MARK
+from forecaster.datasets.dataset import MARK
 
 if TYPE_CHECKING:
     import pandas as pd

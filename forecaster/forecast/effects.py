@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from forecaster.base.spelling import rounded
-from forecaster.datasets.series import Series
+from forecaster.datasets.dataset import Series
 from forecaster.forecast.history import History, following
 from forecaster.forecast.question import Question
 from forecaster.forecast.unusual import undetermined

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from forecaster.base.errors import DataError, UsageError
+from forecaster.base.names import quoted
 from forecaster.datasets import reader
 from forecaster.datasets.calendar import future_times
-from forecaster.datasets.items import Items, id_parts
-from forecaster.datasets.series import Series, quoted
+from forecaster.datasets.dataset import Items, Series, id_parts
 from forecaster.forecast.question import Form
 
 CYCLES: tuple[tuple[str, ...], ...] = (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from forecaster.base.errors import BundleError, DataError
-from forecaster.datasets.items import id_parts
+from forecaster.datasets.dataset import id_parts
 from forecaster.plan.schema import Schema
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from pandas.api.types import is_datetime64_any_dtype, is_float_dtype
 from typing_extensions import TypeVar
 
 from forecaster.base.errors import DataError, UsageError
+from forecaster.base.names import quoted
 from forecaster.base.spelling import spelled
 from forecaster.config.flags import Policy
 from forecaster.datasets import reader
 from forecaster.datasets.calendar import future_times
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Items, Series
 from forecaster.datasets.reader.irregular import is_closed
-from forecaster.datasets.series import Series, quoted
 from forecaster.forecast.answer import Answer, by_code, opened
 from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
 from forecaster.forecast.question import Form, Question, concatenate, later

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from forecaster.datasets.calendar import normalise_freq
-from forecaster.datasets.series import Series
+from forecaster.datasets.dataset import Series
 from forecaster.forecast.answer import Answer
 from forecaster.forecast.question import Question
 from forecaster.record.look import Promise

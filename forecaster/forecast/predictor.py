@@ -15,7 +15,7 @@ import numpy as np
 from forecaster.base import extras
 from forecaster.base.errors import DataError, UnavailableError, UsageError, of_status
 from forecaster.base.installation import is_bundle, no_bundle
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Items
 from forecaster.datasets.scaling import Scaler
 from forecaster.forecast import golden, unusual
 from forecaster.forecast.answer import Answer

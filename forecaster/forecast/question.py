@@ -17,7 +17,7 @@ from pandas.tseries.frequencies import to_offset
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.names import did_you_mean
 from forecaster.datasets.calendar import normalise_freq
-from forecaster.datasets.items import id_parts
+from forecaster.datasets.dataset import id_parts
 from forecaster.forecast.notices import Notice, NoticeCode
 
 if TYPE_CHECKING:

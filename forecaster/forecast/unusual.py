@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forecaster.base.errors import BundleError
+from forecaster.base.names import quoted
 from forecaster.base.spelling import rounded
-from forecaster.datasets.series import quoted
 from forecaster.forecast.composition import in_words
 from forecaster.forecast.intervals import TOLERANCE
 from forecaster.forecast.notices import OWN_SCALE, Notice, NoticeCode

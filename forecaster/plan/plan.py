@@ -7,18 +7,16 @@ from functools import cached_property
 import numpy as np
 
 from forecaster.base.errors import DataError, UsageError
+from forecaster.base.names import quoted
 from forecaster.base.progress import Say
 from forecaster.base.spelling import joined, spelled
 from forecaster.config.run_config import RunConfig
-from forecaster.datasets.card import Borders
-from forecaster.datasets.dataset import Dataset
-from forecaster.datasets.items import End
+from forecaster.datasets.dataset import Borders, Dataset, End, Series
 from forecaster.datasets.known import KnownInputs
 from forecaster.datasets.limits import Limit, find_limits
 from forecaster.datasets.oddities import Oddity, find_oddities
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.seasons import candidates
-from forecaster.datasets.series import Series, quoted
 from forecaster.datasets.sizes import few_windows, panel_sizes, sizes
 from forecaster.parts import smoothing
 from forecaster.plan.schema import Schema

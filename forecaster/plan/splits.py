@@ -12,8 +12,7 @@ import torch
 from forecaster.base.errors import DataError
 from forecaster.config.run_config import RunConfig
 from forecaster.datasets.calendar import phase_weights
-from forecaster.datasets.card import Borders
-from forecaster.datasets.items import End
+from forecaster.datasets.dataset import Borders, End
 from forecaster.datasets.known import Effects
 from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel

@@ -14,13 +14,13 @@ import torch
 
 from forecaster.base import installation, machine, signals
 from forecaster.base.errors import DataError, DivergedError, UsageError
+from forecaster.base.names import quoted
 from forecaster.base.progress import Say, lasting
 from forecaster.base.spelling import rounded, spelled
 from forecaster.config.run_config import Loaded, RunConfig
 from forecaster.datasets.card import is_generated, load_card
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.oddities import sentences
-from forecaster.datasets.series import quoted
 from forecaster.datasets.windows import Windows, described
 from forecaster.evaluate.cutoffs import cut, roll
 from forecaster.evaluate.judge import contested, example, judge, picked, validate

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from forecaster.datasets.items import MARK
+from forecaster.datasets.dataset import MARK
 from forecaster.forecast import composition, effects
 from forecaster.forecast.predictor import Predictor
 from forecaster.record import Backtest

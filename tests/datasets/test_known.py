@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from forecaster.base.errors import DataError
+from forecaster.datasets.dataset import Series
 from forecaster.datasets.known import MOST_WORDS, Attribute, KnownInputs
-from forecaster.datasets.series import Series
 
 
 def series(**more):

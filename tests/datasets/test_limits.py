@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from forecaster.base.errors import DataError
+from forecaster.datasets.dataset import Series
 from forecaster.datasets.limits import ends, find_limits
-from forecaster.datasets.series import Series
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate.metrics import score
 from tests.test_own_files import HORIZON, TIMES, trained

@@ -2,10 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.datasets.card import Borders
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Borders, Items, Series
 from forecaster.datasets.oddities import MOST_ITEMS, MOST_SAID, Oddity, find_oddities, sentences
-from forecaster.datasets.series import Series
 
 ROWS = 3000
 HOURS = np.arange(ROWS)

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as arrays
 
 from forecaster.base.errors import DataError
 from forecaster.datasets import scaling
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Items
 from forecaster.datasets.scaling import Scaler
 
 NUMBERS = st.one_of(st.just(np.nan), st.floats(-1e150, 1e150))

@@ -5,11 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.datasets.dataset import Dataset
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Dataset, Items, Series
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.seasons import candidates, infer_seasons, mean_correlation, measure
-from forecaster.datasets.series import Series
 
 
 def test_the_natural_cycles_of_a_step():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Items
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate import backtest

@@ -8,7 +8,7 @@ import torch
 
 from forecaster.base.errors import UsageError
 from forecaster.config.run_config import load
-from forecaster.datasets.card import Borders
+from forecaster.datasets.dataset import Borders
 from forecaster.evaluate.cutoffs import COVERED, cut, roll, text
 from forecaster.evaluate.judge import find_intervals, judge
 from forecaster.plan.data import find_data

@@ -8,7 +8,7 @@ from scipy import stats
 from torch import nn
 
 from forecaster.datasets.calendar import calendar_features, phase_weights
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Items
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate import intervals as module

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from forecaster.base.errors import DataError, DivergedError
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Items
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate import metrics
 from forecaster.evaluate.metrics import (

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Items
 from forecaster.datasets.known import KnownInputs
 from forecaster.datasets.windows import Windows
 from forecaster.forecast import unusual

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Items
 from forecaster.datasets.windows import Windows
 from forecaster.model import Task
 from forecaster.parts import Fold

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Items
 from forecaster.datasets.windows import Windows
 from forecaster.parts import (
     KINDS,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.signal import lfilter
 
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Items
 from forecaster.datasets.known import Effects, Term
 from forecaster.plan import effects as module
 from forecaster.plan.effects import BEYOND, LASTING, Shift, recent_mean

@@ -11,11 +11,9 @@ import torch
 
 from forecaster.base.errors import UsageError
 from forecaster.config.run_config import RunConfig
-from forecaster.datasets.card import SplitRule
-from forecaster.datasets.dataset import Dataset
+from forecaster.datasets.dataset import Dataset, Series, SplitRule
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.scaling import Scaler
-from forecaster.datasets.series import Series
 from forecaster.evaluate.judge import judge
 from forecaster.evaluate.metrics import forecast_with, score
 from forecaster.parts import Blend, Network

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError
+from forecaster.base.names import quoted
 from forecaster.base.spelling import spelled
 from forecaster.datasets.known import MOST_WORDS
-from forecaster.datasets.series import quoted
 
 NO_VALUE = frozenset(
     ["", "na", "n/a", "#na", "#n/a", "<na>", "nan", "-nan", "null", "none", "-", "--", "–", "—",

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError, UsageError
+from forecaster.base.names import quoted
 from forecaster.base.spelling import spelled
 from forecaster.datasets.reader.cells import LONGEST, Complain
 from forecaster.datasets.reader.files import RawTable, Rows
@@ -31,7 +32,6 @@ from forecaster.datasets.reader.stamps import (
 )  # fmt: skip
 from forecaster.datasets.reader.unread import is_rounded, over_two_years, why
 from forecaster.datasets.reading import Reading, Stamps
-from forecaster.datasets.series import quoted
 
 USUAL = ("ds", "date", "datetime", "timestamp", "time")
 """The usual names of time columns, the more common ones first."""

@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from forecaster.base import quota
 from forecaster.base.errors import DataError, UnavailableError
 from forecaster.base.installation import DOCUMENTS, SUFFIXES, TABLES
+from forecaster.base.names import quoted
 from forecaster.base.spelling import spelled
 from forecaster.datasets.reader import formats
 from forecaster.datasets.reader.cells import Evidence, Written, is_text, learn
 from forecaster.datasets.reading import NOTHING_SAID, Reading, Text
-from forecaster.datasets.series import quoted
 
 SAMPLE = 10_000
 """The rows from which the kinds of the columns are found: more than a year of hours."""

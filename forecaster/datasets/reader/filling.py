@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError, UsageError
-from forecaster.base.names import did_you_mean
+from forecaster.base.names import did_you_mean, quoted
 from forecaster.base.spelling import spelled
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Items, Series
 from forecaster.datasets.reading import ALL, Fill, Reading
-from forecaster.datasets.series import Series, quoted
 
 Column: TypeAlias = NDArray[np.floating[Any]]
 

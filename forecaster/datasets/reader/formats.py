@@ -27,10 +27,9 @@ import pyarrow.parquet
 
 from forecaster.base.errors import DataError, StorageError
 from forecaster.base.extras import needed
-from forecaster.base.names import did_you_mean
+from forecaster.base.names import did_you_mean, quoted
 from forecaster.datasets.reader.dialect import Head, other_letter, read_head
 from forecaster.datasets.reading import Reading, Text
-from forecaster.datasets.series import quoted
 
 CONTENTS = "xl/workbook.xml"
 """What a zip archive holds if it is a workbook."""

@@ -12,13 +12,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError
+from forecaster.base.names import quoted
 from forecaster.base.spelling import spelled
 from forecaster.datasets.calendar import DAY, DAYS, holiday_feature, step_length
 from forecaster.datasets.reader.grid import find_step
 from forecaster.datasets.reader.places import SAMPLE, Irregular, Places
 from forecaster.datasets.reader.roles import Roles
 from forecaster.datasets.reading import Reading
-from forecaster.datasets.series import quoted
 
 Steps: TypeAlias = NDArray[np.int64]
 Ranges: TypeAlias = tuple[tuple[int, int], ...]

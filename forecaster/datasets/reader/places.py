@@ -12,16 +12,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError, UsageError
+from forecaster.base.names import quoted
 from forecaster.base.spelling import spelled
 from forecaster.datasets.calendar import DAY, step_length
-from forecaster.datasets.items import MARK, Items
+from forecaster.datasets.dataset import MARK, Items
 from forecaster.datasets.reader.cells import categories, to_numbers, to_words
 from forecaster.datasets.reader.clock import Clock
 from forecaster.datasets.reader.files import RawTable, Rows
 from forecaster.datasets.reader.grid import TimeGrid, find_step
 from forecaster.datasets.reader.unread import THAI
 from forecaster.datasets.reading import Reading
-from forecaster.datasets.series import quoted
 
 SAMPLE = 64, 2**20
 """The most series and stamps from which the time step is found, since they are sorted."""

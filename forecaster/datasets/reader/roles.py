@@ -13,14 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forecaster.base.errors import DataError, UsageError
+from forecaster.base.names import quoted
 from forecaster.base.spelling import spelled
+from forecaster.datasets.dataset import missing_columns
 from forecaster.datasets.reader import clock
 from forecaster.datasets.reader.cells import FLAG, LIKE_NUMBER, is_text, plain, trimmed
 from forecaster.datasets.reader.files import RawTable
 from forecaster.datasets.reader.stamps import FORMS, WORDS, are_clocks, different, exist
 from forecaster.datasets.reader.unread import LIKELY, dates, why
 from forecaster.datasets.reading import Reading
-from forecaster.datasets.series import missing_columns, quoted
 
 Kind: TypeAlias = Literal["number", "flag", "stamp", "clock", "text", "empty", "other"]
 

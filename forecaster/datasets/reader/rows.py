@@ -16,9 +16,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError, UsageError
+from forecaster.base.names import quoted
 from forecaster.base.spelling import spelled
-from forecaster.datasets.dataset import Dataset
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Dataset, Items, Series
 from forecaster.datasets.reader import files
 from forecaster.datasets.reader.cells import indicators, is_text, to_numbers, words_of
 from forecaster.datasets.reader.clock import Clock, time_columns
@@ -28,7 +28,6 @@ from forecaster.datasets.reader.places import Places, find_ids, in_order, stem
 from forecaster.datasets.reader.roles import FILE, Roles
 from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
-from forecaster.datasets.series import Series, quoted
 
 NARROW = 2**26
 """The most bytes of values in 64 bits; more are kept in 32, which a network reads anyway."""

@@ -13,7 +13,7 @@ import pandas as pd
 from fastapi import APIRouter, Query, Request, Response
 
 from forecaster.base.errors import DataError, UsageError
-from forecaster.datasets.items import Items
+from forecaster.datasets.dataset import Items
 from forecaster.datasets.reading import Reading
 from forecaster.forecast import history as histories
 from forecaster.forecast.future import future_rows
