@@ -28,7 +28,7 @@ import pandas as pd
 from benchmarks.suite import RESULTS, TASKS, Task, card
 from forecaster.base.installation import commit
 from forecaster.base.machine import hardware
-from forecaster.datasets.dataset import Borders
+from forecaster.datasets.card import Borders
 from forecaster.datasets.scaling import Scaler
 from forecaster.estimator import Forecaster
 from forecaster.evaluate.backtest import Evaluation

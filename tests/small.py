@@ -21,7 +21,7 @@ CONFIG = {
     "window": {"past": "3 cycles", "horizon": 5},
     "model": {"name": "tokens", "parts": 3, "width": 4, "feed_forward": 4},
     "attn": {"name": "prob", "factor": 1},
-    "train": {"epochs": 2, "batch": 32, "lr": 0.003, "schedule": "constant"},
+    "train": {"epochs": 2, "batch": 32, "lr": 0.003, "schedule": "constant", "refit": False},
 }
 
 

@@ -79,7 +79,8 @@ def evaluate(
     """Repeat the evaluation of a trained model.
 
     Judges it on every test window beside forecasts that need no training; or trains it anew at
-    several cut-offs, on the rows before each, and judges that.
+    several cut-offs, on the rows before each, and judges that. Of a model that was refitted to all
+    rows it shows the figures from before.
 
     Example: forecaster evaluate --model forecaster-ETTh1-M-all-336 --cutoffs 5
     """
@@ -94,6 +95,9 @@ def evaluate(
     if cutoffs:
         make = partial(train.train_anew, device=where, say=say)
         judged = rolling.rejudge(bundle, cutoffs, make, where, say).cutoffs
+    elif bundle.about["refit"]:
+        say("the model was refitted to all rows; these are the figures from before")
+        judged = bundle.record.judged
     else:
         judged = judge.rejudge(bundle, where).backtest
     if as_json:

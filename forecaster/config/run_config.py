@@ -430,8 +430,9 @@ class TrainConfig(ConfigSection):
     checkpointing: bool = False
     """Keep only the input of each layer and recompute the layer for its gradient: less memory, the
     same gradient, one more forward pass."""
-    refit: bool = False
-    """After the evaluation, train once more on all rows and keep those weights."""
+    refit: bool | None = None
+    """After the evaluation, train once more on all rows and keep those weights; null: where fewer
+    than 1,000 windows train."""
 
 
 class IntervalsConfig(ConfigSection):

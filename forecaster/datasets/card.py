@@ -1,9 +1,10 @@
 """The facts about a data set, read from `data/cards/NAME.yaml`."""
 
 import re
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -19,7 +20,11 @@ from forecaster.base import installation
 from forecaster.base import names as lookup
 from forecaster.base.errors import ConfigError, DataError
 from forecaster.datasets.calendar import normalise_freq
-from forecaster.datasets.dataset import SplitRule
+
+End: TypeAlias = int | tuple[int, ...]
+"""The step of the grid at which a part ends, for all items or for each."""
+
+Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
 def _freq(text: str) -> str:
@@ -46,6 +51,35 @@ GENERATED = re.compile(
 """The names of generated data sets."""
 
 Columns = Annotated[tuple[str, ...], BeforeValidator(_names), Field(min_length=1)]
+
+
+Part: TypeAlias = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True)
+class Borders:
+    """The steps at which the training, validation and test parts end (exclusive).
+
+    `each` holds the borders of each series of a panel if they differ; the others are then the
+    latest ones.
+    """
+
+    train: int
+    validation: int
+    test: int
+    each: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def parts(self) -> "dict[Part, tuple[End, End]]":
+        """The steps [first, last) of each part."""
+        train, validation, test = (
+            tuple(zip(*self.each, strict=True))
+            if self.each
+            else (self.train, self.validation, self.test)
+        )
+        return {
+            "train": (0, train), "validation": (train, validation), "test": (validation, test)
+        }  # fmt: skip
 
 
 class _Facts(BaseModel):
@@ -92,6 +126,33 @@ class Source(_Facts):
     @property
     def file_name(self) -> str:
         return PurePosixPath(self.files[-1]).name
+
+
+class SplitRule(_Facts):
+    """Where the parts end, as rows or as fractions (train, validation, test) of all rows."""
+
+    rows: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None
+    fractions: tuple[Fraction, Fraction, Fraction] | None = None
+
+    def borders(self, rows: int, where: str) -> Borders:
+        """Where the parts end in a file of `rows` rows.
+
+        Fractions follow the benchmarks: the training part has int(0.7 n) rows, the test part
+        int(0.2 n), validation the rest. Raises DataError, naming the file `where`, if it is too
+        short.
+        """
+        if self.rows:
+            borders = Borders(*self.rows)
+        else:
+            assert self.fractions  # a card has one of both
+            train, _, test = self.fractions
+            borders = Borders(int(rows * train), rows - int(rows * test), rows)
+        if not 0 < borders.train < borders.validation < borders.test <= rows:
+            raise DataError(
+                f"{where}: the card splits at rows {borders.train}, {borders.validation} and "
+                f"{borders.test}, but the file has {rows} rows."
+            )
+        return borders
 
 
 class Card(_Facts):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forecaster.datasets.dataset import Borders, Dataset
+from forecaster.datasets.card import Borders
+from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.oddities import Oddity
 
 if TYPE_CHECKING:

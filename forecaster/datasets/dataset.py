@@ -5,19 +5,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from forecaster.base.errors import DataError
 from forecaster.base.names import did_you_mean, quoted
+from forecaster.datasets.card import End, SplitRule
 from forecaster.datasets.reading import Reading, Timezone
 
 Features: TypeAlias = Literal["M", "S", "MS"]
-Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 MARK = " / "
 """The text that joins the parts of a series id in several columns."""
@@ -25,10 +24,6 @@ MARK = " / "
 
 def id_parts(name: str, columns: int) -> list[str]:
     return name.split(MARK) if columns > 1 else [name]
-
-
-End: TypeAlias = int | tuple[int, ...]
-"""The step of the grid at which a part ends, for all items or for each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,64 +87,6 @@ class Items:
     def single(cls, rows: int) -> "Items":
         """One nameless series, whose rows are the grid."""
         return cls(("",), np.array([0, rows]), np.array([0]))
-
-
-Part: TypeAlias = Literal["train", "validation", "test"]
-
-
-@dataclass(frozen=True)
-class Borders:
-    """The steps at which the training, validation and test parts end (exclusive).
-
-    `each` holds the borders of each series of a panel if they differ; the others are then the
-    latest ones.
-    """
-
-    train: int
-    validation: int
-    test: int
-    each: tuple[tuple[int, int, int], ...] = ()
-
-    @property
-    def parts(self) -> dict[Part, tuple[End, End]]:
-        """The steps [first, last) of each part."""
-        train, validation, test = (
-            tuple(zip(*self.each, strict=True))
-            if self.each
-            else (self.train, self.validation, self.test)
-        )
-        return {
-            "train": (0, train), "validation": (train, validation), "test": (validation, test)
-        }  # fmt: skip
-
-
-class SplitRule(BaseModel):
-    """Where the parts end, as rows or as fractions (train, validation, test) of all rows."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    rows: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None
-    fractions: tuple[Fraction, Fraction, Fraction] | None = None
-
-    def borders(self, rows: int, where: str) -> Borders:
-        """Where the parts end in a file of `rows` rows.
-
-        Fractions follow the benchmarks: the training part has int(0.7 n) rows, the test part
-        int(0.2 n), validation the rest. Raises DataError, naming the file `where`, if it is too
-        short.
-        """
-        if self.rows:
-            borders = Borders(*self.rows)
-        else:
-            assert self.fractions  # a card has one of both
-            train, _, test = self.fractions
-            borders = Borders(int(rows * train), rows - int(rows * test), rows)
-        if not 0 < borders.train < borders.validation < borders.test <= rows:
-            raise DataError(
-                f"{where}: the card splits at rows {borders.train}, {borders.validation} and "
-                f"{borders.test}, but the file has {rows} rows."
-            )
-        return borders
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError
-from forecaster.datasets.dataset import Dataset, Items, Series, SplitRule
+from forecaster.datasets.card import SplitRule
+from forecaster.datasets.dataset import Dataset, Items, Series
 from forecaster.datasets.reading import Reading
 
 FREQ, START = "h", "2000-01-01"

@@ -5,7 +5,8 @@ from numpy.typing import NDArray
 
 from forecaster.base.errors import DataError
 from forecaster.base.spelling import spelled
-from forecaster.datasets.dataset import End, Series
+from forecaster.datasets.card import End
+from forecaster.datasets.dataset import Series
 
 Limit = tuple[float | None, float | None]
 """The least and the largest value of a target; None: any."""

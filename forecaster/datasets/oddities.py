@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.base.spelling import rounded, spelled
-from forecaster.datasets.dataset import Borders, End, Series
+from forecaster.datasets.card import Borders, End
+from forecaster.datasets.dataset import Series
 
 Kind: TypeAlias = Literal["sentinel", "outlier", "shift", "empty", "unfinished"]
 Numbers: TypeAlias = NDArray[np.float64]

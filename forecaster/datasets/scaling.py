@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from forecaster.base.errors import DataError
-from forecaster.datasets.dataset import End, Items
+from forecaster.datasets.card import End
+from forecaster.datasets.dataset import Items
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,8 @@ import numpy as np
 
 from forecaster.base.errors import DataError
 from forecaster.base.spelling import spelled
-from forecaster.datasets.dataset import Borders, Items
+from forecaster.datasets.card import Borders
+from forecaster.datasets.dataset import Items
 
 TRAIN, TEST = 0.7, 0.2  # as in the benchmarks of the papers
 ENOUGH = 8

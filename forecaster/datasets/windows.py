@@ -11,7 +11,8 @@ from torch import Tensor
 
 from forecaster.base.errors import DataError
 from forecaster.base.machine import sent
-from forecaster.datasets.dataset import End, Items
+from forecaster.datasets.card import End
+from forecaster.datasets.dataset import Items
 
 CHUNK = 2**22
 """The values of a piece of `Windows.rows`: 16 MB; nothing depends on its exact value."""

@@ -15,7 +15,7 @@ import numpy as np
 from forecaster.base.errors import UsageError
 from forecaster.base.progress import Say, lasting
 from forecaster.base.spelling import spelled
-from forecaster.datasets.dataset import Borders
+from forecaster.datasets.card import Borders
 from forecaster.evaluate.backtest import Evaluation
 from forecaster.evaluate.figures import plain
 from forecaster.evaluate.intervals import SHARES, percent

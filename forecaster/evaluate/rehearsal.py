@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from forecaster.datasets.dataset import End
+from forecaster.datasets.card import End
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate.intervals import Calibration, together
 from forecaster.forecast.intervals import Intervals

@@ -119,7 +119,8 @@ class Smoothing(Part):
         """`base` (B, 1, K) as in `Batch`, for logarithms."""
         values, seen = self.own(past, observed)
         forecast, evidence = self._of(values, seen)
-        if self.takes_base and base is not None:
+        if self.takes_base:
+            assert base is not None
             base = base.transpose(1, 2)
             usable = (base > 0) & (base < LARGEST)
             base = torch.where(usable, base, 1.0)

@@ -11,7 +11,8 @@ from forecaster.base.names import quoted
 from forecaster.base.progress import Say
 from forecaster.base.spelling import joined, spelled
 from forecaster.config.run_config import RunConfig
-from forecaster.datasets.dataset import Borders, Dataset, End, Series
+from forecaster.datasets.card import Borders, End
+from forecaster.datasets.dataset import Dataset, Series
 from forecaster.datasets.known import KnownInputs
 from forecaster.datasets.limits import Limit, find_limits
 from forecaster.datasets.oddities import Oddity, find_oddities

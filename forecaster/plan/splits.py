@@ -12,12 +12,13 @@ import torch
 from forecaster.base.errors import DataError
 from forecaster.config.run_config import RunConfig
 from forecaster.datasets.calendar import phase_weights
-from forecaster.datasets.dataset import Borders, End
+from forecaster.datasets.card import Borders, End
 from forecaster.datasets.known import Effects
 from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel
 from forecaster.model.start import Example, is_open, with_start
 from forecaster.parts import Fold, Forms, blend_forms, fit_forms
+from forecaster.parts.blend import SHORT
 from forecaster.parts.products import by_window, ratio
 from forecaster.plan import effects
 from forecaster.plan.effects import Shift
@@ -258,7 +259,7 @@ class Splits:
 def make_splits(
     plan: Plan, *, known: Effects | Literal["estimated"] | None = "estimated"
 ) -> Splits:
-    """The windows of a plan, and where its network starts.
+    """The windows of a plan, where its network starts, and whether it is refitted.
 
     The effects of covariates `known` ahead are estimated unless they are given. Raises DataError
     for defects of the data that would end a run only after its training, UsageError for names of
@@ -272,6 +273,11 @@ def make_splits(
     splits = splits.choose_effects() if known == "estimated" else splits.with_effects(known)
     if is_open(plan.config.model.options):
         splits.plan = replace(plan, config=started(splits))
+    if plan.config.train.refit is None:
+        config = splits.plan.config
+        short = len(splits.training("cpu")) < SHORT
+        train = config.train.model_copy(update={"refit": short})
+        splits.plan = replace(plan, config=config.model_copy(update={"train": train}))
     return splits
 
 

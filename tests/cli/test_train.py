@@ -128,6 +128,14 @@ def test_a_finished_run_is_shown_again(small_run, done, monkeypatch):
     assert shown in done("train", "--config", folder / "config.json")[1]
 
 
+def test_a_refitted_model_is_shown_as_it_was_judged(small_run, done):
+    done("train", *small_run, "--refit")
+    (folder,) = Path("runs").iterdir()
+    out, err = done("evaluate", "--model", folder, "--json")
+    assert json.loads(out) == bundle.load(folder).record.to_dict()["test"]
+    assert err == "the model was refitted to all rows; these are the figures from before\n"
+
+
 def test_a_run_is_judged_at_cut_offs_and_again_from_its_bundle(small_run, done, refused):
     err = refused(2, "train", *small_run, "--cutoffs", "17")
     assert "17 cut-offs are too many: each takes 4 of the 80 steps" in err

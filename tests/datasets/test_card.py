@@ -6,8 +6,7 @@ import yaml
 
 from forecaster.base import installation
 from forecaster.base.errors import ConfigError, DataError
-from forecaster.datasets.card import Card, card_names, load_card
-from forecaster.datasets.dataset import Borders
+from forecaster.datasets.card import Borders, Card, card_names, load_card
 
 
 @pytest.mark.parametrize("name", card_names())

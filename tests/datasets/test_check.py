@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forecaster.datasets.card import Borders
 from forecaster.datasets.check import advice, figure, report, text
-from forecaster.datasets.dataset import Borders
 from forecaster.datasets.oddities import Oddity, find_oddities
 from forecaster.datasets.reader import read
 from forecaster.datasets.reading import Reading

@@ -2,7 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.datasets.dataset import Borders, Items, Series
+from forecaster.datasets.card import Borders
+from forecaster.datasets.dataset import Items, Series
 from forecaster.datasets.oddities import MOST_ITEMS, MOST_SAID, Oddity, find_oddities, sentences
 
 ROWS = 3000

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from forecaster.base.errors import DataError
-from forecaster.datasets.dataset import Borders, Items
+from forecaster.datasets.card import Borders
+from forecaster.datasets.dataset import Items
 from forecaster.datasets.sizes import panel_sizes, sizes
 
 

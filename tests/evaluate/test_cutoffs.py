@@ -8,7 +8,7 @@ import torch
 
 from forecaster.base.errors import UsageError
 from forecaster.config.run_config import load
-from forecaster.datasets.dataset import Borders
+from forecaster.datasets.card import Borders
 from forecaster.evaluate.cutoffs import COVERED, cut, roll, text
 from forecaster.evaluate.judge import find_intervals, judge
 from forecaster.plan.data import find_data
@@ -176,7 +176,7 @@ def test_training_anew_at_the_first_cut_off_is_the_run_itself(posed):
     assert one.names == other.names
     batch = posed.test("cpu").batch(torch.arange(4))
     with torch.inference_mode():
-        assert torch.equal(one(*batch.inputs), other(*batch.inputs))
+        assert torch.equal(one(*batch.asked), other(*batch.asked))
 
 
 def test_the_terminal_has_every_cut_off_and_forecast(rolling):

@@ -20,6 +20,12 @@ def test_a_refit_takes_every_row():
     assert len(everything.training("cpu")) == small.ROWS - 36 - 5 + 1
 
 
+def test_few_training_windows_are_refitted_by_default(monkeypatch):
+    assert small.splits("train.refit=null").plan.config.train.refit is True
+    monkeypatch.setattr("forecaster.plan.splits.SHORT", small.TRAIN - 36 - 5 + 1)
+    assert small.splits("train.refit=null").plan.config.train.refit is False
+
+
 def test_the_model_is_a_function_of_configuration_and_seed():
     before = torch.get_rng_state()
     one, two, other = small.splits(), small.splits(), small.splits(seed=1)

@@ -219,7 +219,7 @@ class TestTracking:
         assert tracked.info.run_name == result.name == result.folder.name
         assert re.fullmatch(r"small-5-prob-s0-[0-9a-f]{8}", result.name)
         params, flat = tracked.data.params, result.bundle.config.flat()
-        own = {"model.parts", "model.feed_forward", "attn.factor", "train.schedule"}
+        own = {"model.parts", "model.feed_forward", "attn.factor", "train.schedule", "train.refit"}
         assert own < params.keys() <= {*texts.PARAMS, *own}, "the file is the user's own"
         assert params.items() <= flat.items()
         tags, about = tracked.data.tags, result.bundle.about

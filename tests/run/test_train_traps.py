@@ -11,12 +11,14 @@ import torch
 
 from forecaster.base.errors import UsageError
 from forecaster.config.run_config import RunConfig
-from forecaster.datasets.dataset import Dataset, Series, SplitRule
+from forecaster.datasets.card import SplitRule
+from forecaster.datasets.dataset import Dataset, Series
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.scaling import Scaler
 from forecaster.evaluate.judge import judge
 from forecaster.evaluate.metrics import forecast_with, score
 from forecaster.parts import Blend, Network
+from forecaster.parts.base import forecast_of
 from forecaster.plan.plan import make_plan
 from forecaster.plan.splits import make_splits
 from forecaster.run.train import make_blend, train_network
@@ -104,7 +106,7 @@ def test_no_part_sees_more_than_the_look_back():
     batches = [each.batch(torch.tensor([0])) for each in (test, replace(test, values=scaled))]
     with torch.inference_mode():
         for part in [*tried, served]:
-            one, other = (part(*batch.inputs) for batch in batches)
+            one, other = (forecast_of(part, batch) for batch in batches)
             assert torch.equal(one, other)
 
 

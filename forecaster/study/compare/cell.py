@@ -36,6 +36,7 @@ from forecaster.evaluate.metrics import forecast_with, score, scores
 from forecaster.model import ForecastModel
 from forecaster.model.base import parameters
 from forecaster.parts import fit_forms
+from forecaster.parts.base import forecast_of
 from forecaster.plan.plan import make_plan
 from forecaster.plan.splits import Splits, make_splits
 from forecaster.run.train import summarise
@@ -194,7 +195,7 @@ def _floors(splits: Splits, train: Windows, test: Windows) -> dict[str, dict[str
         fold = splits.fold(str(test.values.device))
         parts = fit_forms(fold)[0]
         test = test.looking_back(fold.task.past)
-        errors = scores(lambda batch: [part(*batch.inputs) for part in parts], test)
+        errors = scores(lambda batch: [forecast_of(part, batch) for part in parts], test)
         _known_floors[key] = {
             part.name: measure(errors_of(splits, train, scored), "all", "terminal")
             for part, scored in zip(parts, errors, strict=True)
