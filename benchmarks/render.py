@@ -203,10 +203,19 @@ def counts() -> str:
 
 def suite() -> str:
     """Ours beside what a user would pick instead, as geometric means over the tasks of suite.py."""
-    lines, ratios = [], _ratios("mase")
+    return _suite(slow=False)
+
+
+def suite_slow() -> str:
+    """The same over the tasks with steps of a week or more."""
+    return _suite(slow=True)
+
+
+def _suite(*, slow: bool) -> str:
+    lines, ratios = [], _ratios("mase", slow=slow)
     best = ratios.min(axis=1)
     for method in ratios.mean().sort_values().index:
-        own, wide = ratios[method], _ratios("pinball").get(method)
+        own, wide = ratios[method], _ratios("pinball", slow=slow).get(method)
         lines.append([
             f"**{method}**" if method == "ours" else method,
             f"{_geometric(own):.3f}",
@@ -220,8 +229,11 @@ def suite() -> str:
 
 def suite_by_task() -> str:
     """The errors of each task, over those of the seasonal naive forecast."""
-    ratios = _ratios("mase")
-    lines = [[task, *(f"{ratio:.3f}" for ratio in row)] for task, row in ratios.iterrows()]
+    ratios = _ratios("mase", complete=False)
+    lines = [
+        [task, *("–" if np.isnan(ratio) else f"{ratio:.3f}" for ratio in row)]
+        for task, row in ratios.iterrows()
+    ]
     return markdown(["task", *ratios], lines)
 
 
@@ -254,11 +266,13 @@ def _bands(rows: Sequence[Result]) -> str:
     return markdown(["", "sets", "mean distance from 80 %, points", "held"], lines)
 
 
-def _ratios(metric: str) -> pd.DataFrame:
+def _ratios(metric: str, *, slow: bool = False, complete: bool = True) -> pd.DataFrame:
     """A metric of suite.py by task and method, over that of the seasonal naive forecast; methods
-    that lack a task are left out."""
+    that lack a task are left out if `complete`."""
     rows = pd.DataFrame(results("suite")).dropna(subset=[metric])
-    table = rows.pivot(index="task", columns="method", values=metric).dropna(axis=1)
+    rows = rows[~rows["freq"].isin(("h", "D"))] if slow else rows
+    table = rows.pivot(index="task", columns="method", values=metric)
+    table = table.dropna(axis=1) if complete else table
     return table.div(table["seasonal naive"], axis=0)
 
 
@@ -371,6 +385,7 @@ TABLES: dict[str, Callable[[], str]] = {
         metrics,
         prices,
         suite,
+        suite_slow,
         suite_by_task,
         verdicts,
     )
