@@ -15,7 +15,13 @@ from forecaster.forecast import effects
 from tests.forecast.export import eager
 from tests.plan.test_effects import DAY, load, weather
 
-QUICK = {"train.epochs": 1, "model": "tokens", "model.width": 4, "model.feed_forward": 4}
+QUICK = {
+    "train.refit": False,
+    "train.epochs": 1,
+    "model": "tokens",
+    "model.width": 4,
+    "model.feed_forward": 4,
+}
 ROWS = 60 * DAY
 
 
