@@ -273,8 +273,9 @@ class Forecaster:
         Origins are `stride` rows apart, by default a `horizon`, and have at least `start` rows
         before them. There is a row for each step of each origin, with the columns of `predict`,
         the time of the last row before it in `origin`, and "load actual" for a target "load". The
-        fitted frame, which is the default, holds the rows that trained the model: its forecasts of
-        those are too good. Raises DataError for a frame too short for one origin.
+        fitted frame, which is the default, holds the rows that trained the model, all of them after
+        a refit: its forecasts of those are too good. Raises DataError for a frame too short for one
+        origin.
         """
         from forecaster.forecast import historical
 

@@ -431,8 +431,8 @@ class TrainConfig(ConfigSection):
     """Keep only the input of each layer and recompute the layer for its gradient: less memory, the
     same gradient, one more forward pass."""
     refit: bool | None = None
-    """After the evaluation, train once more on all rows and keep those weights; null: where fewer
-    than 1,000 windows train."""
+    """After the evaluation, train once more on all rows and keep those weights, by default where
+    fewer than 1,000 windows train."""
 
 
 class IntervalsConfig(ConfigSection):

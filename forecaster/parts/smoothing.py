@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
+from math import log
 from typing import Any, Self
 
 import torch
@@ -24,8 +25,8 @@ HALVED = 2
 1 and 2 % worse (benchmarks/log.md)."""
 LARGEST, LEAST = 30.0, 0.01
 """Logarithms are used where a mean is at most so many standard deviations: of a larger one they are
-straight lines, and 32 bits no longer hold them. A value below this share of the mean counts as it:
-the logarithm of 0 has no end."""
+straight lines, and 32 bits no longer hold them; and where no value of the window is below this share
+of the mean, as the logarithm of 0 has no end."""
 LEVEL, SLOPE, SHAPE = 1e-4, 0.05, 1e-3
 """Penalties of the first level, slope and seasonal components, in squared errors: small, so that
 only what a short window does not determine stays near zero."""
@@ -122,14 +123,15 @@ class Smoothing(Part):
         if self.takes_base:
             assert base is not None
             base = base.transpose(1, 2)
-            usable = (base > 0) & (base < LARGEST)
+            lowest = 1 + values.amin(dim=-1, keepdim=True) / base
+            usable = (base > 0) & (base < LARGEST) & (lowest > LEAST)
             base = torch.where(usable, base, 1.0)
             logs = base * (1 + values / base).clamp(min=LEAST).log()
             ahead, of_logs = self._of(logs, seen, lasting=False)
-            # as the density of values; at most as far above the largest as the range of logarithms
+            # as the density of values; at most twice the largest value
             of_logs = of_logs - (self._counted(seen) * logs / base).sum(dim=-1, keepdim=True)
-            high, low = logs.amax(dim=-1, keepdim=True), logs.amin(dim=-1, keepdim=True)
-            ahead = base * (torch.minimum(ahead, 2 * high - low + base) / base).exp() - base
+            most = logs.amax(dim=-1, keepdim=True) + base * log(2)
+            ahead = base * (torch.minimum(ahead, most) / base).exp() - base
             share = torch.where(usable, (of_logs - evidence).sigmoid(), 0.0)
             forecast = forecast + share * (ahead - forecast)
         return forecast.transpose(1, 2)
@@ -167,7 +169,8 @@ class Smoothing(Part):
             forecast = forecast + torch.matmul(
                 products.flatten(-2), ahead.transpose(1, 2).flatten(0, 1)
             )
-        return forecast, scores.logsumexp(dim=-1, keepdim=True)
+        top = scores.amax(dim=-1, keepdim=True)  # ONNX would sum exponentials without end
+        return forecast, top + (scores - top).exp().sum(dim=-1, keepdim=True).log()
 
 
 def reach(season: int) -> int:

@@ -74,8 +74,9 @@ def with_logarithms(values, seen, season, horizon, base):
     ahead, other = smoothed(logs, seen, season, horizon, most=0.99)
     recent = 0.5 ** (np.arange(len(values))[::-1] / (2 * max(season, 4)))
     other -= (recent * seen * logs / base).sum()
-    ahead = np.minimum(ahead, 2 * logs.max() - logs.min() + base)
-    share = 1 / (1 + np.exp(evidence - other))
+    ahead = np.minimum(ahead, logs.max() + base * np.log(2))
+    usable = (1 + values / base).min() > 0.01
+    share = usable / (1 + np.exp(evidence - other))
     return plain + share * (base * np.exp(ahead / base) - base - plain)
 
 
@@ -131,6 +132,19 @@ def test_what_has_no_logarithms_is_forecast_without(base):
     batch = data.batch(torch.arange(len(data)))
     with_logs, without = (Smoothing(task, "x", 24, season=6, logs=logs) for logs in (True, False))
     assert torch.equal(forecast_of(with_logs, batch), without(*batch.inputs))
+
+
+def test_a_history_below_none_has_no_logarithms_and_no_forecast_is_over_twice_its_largest():
+    step = torch.arange(24.0)
+    task = folds.task_of(folds.rest(folds.series()))
+    known, base = torch.zeros(1, 1, 1), torch.full((1, 1, 2), 2.0)
+    part, plain = (Smoothing(task, "x", 24, season=6, logs=logs) for logs in (True, False))
+    fallen = (-2 - 1e-3 * step)[None, :, None].expand(-1, -1, 3)
+    inputs = known, known
+    assert torch.equal(part(fallen, *inputs, base=base), plain(fallen, *inputs))
+    rising = (2 * torch.exp(0.3 * (step - 23)) - 2)[None, :, None].expand(-1, -1, 3)
+    ahead = part(rising, *inputs, base=base)
+    assert float(plain(rising, *inputs).min()) < float(ahead.max()) <= 2 * 2 - 2 + 1e-5
 
 
 def test_before_a_series_its_slope_goes_on():
