@@ -25,8 +25,8 @@ HALVED = 2
 1 and 2 % worse (benchmarks/log.md)."""
 LARGEST, LEAST = 30.0, 0.01
 """Logarithms are used where a mean is at most so many standard deviations: of a larger one they are
-straight lines, and 32 bits no longer hold them; and where no value of the window is below this share
-of the mean, as the logarithm of 0 has no end."""
+straight lines, and 32 bits no longer hold them; and where no value of the window is below this
+share of the mean, as the logarithm of 0 has no end."""
 LEVEL, SLOPE, SHAPE = 1e-4, 0.05, 1e-3
 """Penalties of the first level, slope and seasonal components, in squared errors: small, so that
 only what a short window does not determine stays near zero."""
@@ -148,8 +148,9 @@ class Smoothing(Part):
         middle = series.mean(dim=-1, keepdim=True)
         series = series - middle
         count = self._counted(seen).sum(dim=-1)[..., None]
-        # else a method that fits a window exactly would have an infinite weight
-        least = 1e-6 * series.square().mean(dim=-1) + 1e-12
+        # else a method that fits a window exactly would have an infinite weight; no sum, of which
+        # an export to ONNX drops a term that is so small
+        least = (1e-6 * series.square().mean(dim=-1)).clamp(min=1e-12)
         squares = []
         for errors in self.errors.split(TOGETHER):
             off = torch.matmul(series, errors.flatten(0, 1).T).unflatten(-1, (-1, self.past))

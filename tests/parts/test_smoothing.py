@@ -59,7 +59,7 @@ def smoothed(values, seen, season, horizon, most=1.0):
             parameters = 2 + (damping > 0) + 2 * (trend > 0)
             parameters += cycle * (cycle > 1) + (seasonal > 0)
             square = (errors**2 * counted).sum() / count
-            square += 1e-6 * ((values - middle) ** 2).mean() + 1e-12
+            square += max(1e-6 * ((values - middle) ** 2).mean(), 1e-12)
             fits.append(-0.5 * count * np.log(square) - parameters)
             forecasts.append(ahead)
     weights = np.exp(np.array(fits) - max(fits))

@@ -86,3 +86,35 @@ def test_real_files(tmp_path):
     blended(unsaved(), cycle=1.0).save(tmp_path / "no-network")
     command = [sys.executable, "-c", PROGRAM, *sorted(tmp_path.iterdir())]
     assert subprocess.check_output(command, text=True).split() == ["True"] * 6
+
+
+FLAT = """
+import io, logging, warnings
+
+import onnxruntime, torch
+
+from forecaster.model import Task
+from forecaster.parts.smoothing import Smoothing
+
+logging.disable()
+warnings.simplefilter("ignore")
+part = Smoothing(Task(1, (0,), 24, 12, 8, 1, 6), "x", 24, season=6, logs=True).eval()
+given = {
+    "past": torch.full((2, 24, 1), 0.3), "past_known": torch.zeros(2, 24, 1),
+    "future_known": torch.zeros(2, 8, 1), "observed": torch.ones(2, 24, 1, dtype=torch.bool),
+    "base": torch.full((2, 1, 1), 2.0),
+}
+program = torch.onnx.export(part, tuple(given.values()), dynamo=True, verbose=False)
+session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+names = {each.name for each in session.get_inputs()}
+(found,) = session.run(None, {k: v.numpy() for k, v in given.items() if k in names})
+print(abs(torch.from_numpy(found) - part(*given.values())).max() < 1e-6)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_smoothing_forecasts_a_constant_history_there():
+    """The exporter drops sums with terms as small as 1e-12."""
+    found = subprocess.check_output([sys.executable, "-c", FLAT], text=True)
+    assert found.split()[-1] == "tensor(True)"
