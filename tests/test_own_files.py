@@ -347,14 +347,14 @@ def test_a_value_that_cannot_be_scaled_is_named(panel):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("shape", "most"), [("monthly", 1.1), ("weekly", 1.15), ("daily", 1.1), ("three_years", 4)]
+    ("shape", "most"), [("monthly", 1.3), ("weekly", 1.2), ("daily", 1.15), ("three_years", 2)]
 )
 def test_what_is_served_of_a_small_file_is_about_the_best_part(shape, most):
     """The test error over that of the part that turns out best, as the mean ratio of three series.
 
-    The goal is 1.1. For 36 months it is 3.3 to 3.5 on different processors: two windows stop
-    training and five are the test, so nothing tells beforehand that smoothing alone will have a
-    third of the error.
+    The goal is 1.1. These made-up series have a season that never changes, which ridges repeat
+    best; where few windows train, smoothing weighs more, since it is better on real ones
+    (benchmarks/log.md). That costs 1.25, 1.16 and 1.11 here, where 1.1, 1.15 and 1.1 were held; 36 months had 3.3.
     """
     make, horizon = shapes.SHAPES[shape]
     ratios = []
