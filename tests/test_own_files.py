@@ -354,7 +354,8 @@ def test_what_is_served_of_a_small_file_is_about_the_best_part(shape, most):
 
     The goal is 1.1. These made-up series have a season that never changes, which ridges repeat
     best; where few windows train, smoothing weighs more, since it is better on real ones
-    (benchmarks/log.md). That costs 1.25, 1.16 and 1.11 here, where 1.1, 1.15 and 1.1 were held; 36 months had 3.3.
+    (benchmarks/log.md). That costs 1.25, 1.16 and 1.11 here, where 1.1, 1.15 and 1.1 were held;
+    36 months had 3.3.
     """
     make, horizon = shapes.SHAPES[shape]
     ratios = []
