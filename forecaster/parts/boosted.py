@@ -30,10 +30,11 @@ class Boosted(Part):
 
     A tree sees the step ahead, the values at the same phase of the last cycles and of the last
     longer seasons, means of cycles, the newest values and changes, what is known of the step, and
-    how known features differ from a cycle before. Values are differences from the mean of the last
+    of inputs that move what `_around` adds. Values are differences from the mean of the last
     cycle in units of the typical seasonal change of the window, and so is what the trees learn: the
-    difference from the value one cycle before. Scikit-learn fits them by histograms; here they are
-    complete binary trees in tensors, which need no pickle.
+    difference from the value one cycle before, with the absolute loss, which a few wild values do
+    not decide. Scikit-learn fits them by histograms; here they are complete binary trees in
+    tensors, which need no pickle.
     """
 
     kind = "boosted"
@@ -102,7 +103,7 @@ class Boosted(Part):
         trees = HistGradientBoostingRegressor(
             max_iter=TREES, learning_rate=RATE, max_depth=DEPTH, l2_regularization=1.0,
             min_samples_leaf=min(200, max(20, len(truth) // 200)),  # half a percent, 20 as usual
-            early_stopping=False, random_state=0,
+            early_stopping=False, random_state=0, loss="absolute_error",
         ).fit(rows, truth.clip(few, many))  # fmt: skip
         for place, (tree,) in enumerate(trees._predictors):
             part._plant(place, tree.nodes)
@@ -200,14 +201,35 @@ class Boosted(Part):
         for column in (c for c in range(self.task.columns) if c not in self.task.targets):
             seen = None if observed is None else observed[..., column]
             whole.append(last(past[..., column], seen).expand(whole[0].shape))
-        known = [future_known]
-        if self.moving:
-            moved = slice(self.task.calendar, self.task.calendar + self.moving)
-            before = past_known.shape[1] - min(cycle, past_known.shape[1])
-            places = before + ahead % (past_known.shape[1] - before)
-            known.append(future_known[..., moved] - past_known[:, places, moved])
+        known = [future_known, *self._around(past_known, future_known)]
         shape = (*by_step[0].shape, -1)
         parts = [torch.stack(by_step, dim=-1), torch.stack(whole, dim=-1)[:, :, None].expand(shape)]
+        known.insert(2, (ahead[:, None] + 1.0).expand(*known[0].shape[:-1], 1))
         parts += [known[:, None].expand(shape) for known in known]
-        parts.append((ahead[:, None] + 1.0).expand(*shape[:-1], 1))
         return torch.cat(parts, dim=-1), by_step[0], centre, size
+
+    def _around(self, past_known: Tensor, future_known: Tensor) -> list[Tensor]:
+        """What moves, (B, T, moving) each: its changes to a cycle and longer seasons before, the
+        steps beside it, and the cycle of the horizon that the step is in: mean, largest, difference
+        from the mean, change of the mean to the cycle before. Without them trees were 1 % worse in
+        five markets (benchmarks/log.md)."""
+        if not self.moving:
+            return []
+        moved = slice(self.task.calendar, self.task.calendar + self.moving)
+        inputs = torch.cat([past_known[..., moved], future_known[..., moved]], dim=1)
+        end = inputs.shape[1]
+        now = end - self.task.horizon
+        ahead = torch.arange(self.task.horizon, device=inputs.device)
+        steps, here = now + ahead, inputs[:, now:]
+        seasons = [self.season, *self.longer]
+        found = [here - inputs[:, now - season + ahead % season] for season in seasons]
+        found += [inputs[:, steps - 1], inputs[:, (steps + 1).clamp(max=end - 1)]]
+        if self.season > 1:
+            cycle = torch.arange(self.season, device=inputs.device)
+            first = (now + ahead // self.season * self.season).clamp(max=end - self.season)
+            during = inputs[:, first[:, None] + cycle]
+            mean = during.mean(dim=2)
+            last = (first - self.season).clamp(min=0)
+            before = inputs[:, last[:, None] + cycle].mean(dim=2)
+            found += [mean, during.amax(dim=2), here - mean, mean - before]
+        return found

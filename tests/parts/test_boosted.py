@@ -5,6 +5,7 @@ import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 
+from forecaster.model import Task
 from forecaster.parts import boosted
 from forecaster.parts.boosted import Boosted
 from forecaster.parts.smoothing import Smoothing
@@ -51,6 +52,25 @@ def test_it_learns_what_a_known_input_does_beyond_the_line():
     (part,) = Boosted.fit(fold)
     rest = folds.rest(values, covariates=inputs)
     assert folds.error(part, rest) < 0.3 * float(rest.batch(torch.arange(9)).target.var())
+
+
+def test_what_is_around_a_step_of_a_known_input():
+    """By a slow definition, with a horizon of one cycle and a half."""
+    season, past, horizon = 6, 18, 9
+    task = Task(1, (0,), past, 1, horizon, calendar=2, season=season, covariates=2)
+    part = Boosted(task, "boosted", past, season=season, longer=(12,), moving=1)
+    known = torch.rand(1, past + horizon, 4, generator=torch.Generator().manual_seed(0))
+    found = torch.cat(part._around(known[:, :past], known[:, past:]), dim=2)[0]
+    x = known[0, :, 2].numpy()
+    for step in range(horizon):
+        now, end = past + step, past + horizon
+        first = min(past + step // season * season, end - season)
+        cycle, before = x[first : first + season], x[first - season : first]
+        ago = [x[past - length + step % length] for length in (season, 12)]
+        expected = [x[now] - ago[0], x[now] - ago[1], x[now - 1], x[min(now + 1, end - 1)]]
+        mean = cycle.mean()
+        expected += [mean, cycle.max(), x[now] - mean, mean - before.mean()]
+        np.testing.assert_allclose(found[step], expected, atol=1e-6)
 
 
 def test_the_forecast_moves_with_the_series():
