@@ -232,6 +232,21 @@ def look_backs(longest: int, season: int) -> list[int]:
     return [longest, short] if short < longest else [longest]
 
 
+def best(fold: Fold, pasts: Sequence[int]) -> int:
+    """The look-back from which a map of the past alone, one for all columns, errs least on
+    `fold.choose`; the fold looks back as far as the longest of them."""
+    layout, season, longest = Layout(0, (), 0, (), ()), fold.seasons[0], max(pasts)
+    both = fold.train.looking_back(longest), fold.choose.looking_back(longest)
+    sums = [summed(windows, fold.task, layout) for windows in both]
+
+    def error(past: int) -> float:
+        train, judge = (_Normal(each, past, "last", season, [past]) for each in sums)
+        maps = (train.solve(penalty, [[past]], judge) for penalty in PENALTIES)
+        return min(error for each in maps for _, error in each)
+
+    return min(pasts, key=error)
+
+
 def _groups(layout: Layout, task: Task, past: int, inputs: str) -> tuple[int, ...]:
     """The number of values in each group of inputs: past; covariates; calendar; level."""
     known = layout.moving * (layout.before + task.horizon) + len(layout.others) * layout.before

@@ -18,7 +18,7 @@ from forecaster.datasets.limits import Limit, find_limits
 from forecaster.datasets.oddities import Oddity, find_oddities
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.seasons import candidates
-from forecaster.datasets.sizes import few_windows, panel_sizes, sizes
+from forecaster.datasets.sizes import few_windows, longer, panel_sizes, sizes
 from forecaster.parts import smoothing
 from forecaster.plan.schema import Schema
 
@@ -29,6 +29,7 @@ class Plan:
     training, validation and test.
 
     `called` is the registered name of its models, by default made of data, target and horizon.
+    `longer` are look-backs that the data may prefer to that of the configuration.
     """
 
     config: RunConfig
@@ -36,6 +37,7 @@ class Plan:
     series: Series
     borders: Borders
     called: str | None = None
+    longer: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -51,6 +53,14 @@ class Plan:
     def oddities(self) -> tuple[Oddity, ...]:
         """Unusual values in the data."""
         return find_oddities(self.series, self.borders)
+
+    def looking_back(self, past: int) -> "Plan":
+        """The same plan with another look-back, and nothing to prefer to it."""
+        window = self.config.window
+        before, start, _ = window.lengths()
+        start = max(1, past // 2) if start == max(1, before // 2) else start
+        window = window.model_copy(update={"past": past, "start": start})
+        return replace(self, config=self.config.model_copy(update={"window": window}), longer=())
 
     @property
     def refitted(self) -> "Plan":
@@ -223,4 +233,7 @@ def make_plan(config: RunConfig, dataset: Dataset, say: Say = lambda _: None) ->
         }
     )
     chosen = series.select(targets) if features == "S" else series
-    return Plan(resolved, dataset, chosen, borders)
+    others: tuple[int, ...] = ()
+    if window.past == "auto" and dataset.past is None and series.items is None:
+        others = longer(borders.train, past, dataset.seasons[0])
+    return Plan(resolved, dataset, chosen, borders, longer=others)

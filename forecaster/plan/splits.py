@@ -20,6 +20,7 @@ from forecaster.model.start import Example, is_open, with_start
 from forecaster.parts import Fold, Forms, blend_forms, fit_forms
 from forecaster.parts.blend import SHORT
 from forecaster.parts.products import by_window, ratio
+from forecaster.parts.ridge import best
 from forecaster.plan import effects
 from forecaster.plan.effects import Shift
 from forecaster.plan.plan import Plan, cycle
@@ -65,6 +66,17 @@ class Splits:
         other.schema = replace(self.schema, known=replace(self.schema.known, effects=known))
         other.forms, other._tables = None, {}
         other.__dict__.pop("_base", None)
+        return other
+
+    def choose_look_back(self) -> "Splits":
+        """The same windows with the look-back that a ridge prefers on the windows that stop
+        training, among that of the plan and those it names; before effects are taken out."""
+        plan = self.plan
+        if not plan.longer:
+            return self
+        other, pasts = self.at(plan.borders), (plan.config.window.lengths()[0], *plan.longer)
+        other.plan = plan.looking_back(max(pasts))
+        other.plan = plan.looking_back(best(other.fold("cpu"), pasts))
         return other
 
     def estimate(self) -> Effects | None:
@@ -259,7 +271,7 @@ class Splits:
 def make_splits(
     plan: Plan, *, known: Effects | Literal["estimated"] | None = "estimated"
 ) -> Splits:
-    """The windows of a plan, where its network starts, and whether it is refitted.
+    """The windows of a plan, its look-back, where its network starts, and whether it is refitted.
 
     The effects of covariates `known` ahead are estimated unless they are given. Raises DataError
     for defects of the data that would end a run only after its training, UsageError for names of
@@ -270,14 +282,15 @@ def make_splits(
     if plan.series.items is None:
         plan.check(splits.schema.targets)
         _ = splits._scaled
+    splits = splits.choose_look_back()
     splits = splits.choose_effects() if known == "estimated" else splits.with_effects(known)
     if is_open(plan.config.model.options):
-        splits.plan = replace(plan, config=started(splits))
+        splits.plan = replace(splits.plan, config=started(splits))
     if plan.config.train.refit is None:
         config = splits.plan.config
         short = len(splits.training("cpu")) < SHORT
         train = config.train.model_copy(update={"refit": short})
-        splits.plan = replace(plan, config=config.model_copy(update={"train": train}))
+        splits.plan = replace(splits.plan, config=config.model_copy(update={"train": train}))
     return splits
 
 

@@ -48,6 +48,25 @@ def test_the_forms_that_chose_the_effects_are_those_of_the_run():
     assert splits.refitted().forms is None
 
 
+@pytest.mark.parametrize("past", [48, 168])
+def test_the_look_back_is_as_long_as_the_data_ask_for(past):
+    """A week of hours where weekends differ, two days of a random walk; --lookback decides."""
+    hours, noise = np.arange(4000), np.random.default_rng(0).normal(size=4000)
+    weekly = np.sin(hours * 2 * np.pi / 24) * (1 - 0.7 * (hours // 24 % 7 >= 5))
+    values = noise.cumsum() if past == 48 else weekly + 0.2 * noise
+    times = pd.date_range("2026", periods=4000, freq="h")
+    frame = pd.DataFrame({"time": times, "load": values})
+
+    def look_back(**flags):
+        loaded = load_config(None, {"data.name": "./frame"}, {"horizon": 12, "season": 24, **flags})
+        splits = make_splits(make_plan(*take_frame(loaded, frame, lambda text: None)), known=None)
+        assert splits.training("cpu").past == splits.plan.config.window.past
+        return splits.plan.config.window.lengths()[:2]
+
+    assert look_back() == (past, past // 2)
+    assert look_back(lookback=96) == (96, 48)
+
+
 def with_covariate():
     times = pd.date_range("2026", periods=600, freq="h")
     heat = np.random.default_rng(0).normal(size=600).cumsum() / 10
