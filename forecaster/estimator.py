@@ -93,6 +93,7 @@ class Forecaster:
     epochs: int | None = None
     time_limit: float | str | None = None
     blend: Blend | None = None
+    part: str | None = None
     refit: bool | None = None
     seed: int | None = None
     device: Device | None = None

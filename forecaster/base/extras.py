@@ -18,6 +18,7 @@ EXTRAS = {
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "ray": ("ray",),
     "tune": ("optuna",),
+    "pretrained": ("chronos",),
 }
 """The modules that the base installation lacks, by the extra that brings them."""
 BRINGS = {module: extra for extra, modules in EXTRAS.items() for module in modules}

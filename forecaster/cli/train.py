@@ -106,7 +106,9 @@ def evaluate(
         show(judged)
 
 
-SEARCHED = tuple(name for name in FLAGS if name not in ("time_limit", "refit", "register", "blend"))
+SEARCHED = tuple(
+    name for name in FLAGS if name not in ("time_limit", "refit", "register", "blend", "part")
+)
 
 
 @options.configured(*SEARCHED)

@@ -20,7 +20,7 @@ Separator = Literal[",", ";", "|", "tab"]
 Split = Literal["calendar", "series"]
 Blend = Literal[
     "all", "none", "last value", "seasonal naive", "cycle mean", "smoothing", "boosted",
-    "ridge", "calendar ridge", "level ridge",
+    "ridge", "calendar ridge", "level ridge", "chronos",
 ]  # fmt: skip
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -70,6 +70,7 @@ FLAGS = {
     "lookback": "window.past",
     **{name: f"train.{name}" for name in ("epochs", "time_limit")},
     "blend": "blend",
+    "part": "part",
     "refit": "train.refit",
     "register": "track.register_model",
     **{name: name for name in ("seed", "device")},

@@ -474,6 +474,9 @@ class _Values(ConfigSection):
     blend: Blend = "all"
     """What is served. all: the network and closed forms, weighed on validation; none: the network
     alone; or one closed form by its name. The others are still trained and judged."""
+    part: Annotated[str, Field(pattern="^chronos:.")] | None = None
+    """A pretrained model beside the other parts: chronos:FOLDER reads Chronos-Bolt or Chronos-2
+    from a local folder."""
     track: TrackConfig = TrackConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of weights, order and dropout."""

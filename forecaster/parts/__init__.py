@@ -18,6 +18,7 @@ from forecaster.parts.base import Fold, Part
 from forecaster.parts.blend import Blend, Network, Weights, weigh
 from forecaster.parts.boosted import Boosted
 from forecaster.parts.naive import CycleMean, LastValue, TrainingMean
+from forecaster.parts.pretrained import Pretrained
 from forecaster.parts.products import mse
 from forecaster.parts.ridge import Ridge
 from forecaster.parts.smoothing import Smoothing
@@ -25,7 +26,8 @@ from forecaster.record import NETWORK
 
 GROUP = "forecaster.parts"
 KINDS: dict[str, type[Part]] = {
-    part.kind: part for part in (TrainingMean, LastValue, CycleMean, Smoothing, Boosted, Ridge)
+    part.kind: part
+    for part in (TrainingMean, LastValue, CycleMean, Smoothing, Boosted, Ridge, Pretrained)
 }
 """The closed forms, in the order in which they are shown."""
 

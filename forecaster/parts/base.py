@@ -29,7 +29,8 @@ class Fold:
     main season or, without one, that of the calendar. `seasons` are in steps, the main one first;
     `phases` holds the weights that give a step's place in each from its calendar (see
     `Task.phase`; () if the calendar does not know it). Of the known features after the calendar,
-    the first `moving` change from step to step: holidays and future covariates.
+    the first `moving` change from step to step: holidays and future covariates. `pretrained` is
+    the folder of a pretrained model, if one is wanted.
     """
 
     task: Task
@@ -40,6 +41,7 @@ class Fold:
     moving: int
     look_back: int
     cycle: int
+    pretrained: str | None = None
 
     @property
     def rehearsal(self) -> "Fold | None":
@@ -67,6 +69,8 @@ class Part(nn.Module, ABC):
     kind: ClassVar[str]
     takes_base = False
     """Whether `forward` also takes what a scaled 0 stands for (`Batch.base`)."""
+    exports: ClassVar[bool] = True
+    """Whether ONNX can hold it."""
     weighed: ClassVar[bool] = True
     """Whether it may have a share in a blend; otherwise it only serves for comparison."""
 

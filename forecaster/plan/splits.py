@@ -257,6 +257,7 @@ class Splits:
             (schema.holidays is not None) + len(schema.known.columns),
             window.lengths()[0],
             cycle(plan.dataset),
+            (plan.config.part or "").partition(":")[2] or None,
         )
 
     def build_model(self) -> ForecastModel:

@@ -18,6 +18,7 @@ import torch
 from forecaster.attention import Attention
 from forecaster.base.errors import ForecasterError, UnavailableError
 from forecaster.base.extras import check
+from forecaster.base.spelling import spelled
 from forecaster.forecast import golden
 from forecaster.forecast.composition import made_of
 from forecaster.forecast.export.description import Description
@@ -52,6 +53,12 @@ def export(forecaster: Predictor, folder: Path) -> Description:
         or (bundle.intervals is not None and bundle.intervals.of_series is not None),
     )
     needed()
+    for part in forecaster.model.members:
+        if not part.exports:
+            raise UnavailableError(
+                f"the part '{part.name}' stays in its own folder and is not exported: train "
+                f"without {spelled('part')}"
+            )
     try:
         with quiet():
             model, run = to_onnx(module_of(forecaster), description)
