@@ -33,7 +33,7 @@ class Batch(NamedTuple):
     observed: Tensor | None = None  # (B, P, C), True where `past` holds a value
     target_observed: Tensor | None = None  # (B, T, len(targets))
     item: Tensor | None = None  # (B,), the series of a panel
-    shift: Tensor | None = None  # (B, T, len(targets)), what was taken out of `target`
+    shift: Tensor | None = None  # (B, P + T, len(targets)), what was taken out of the targets
     limits: Tensor | None = None  # (B, 1, len(targets), 2), with what was taken out
     base: Tensor | None = None  # (B, 1, len(targets)), the value at 0, in standard deviations
 
@@ -43,15 +43,22 @@ class Batch(NamedTuple):
 
     @property
     def asked(self) -> tuple[Tensor | None, ...]:
-        """The inputs of a blend: those of a model, the series of a panel, and any `base`."""
+        """The inputs of a blend: those of a model, the series of a panel, and what is `beside`."""
         inputs = *self.inputs, self.item
-        return inputs if self.base is None else (*inputs, self.base)
+        return inputs if self.beside is None else (*inputs, self.beside)
+
+    @property
+    def beside(self) -> Tensor | None:
+        """What some parts read, too: `base` or, where there are effects of covariates, `shift`."""
+        return self.base if self.shift is None else self.shift
 
     def within(self, forecast: Tensor) -> Tensor:
         """A forecast (B, T, targets) or its quantiles, with one more dimension, in the limits."""
         if self.limits is None:
             return forecast
-        limits = self.limits if self.shift is None else self.limits - self.shift[..., None]
+        limits = self.limits
+        if self.shift is not None:
+            limits = limits - self.shift[:, -self.target.shape[1] :, :, None]
         limits = limits.to(forecast.dtype)
         low, high = limits.view(*limits.shape[:3], *(1,) * (forecast.ndim - 3), 2).unbind(-1)
         return torch.maximum(torch.minimum(forecast, high), low)
@@ -223,7 +230,7 @@ class Windows:
             limits = self.limits[item] if self.limits.ndim == 3 else self.limits
             limits = limits.expand(len(item), -1, -1)[:, None]
         if self.shift is not None:
-            shift = self._take(self.shift, row_ahead, self.horizon)
+            shift = self._take(self.shift, row, self.past + self.horizon)
         if not self.complete:
             observed, target_observed = ~past.isnan(), ~target.isnan()
             past, target = past.nan_to_num(), target.nan_to_num()

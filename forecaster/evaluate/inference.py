@@ -25,9 +25,10 @@ def inference(bundle: Bundle) -> dict[str, float | None]:
         past = torch.randn(count, task.past, task.columns, generator=draw)
         features = task.calendar + task.covariates
         known = (torch.zeros(count, n, features) for n in (task.past, task.horizon))
-        base = {"base": torch.ones(count, 1, len(task.targets))} if model.takes_base else {}
+        beside = torch.ones(count, task.past + task.horizon, len(task.targets))
+        more = {"beside": beside} if model.takes_beside else {}
         before = time.perf_counter()
-        model(past, *known, **base)
+        model(past, *known, **more)
         return time.perf_counter() - before
 
     threads = torch.get_num_threads()

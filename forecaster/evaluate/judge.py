@@ -272,7 +272,7 @@ def in_band(
     with torch.inference_mode(), machine.exact():
         ahead = forecast_with(model)(batch)
         if batch.shift is not None:
-            ahead = ahead + batch.shift
+            ahead = ahead + batch.shift[:, -ahead.shape[1] :]
     scaled = ahead.double()
     scaler, within = splits.schema.target_scaler, splits.schema.within
     forecast = within(in_units(scaled.cpu().numpy()[..., None], scaler, batch.item)[0])[..., 0]

@@ -24,7 +24,7 @@ class ServedModel(nn.Module):
         self, blend: Blend, schema: Schema, intervals: Intervals | None, device: str | None = None
     ) -> None:
         super().__init__()
-        self.takes_base = blend.takes_base
+        self.takes_beside = blend.takes_beside
         self.blend = Runner(blend.to(device), device) if device else blend
         self.transform = Transform(schema, blend.task.past, blend.task.horizon)
         has_levels = intervals is not None and intervals.levels
@@ -50,9 +50,11 @@ class ServedModel(nn.Module):
         past, observed, moved = self.transform(history, known, mean, std)
         before, ahead = known[:, : self.transform.past], known[:, self.transform.past :]
         mask = None if complete else observed
-        base = (self.transform.base(mean, std),) if self.takes_base else ()
-        point = self.blend(past, before, ahead, mask, item, *base).double()
-        shown = point if moved is None else point + moved
+        inputs = [past, before, ahead, mask, item]
+        if self.takes_beside:
+            inputs.append(self.transform.base(mean, std) if moved is None else moved.float())
+        point = self.blend(*inputs).double()
+        shown = point if moved is None else point + moved[:, self.transform.past :]
         forecast = self.transform.units(shown[..., None], mean, std)
         if self.quantiles is None or (levels is None and not banded):
             return (forecast[..., 0],)

@@ -67,8 +67,10 @@ class Part(nn.Module, ABC):
     """
 
     kind: ClassVar[str]
-    takes_base = False
-    """Whether `forward` also takes what a scaled 0 stands for (`Batch.base`)."""
+    takes_beside = False
+    """Whether `forward` also takes `Batch.beside`."""
+    whole = False
+    """Whether it reads values with the effects of covariates in them, which are then beside."""
     exports: ClassVar[bool] = True
     """Whether ONNX can hold it."""
     weighed: ClassVar[bool] = True
@@ -146,7 +148,7 @@ class Part(nn.Module, ABC):
 
 def forecast_of(model: Any, batch: Batch) -> Tensor:
     """The forecast of a network or a part, or of a blend with the same shares in every series."""
-    more = {"base": batch.base} if getattr(model, "takes_base", False) else {}
+    more = {"beside": batch.beside} if getattr(model, "takes_beside", False) else {}
     ahead: Tensor = model(*batch.inputs, **more)
     return ahead
 

@@ -114,9 +114,9 @@ class Blend(nn.Module):
         return next((part.model for part in self.members if isinstance(part, Network)), None)
 
     @property
-    def takes_base(self) -> bool:
-        """Whether a part reads `base`."""
-        return any(part.takes_base for part in self.members)
+    def takes_beside(self) -> bool:
+        """Whether a part reads `Batch.beside`."""
+        return any(part.takes_beside for part in self.members)
 
     @property
     def needs(self) -> int:
@@ -157,13 +157,13 @@ class Blend(nn.Module):
         future_known: Tensor,
         observed: Tensor | None = None,
         item: Tensor | None = None,
-        base: Tensor | None = None,
+        beside: Tensor | None = None,
     ) -> Tensor:
-        """As `ForecastModel.forward`; `item` as in `shares_of`, `base` as in `Batch`."""
+        """As `ForecastModel.forward`; `item` as in `shares_of`, `beside` as in `Batch`."""
         inputs = past, past_known, future_known, observed
 
         def alone(part: Part) -> Tensor:
-            ahead: Tensor = part(*inputs, base=base) if part.takes_base else part(*inputs)
+            ahead: Tensor = part(*inputs, beside=beside) if part.takes_beside else part(*inputs)
             return ahead
 
         shares = self.shares_of(item)

@@ -52,11 +52,13 @@ class Boosted(Part):
         season: int,
         longer: Sequence[int] = (),
         moving: int = 0,
+        whole: bool = False,
     ) -> None:
         super().__init__(task, name, past, chosen)
         if not all(1 <= length <= past for length in (season, *longer)):
             raise ValueError(f"{name}: {past} steps do not hold seasons of {(season, *longer)}")
         self.season, self.longer, self.moving = season, tuple(longer), moving
+        self.whole = self.takes_beside = whole
         self.register_buffer("features", torch.zeros(TREES, 2**DEPTH - 1, dtype=torch.int64))
         self.register_buffer("thresholds", torch.zeros(TREES, 2**DEPTH - 1))
         self.register_buffer("leaves", torch.zeros(TREES, 2**DEPTH))
@@ -64,7 +66,7 @@ class Boosted(Part):
     @property
     def settings(self) -> dict[str, Any]:
         seasons = {"season": self.season, "longer": list(self.longer), "moving": self.moving}
-        return {**super().settings, **seasons}
+        return {**super().settings, **seasons, "whole": self.whole}
 
     @classmethod
     def build(cls, task: Task, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
@@ -72,31 +74,42 @@ class Boosted(Part):
         part = super().build(task, settings, tensors)
         known = torch.zeros(1, task.past, task.calendar + task.covariates)
         ahead = known[:, :1].expand(-1, task.horizon, -1)
-        width = part._seen(torch.zeros(1, task.past, task.columns), known, ahead, None)[0].shape[-1]
+        width = part._seen(torch.zeros(1, task.past, task.columns), known, ahead, None, None)[
+            0
+        ].shape[-1]
         if not 0 <= int(part.features.min()) <= int(part.features.max()) < width:
             raise ValueError(f"{part.name}: trees look at other than {width} features")
         return part
 
     @classmethod
     def fit(cls, fold: Fold) -> Sequence[Self]:
-        """Trees for all columns; none where they have too little to learn, or too much to do."""
+        """Trees for all columns; none where they have too little to learn, or too much to do.
+
+        Where effects of covariates are taken out, others learn from values with them (`whole`):
+        they err elsewhere, and the blend of five markets was 2 % better (benchmarks/log.md).
+        """
         targets = len(fold.task.targets)
         work = len(fold.choose) * fold.task.horizon * targets
         if len(fold.train) * targets < FEWEST or work > WORK:
             return []
         season = fold.cycle if fold.cycle <= fold.look_back else 1
         longer = [length for length in fold.seasons if season < length <= fold.look_back]
-        part = cls(
-            fold.task, "boosted", fold.look_back, f"{TREES} trees",
-            season=season, longer=longer, moving=fold.moving,
+        names = {"boosted": False} | ({} if fold.train.shift is None else {"boosted, whole": True})
+        parts = (
+            cls(
+                fold.task, name, fold.look_back, f"{TREES} trees",
+                season=season, longer=longer, moving=fold.moving, whole=whole,
+            )
+            for name, whole in names.items()
         )  # fmt: skip
-        return [part.refit(fold)]
+        return [part.refit(fold) for part in parts]
 
     def refit(self, fold: Fold) -> Self:
         from sklearn.ensemble import HistGradientBoostingRegressor
 
-        part = type(self)(self.task, **self.settings)
-        rows, truth = self._rows(fold)
+        whole = self.whole and fold.train.shift is not None
+        part = type(self)(self.task, **(self.settings | {"whole": whole}))
+        rows, truth = part._rows(fold)
         if not len(truth):
             return part.to(fold.train.values.device)
         few, many = np.quantile(truth, (0.005, 0.995))  # else a few values would decide whole trees
@@ -118,8 +131,10 @@ class Boosted(Part):
         rows, truth = [], []
         for index in chosen(windows, most).split(windows.evaluation_batch):
             batch = windows.batch(index)
-            seen, base, centre, size = self._seen(*batch.inputs)
-            target = (batch.target.transpose(1, 2) - centre) / size - base
+            shift = batch.shift if self.whole else None
+            seen, base, centre, size = self._seen(*batch.inputs, shift)
+            target = batch.target if shift is None else batch.target + shift[:, -horizon:]
+            target = (target.transpose(1, 2) - centre) / size - base
             known = torch.ones_like(target, dtype=torch.bool)
             if batch.target_observed is not None:
                 known = batch.target_observed.transpose(1, 2)
@@ -150,9 +165,15 @@ class Boosted(Part):
             below.append((nodes["right"][node], 2 * at + 1, level + 1))
 
     def forward(
-        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+        self,
+        past: Tensor,
+        past_known: Tensor,
+        future_known: Tensor,
+        observed: Tensor | None = None,
+        beside: Tensor | None = None,
     ) -> Tensor:
-        seen, base, centre, size = self._seen(past, past_known, future_known, observed)
+        """If the trees are `whole`, `beside` is `Batch.shift`, (B, P + T, K)."""
+        seen, base, centre, size = self._seen(past, past_known, future_known, observed, beside)
         rows = seen.flatten(0, 2)
         if torch.compiler.is_exporting():
             grown = self._grown(rows)
@@ -160,7 +181,8 @@ class Boosted(Part):
             at_once = 4096 if rows.device.type == "cpu" else 2**19
             grown = torch.cat([self._grown(part) for part in rows.split(at_once)])
         ahead = (base + grown.view_as(base)) * size + centre
-        return ahead.transpose(1, 2)
+        ahead = ahead.transpose(1, 2)
+        return ahead if beside is None else ahead - beside[:, -self.task.horizon :]
 
     def _grown(self, rows: Tensor) -> Tensor:
         trees, inner = self.thresholds.shape
@@ -176,11 +198,19 @@ class Boosted(Part):
         return self.leaves.flatten()[leaves].sum(dim=1)
 
     def _seen(
-        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None
+        self,
+        past: Tensor,
+        past_known: Tensor,
+        future_known: Tensor,
+        observed: Tensor | None,
+        shift: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What trees see (B, K, T, F); the value a cycle before (B, K, T), as a difference from the
         centre (B, K, 1) in units of the size (B, K, 1)."""
         values, there = self.own(past, observed)
+        if shift is not None:
+            past_shift = shift[:, -self.task.horizon - self.past : -self.task.horizon]
+            values = values + past_shift.transpose(1, 2)
         values = filled(values, there, self.season)
         steps, horizon, cycle = self.past, self.task.horizon, self.season
         apart = cycle if cycle < steps else min(1, steps - 1)

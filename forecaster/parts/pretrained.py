@@ -90,7 +90,8 @@ class Pretrained(Part):
         rows = values if seen is None else values.masked_fill(~seen, torch.nan)
         pipeline = self._on(past.device)
         medians = [self._median(pipeline, some) for some in rows.flatten(0, 1).split(ROWS)]
-        return torch.cat(medians).unflatten(0, values.shape[:2]).transpose(1, 2).to(past)
+        ahead: Tensor = torch.cat(medians).unflatten(0, values.shape[:2])
+        return ahead.transpose(1, 2).to(past)
 
     def _median(self, pipeline: Any, rows: Tensor) -> Tensor:
         """The median (N, T) of rows (N, P), NaN where missing."""
@@ -99,7 +100,7 @@ class Pretrained(Part):
             given, prediction_length=self.task.horizon, quantile_levels=[0.5]
         )
         ahead: Tensor = torch.cat(found) if isinstance(found, list) else found
-        return ahead.squeeze(-1)
+        return ahead[..., 0]
 
     def _on(self, device: torch.device) -> Any:
         """The pipeline on a device, loaded when it is first needed: no file but those of the

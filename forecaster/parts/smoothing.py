@@ -67,7 +67,7 @@ class Smoothing(Part):
             raise ValueError(
                 f"{name}: {past} steps do not hold a season of {season}, or exceed {LONGEST}"
             )
-        self.season, self.takes_base = season, logs
+        self.season, self.takes_beside = season, logs
         age = torch.arange(past - 1, -1, -1, dtype=torch.float64)
         recent = 0.5 ** (age / (HALVED * max(season, SHORTEST)))
         seasons = [1, season] if 1 < season <= past // 2 else [1]
@@ -93,7 +93,7 @@ class Smoothing(Part):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {**super().settings, "season": self.season, "logs": self.takes_base}
+        return {**super().settings, "season": self.season, "logs": self.takes_beside}
 
     @property
     def needs(self) -> int:
@@ -115,14 +115,14 @@ class Smoothing(Part):
         past_known: Tensor,
         future_known: Tensor,
         observed: Tensor | None = None,
-        base: Tensor | None = None,
+        beside: Tensor | None = None,
     ) -> Tensor:
-        """`base` (B, 1, K) as in `Batch`, for logarithms."""
+        """For logarithms `beside` is `Batch.base`, (B, 1, K)."""
         values, seen = self.own(past, observed)
         forecast, evidence = self._of(values, seen)
-        if self.takes_base:
-            assert base is not None
-            base = base.transpose(1, 2)
+        if self.takes_beside:
+            assert beside is not None
+            base = beside.transpose(1, 2)
             lowest = 1 + values.amin(dim=-1, keepdim=True) / base
             usable = (base > 0) & (base < LARGEST) & (lowest > LEAST)
             base = torch.where(usable, base, 1.0)

@@ -113,10 +113,10 @@ class Splits:
         for splits in both:
             fold = splits.fold("cpu")
             splits.forms = fit_forms(fold)
-            blend, earlier = (
-                blend_forms(fold, splits.forms),
-                fold.train.looking_back(fold.task.past),
-            )
+            fitted, rehearsed, rehearsal = splits.forms
+            without = [[part for part in of if not part.whole] for of in (fitted, rehearsed)]
+            blend = blend_forms(fold, (without[0], without[1], rehearsal))
+            earlier = fold.train.looking_back(fold.task.past)
             stop = by_window([blend], fold.choose)
             errors.append(torch.cat([stop, by_window([blend], earlier, EARLIER * len(stop))]))
         return both[1] if ratio(*errors) > WORSE else both[0]

@@ -46,14 +46,14 @@ class Transform(nn.Module):
         std: Float[Tensor, "b 1 c"] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """The scaled history (B, P, C), 0 where missing; where it is observed; and what covariates
-        add over the horizon (B, T, targets), None without effects."""
+        add (B, P + T, targets), None without effects."""
         observed = ~history.isnan()
         mean, std = (self.mean, self.std) if mean is None or std is None else (mean, std)
-        past, ahead = (history - mean) / std, None
+        past, shift = (history - mean) / std, None
         if self.shift is not None:
             shift = self.shift(known)
-            past, ahead = past - shift[:, : self.past] @ self.onto, shift[:, self.past :]
-        return past.float().masked_fill(~observed, 0.0), observed, ahead
+            past = past - shift[:, : self.past] @ self.onto
+        return past.float().masked_fill(~observed, 0.0), observed, shift
 
     def units(self, values: Tensor, mean: Tensor | None, std: Tensor | None) -> Tensor:
         """Scaled values (B, T, targets, Q) of the targets, in units."""

@@ -101,7 +101,7 @@ def test_with_logarithms_it_equals_the_loops(base):
     data = replace(folds.rest(values), base=torch.tensor([base, base + 1]))
     part = Smoothing(folds.task_of(data), "x", 24, season=6, logs=True)
     batch = data.batch(torch.arange(0, len(data), 31))
-    got = part(*batch.inputs, base=batch.base)
+    got = part(*batch.inputs, beside=batch.base)
     for window, past in enumerate(batch.past[:, -24:].double()):
         for k, column in enumerate(folds.TARGETS):
             series = past[:, column].numpy()
@@ -141,9 +141,9 @@ def test_a_history_below_none_has_no_logarithms_and_no_forecast_is_over_twice_it
     part, plain = (Smoothing(task, "x", 24, season=6, logs=logs) for logs in (True, False))
     fallen = (-2 - 1e-3 * step)[None, :, None].expand(-1, -1, 3)
     inputs = known, known
-    assert torch.equal(part(fallen, *inputs, base=base), plain(fallen, *inputs))
+    assert torch.equal(part(fallen, *inputs, beside=base), plain(fallen, *inputs))
     rising = (2 * torch.exp(0.3 * (step - 23)) - 2)[None, :, None].expand(-1, -1, 3)
-    ahead = part(rising, *inputs, base=base)
+    ahead = part(rising, *inputs, beside=base)
     assert float(plain(rising, *inputs).min()) < float(ahead.max()) <= 2 * 2 - 2 + 1e-5
 
 
