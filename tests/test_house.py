@@ -127,9 +127,9 @@ class TestSizes:
     def test_of_product_and_tests(self):
         # 330 of these so that a GPU trains and serves, 780 so that files of every shape are read,
         # 150 so that slow series are first
-        assert sum(map(size.lines, size.product(ROOT))) <= 40_037
+        assert sum(map(size.lines, size.product(ROOT))) <= 40_329
         rooms = size.rooms(ROOT)
-        assert rooms["tests"] <= 32_064
+        assert rooms["tests"] <= 32_263
         assert sum(name not in {*size.OTHERS, "errors"} and name[0] != "_" for name in rooms) <= 18
 
     def test_of_names(self):
@@ -245,7 +245,7 @@ class TestDocuments:
         texts = [re.sub(made, "", path.read_text(), flags=re.DOTALL) for path in DOCUMENTS]
         # 341 of these say what is measured, and what is promised, of a GPU, and what it wants,
         # 193 why slow series are forecast otherwise
-        assert sum(len(text.split()) for text in texts) <= 28_829
+        assert sum(len(text.split()) for text in texts) <= 29_000
 
 
 def test_every_module_of_the_library_has_its_tests():

@@ -4,7 +4,7 @@
 
 A file may name another as its `base`, which may have a base itself; the file then holds only what
 differs. Environment variables name a value inside a section with two underscores,
-FORECASTER_TRAIN__EPOCHS=3; FORECASTER_SEED, FORECASTER_DEVICE and FORECASTER_BLEND belong to no
+FORECASTER_TRAIN__EPOCHS=3; FORECASTER_SEED, _DEVICE, _BLEND and _PART belong to no
 section. `model` and `attn` are a name with the options of that class's constructor beside it;
 naming another class drops the options that lower layers gave to the old one.
 
@@ -70,7 +70,7 @@ as no machine could compute it."""
 NAMED = ("model", "attn", "attn.decoder", "attn.cross")
 ROLES = ("decoder", "cross")
 EXPERIMENT = "MLFLOW_EXPERIMENT_NAME"
-ENVIRONMENT = re.compile(r"FORECASTER_(?:(?:[A-Z0-9]+__)+[A-Z0-9_]+|SEED|DEVICE|BLEND)")
+ENVIRONMENT = re.compile(r"FORECASTER_(?:(?:[A-Z0-9]+__)+[A-Z0-9_]+|SEED|DEVICE|BLEND|PART)")
 ONE_UNDERSCORE = re.compile(
     r"FORECASTER_(DATA|WINDOW|MODEL|ATTN|TRAIN|INTERVALS|TRACK)_([A-Z0-9_]+)"
 )

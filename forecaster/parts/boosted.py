@@ -252,8 +252,8 @@ class Boosted(Part):
         ahead = torch.arange(self.task.horizon, device=inputs.device)
         steps, here = now + ahead, inputs[:, now:]
         seasons = [self.season, *self.longer]
-        found = [here - inputs[:, now - season + ahead % season] for season in seasons]
-        found += [inputs[:, steps - 1], inputs[:, (steps + 1).clamp(max=end - 1)]]
+        added = [here - inputs[:, now - season + ahead % season] for season in seasons]
+        added += [inputs[:, steps - 1], inputs[:, (steps + 1).clamp(max=end - 1)]]
         if self.season > 1:
             cycle = torch.arange(self.season, device=inputs.device)
             first = (now + ahead // self.season * self.season).clamp(max=end - self.season)
@@ -261,5 +261,5 @@ class Boosted(Part):
             mean = during.mean(dim=2)
             last = (first - self.season).clamp(min=0)
             before = inputs[:, last[:, None] + cycle].mean(dim=2)
-            found += [mean, during.amax(dim=2), here - mean, mean - before]
-        return found
+            added += [mean, during.amax(dim=2), here - mean, mean - before]
+        return added

@@ -96,10 +96,10 @@ class Pretrained(Part):
     def _median(self, pipeline: Any, rows: Tensor) -> Tensor:
         """The median (N, T) of rows (N, P), NaN where missing."""
         given = rows if type(pipeline).__name__ == PIPELINES[0] else rows[:, None]
-        found, _ = pipeline.predict_quantiles(
+        medians, _ = pipeline.predict_quantiles(
             given, prediction_length=self.task.horizon, quantile_levels=[0.5]
         )
-        ahead: Tensor = torch.cat(found) if isinstance(found, list) else found
+        ahead: Tensor = torch.cat(medians) if isinstance(medians, list) else medians
         return ahead[..., 0]
 
     def _on(self, device: torch.device) -> Any:
@@ -120,14 +120,14 @@ class Pretrained(Part):
 
 def _without_value(model: nn.Module, folder: Path) -> list[str]:
     """The weights that the files do not hold, which the library would draw at random."""
-    held: set[str] = set()
+    names: set[str] = set()
     for file in folder.glob("*.safetensors"):
         with safe_open(file, framework="pt") as opened:
-            held |= set(opened.keys())
+            names |= set(opened.keys())
     places: dict[int, list[str]] = {}  # of tied weights one is enough
     for name, weight in model.named_parameters(remove_duplicate=False):
         places.setdefault(weight.data_ptr(), []).append(name)
-    return [names[0] for names in places.values() if held.isdisjoint(names)]
+    return [tied[0] for tied in places.values() if names.isdisjoint(tied)]
 
 
 def check(folder: Path) -> str:

@@ -240,9 +240,9 @@ def best(fold: Fold, pasts: Sequence[int]) -> int:
     sums = [summed(windows, fold.task, layout) for windows in both]
 
     def error(past: int) -> float:
-        train, judge = (_Normal(each, past, "last", season, [past]) for each in sums)
+        train, judge = (_Normal(sides, past, "last", season, [past]) for sides in sums)
         maps = (train.solve(penalty, [[past]], judge) for penalty in PENALTIES)
-        return min(error for each in maps for _, error in each)
+        return min(error for ((_, error),) in maps)
 
     return min(pasts, key=error)
 

@@ -20,7 +20,14 @@ from forecaster.model import SKELETONS, Task
 SHIPPED = sorted(path.stem for path in installation.configs().glob("*.yaml"))
 OWN = {"data": "sales.csv"}
 EXAMPLES = {"attn": "mean", "data": "vic_elec", "target": "Demand", "features": "S", "horizon": 7}
-EXAMPLES |= {"lookback": "3 cycles", "epochs": 2, "time_limit": 90.0, "blend": "none", "seed": 5}
+EXAMPLES |= {
+    "lookback": "3 cycles",
+    "epochs": 2,
+    "time_limit": 90.0,
+    "blend": "none",
+    "part": "chronos:x",
+    "seed": 5,
+}
 EXAMPLES |= {"refit": True, "register": False, "device": "cpu", "past_covariates": ["wind"]}
 EXAMPLES |= {"future_covariates": ["price", "rain"], "static": ["kind"], "time": "when", "id": "a"}
 EXAMPLES |= {"stamps": "day-first", "decimal": ",", "separator": "tab", "freq": "D"}
