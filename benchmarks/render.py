@@ -57,6 +57,22 @@ OF_MARKETS = {
     ),
 }
 """The lowest published errors, MSE and MAE, for each of MARKETS that we know of."""
+FEV_NAIVE = {
+    "epf-NP": (1.7613, 1.5298), "epf-PJM": (0.5812, 0.5153), "epf-BE": (1.0271, 1.1503),
+    "epf-FR": (0.8501, 1.2455), "epf-DE": (1.7086, 1.3877),
+    "ETT, hours": (1.3227, 1.2069), "ETT, quarter-hours": (0.9169, 0.7625),
+}  # fmt: skip
+FEV: dict[tuple[str, float, float], tuple[float, ...]] = {
+    ("TiRex-2, pretrained", 0.600, 0.492): (0.796, 0.470, 0.666, 0.434, 0.610, 1.102, 0.710),
+    ("PatchTST, trained", 0.605, 0.499): (0.806, 0.465, 0.692, 0.421, 0.573, 1.199, 0.734),
+    ("Chronos-2, pretrained", 0.605, 0.497): (0.850, 0.472, 0.647, 0.450, 0.604, 1.126, 0.695),
+    ("TabPFN-TS-3, pretrained", 0.616, 0.504): (0.783, 0.472, 0.681, 0.474, 0.561, 1.174, 0.794),
+    ("TFT, trained", 0.655, 0.537): (0.859, 0.428, 0.811, 0.493, 0.656, 1.201, 0.826),
+    ("CatBoost, trained", 0.790, 0.819): (1.203, 0.597, 0.745, 0.579, 1.092, 1.273, 0.824),
+    ("LightGBM, trained", 0.811, 0.840): (1.302, 0.598, 0.807, 0.554, 1.096, 1.300, 0.861),
+}
+"""The MASE and SQL of the seasonal naive forecast on seven tasks, and those of others, relative to
+it, with their MASE in each task: fev-bench's published results of 2026-08-19."""
 CELL = ("config", "data", "features", "horizon", "past", "attn")
 TASK = ("data", "past", "config", "features", "attn")  # a cell at any horizon
 MEASURED: dict[str, list[Result]] = yaml.safe_load(
@@ -237,6 +253,24 @@ def suite_by_task() -> str:
     return markdown(["task", *ratios], lines)
 
 
+def fev() -> str:
+    """Ours beside the pretrained and trained models of fev-bench, on seven of its tasks."""
+    rows = {row["task"]: row for row in results("fev")}
+    if set(rows) != set(FEV_NAIVE):
+        return NONE
+    errors = [rows[task]["mase"] for task in FEV_NAIVE]
+    ratios = [
+        _geometric(pd.Series([rows[task][of] / naive[place] for task, naive in FEV_NAIVE.items()]))
+        for place, of in enumerate(("mase", "sql"))
+    ]
+    scores = [("**ours**, trained once", *ratios, *errors), *((*k, *v) for k, v in FEV.items())]
+    lines = [
+        [name, *(f"{score:.3f}" for score in of)]
+        for name, *of in sorted(scores, key=lambda line: line[1])
+    ]
+    return markdown(["", "MASE", "SQL", *FEV_NAIVE], lines)
+
+
 def verdicts() -> str:
     """What runs said of their models, and how it stood on the rows that came later."""
     rows, lines = results("verdicts"), []
@@ -387,6 +421,7 @@ TABLES: dict[str, Callable[[], str]] = {
         suite,
         suite_slow,
         suite_by_task,
+        fev,
         verdicts,
     )
 } | {name: partial(measured, lines) for name, lines in MEASURED.items()}
