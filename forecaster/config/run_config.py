@@ -474,7 +474,7 @@ class _Values(ConfigSection):
     blend: Blend = "all"
     """What is served. all: the network and closed forms, weighed on validation; none: the network
     alone; or one closed form by its name. The others are still trained and judged."""
-    part: Annotated[str, Field(pattern="^chronos:.")] | None = None
+    part: str | None = None
     """A pretrained model beside the other parts: chronos:FOLDER reads Chronos-Bolt or Chronos-2
     from a local folder."""
     track: TrackConfig = TrackConfig()
@@ -482,6 +482,13 @@ class _Values(ConfigSection):
     """Seed of weights, order and dropout."""
     device: Device = "auto"
     """Where to compute; auto takes CUDA where there is one."""
+
+    @field_validator("part")
+    @classmethod
+    def _names_a_folder(cls, part: str | None) -> str | None:
+        if part is None or re.fullmatch("chronos:.+", part):
+            return part
+        raise ValueError(f"expected chronos:FOLDER, got {_short(part)}")
 
 
 V = TypeVar("V", bound=_Values)

@@ -134,7 +134,8 @@ def check(folder: Path) -> str:
     """The digest of the files of a model. Raises ValueError stating what is wrong with them."""
     config, files = folder / "config.json", sorted(folder.glob("*.safetensors*"))
     if not config.is_file() or not files:
-        raise ValueError("expected a folder with config.json and *.safetensors, got neither or one")
+        state = "has not both" if folder.is_dir() else "is no folder"
+        raise ValueError(f"expected a folder with config.json and *.safetensors, but it {state}")
     try:
         facts = json.loads(config.read_bytes())
     except ValueError:

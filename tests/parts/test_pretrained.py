@@ -109,7 +109,7 @@ def test_it_is_weighed_and_served_while_its_folder_is_what_it_was(model, home, t
     [
         ({"chronos_pipeline_class": "ChronosPipeline"}, "got ChronosPipeline"),
         ({"auto_map": {"AutoModel": "own.Model"}}, "needs no code"),
-        (None, "got neither or one"),
+        (None, "has not both"),
     ],
 )
 def test_other_folders_are_refused(change, reason, model, tmp_path):
