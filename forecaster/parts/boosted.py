@@ -20,6 +20,9 @@ FEWEST, WORK = 4_000, 2**20
 """The fewest values to learn from at each step ahead, and the most values to forecast on the
 windows that choose; where there are more, trees take longer than all else. With fewer values trees
 were 2 to 5 % worse on short series (benchmarks/log.md)."""
+FLAT = 0.1
+"""Where this share of the values of a window repeats its lowest one, as in intermittent demand, the
+median is far below the mean: sums would be a quarter too small."""
 CYCLES, LATEST = 4, 4
 """How many of the last cycles, and of the last values, a tree may look at: the others enter as
 means; round numbers that work."""
@@ -33,8 +36,8 @@ class Boosted(Part):
     of inputs that move what `_around` adds. Values are differences from the mean of the last
     cycle in units of the typical seasonal change of the window, and so is what the trees learn: the
     difference from the value one cycle before, with the absolute loss, which a few wild values do
-    not decide. Scikit-learn fits them by histograms; here they are complete binary trees in
-    tensors, which need no pickle.
+    not decide, or the squared one where values are FLAT. Scikit-learn fits them by histograms; here
+    they are complete binary trees in tensors, which need no pickle.
     """
 
     kind = "boosted"
@@ -109,26 +112,28 @@ class Boosted(Part):
 
         whole = self.whole and fold.train.shift is not None
         part = type(self)(self.task, **(self.settings | {"whole": whole}))
-        rows, truth = part._rows(fold)
+        rows, truth, flat = part._rows(fold)
         if not len(truth):
             return part.to(fold.train.values.device)
         few, many = np.quantile(truth, (0.005, 0.995))  # else a few values would decide whole trees
         trees = HistGradientBoostingRegressor(
             max_iter=TREES, learning_rate=RATE, max_depth=DEPTH, l2_regularization=1.0,
             min_samples_leaf=min(200, max(20, len(truth) // 200)),  # half a percent, 20 as usual
-            early_stopping=False, random_state=0, loss="absolute_error",
+            early_stopping=False, random_state=0,
+            loss="squared_error" if flat >= FLAT else "absolute_error",
         ).fit(rows, truth.clip(few, many))  # fmt: skip
         for place, (tree,) in enumerate(trees._predictors):
             part._plant(place, tree.nodes)
         part.leaves[0] += float(np.ravel(trees._baseline_prediction)[0])
         return part.to(fold.train.values.device)
 
-    def _rows(self, fold: Fold) -> tuple[np.ndarray, np.ndarray]:
-        """What trees see (N, F), and what they should say (N,)."""
+    def _rows(self, fold: Fold) -> tuple[np.ndarray, np.ndarray, float]:
+        """What trees see (N, F), what they should say (N,), and the mean share of the values of a
+        window that repeat its lowest one."""
         windows, horizon = fold.train.looking_back(self.task.past), self.task.horizon
         steps, draw = min(horizon, STEPS), torch.Generator().manual_seed(0)
         most = max(1, ROWS // (steps * len(self.task.targets)))
-        rows, truth = [], []
+        rows, truth, flat = [], [], []
         for index in chosen(windows, most).split(windows.evaluation_batch):
             batch = windows.batch(index)
             shift = batch.shift if self.whole else None
@@ -142,7 +147,10 @@ class Boosted(Part):
             picked = (order < steps).to(known.device) & known
             rows.append(seen[picked].cpu().numpy())
             truth.append(target[picked].cpu().numpy())
-        return np.concatenate(rows), np.concatenate(truth)
+            values = self.own(batch.past, None)[0]
+            lowest = values == values.amin(dim=-1, keepdim=True)
+            flat.append((lowest.sum(dim=-1) - 1).double().mean() / self.past)
+        return np.concatenate(rows), np.concatenate(truth), float(torch.stack(flat).mean())
 
     def _plant(self, place: int, nodes: np.ndarray) -> None:
         """Copy a tree of scikit-learn; below a leaf that is not the deepest, all goes left."""

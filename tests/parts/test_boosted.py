@@ -54,6 +54,15 @@ def test_it_learns_what_a_known_input_does_beyond_the_line():
     assert folds.error(part, rest) < 0.3 * float(rest.batch(torch.arange(9)).target.var())
 
 
+def test_the_sum_of_intermittent_demand_is_not_too_small():
+    """Two of three days without any: the median is 0, the mean 1 in 3."""
+    draws = torch.rand(400, 3, generator=torch.Generator().manual_seed(0))
+    values = (draws < 1 / 3).float()
+    (part,) = Boosted.fit(folds.fold(values))
+    ahead = folds.forecast(part, folds.rest(values))
+    assert float(ahead.mean()) == pytest.approx(1 / 3, abs=0.1)
+
+
 def test_what_is_around_a_step_of_a_known_input():
     """By a slow definition, with a horizon of one cycle and a half."""
     season, past, horizon = 6, 18, 9
