@@ -18,7 +18,6 @@ from forecaster.parts.base import Fold, Part
 from forecaster.parts.blend import Blend, Network, Weights, weigh
 from forecaster.parts.boosted import Boosted
 from forecaster.parts.naive import CycleMean, LastValue, TrainingMean
-from forecaster.parts.pretrained import Pretrained
 from forecaster.parts.products import mse
 from forecaster.parts.ridge import Ridge
 from forecaster.parts.smoothing import Smoothing
@@ -26,10 +25,10 @@ from forecaster.record import NETWORK
 
 GROUP = "forecaster.parts"
 KINDS: dict[str, type[Part]] = {
-    part.kind: part
-    for part in (TrainingMean, LastValue, CycleMean, Smoothing, Boosted, Ridge, Pretrained)
+    part.kind: part for part in (TrainingMean, LastValue, CycleMean, Smoothing, Boosted, Ridge)
 }
 """The closed forms, in the order in which they are shown."""
+PRETRAINED = "chronos"
 
 QUARTER = 0.25
 """The most that a network weighs where the closed forms need a rehearsal."""
@@ -65,6 +64,10 @@ def kind_of(name: str) -> type[Part]:
     """The class of a kind. Raises BundleError for one that is unknown or may not be loaded here."""
     if name in KINDS:
         return KINDS[name]
+    if name == PRETRAINED:  # imported by those that name one
+        from forecaster.parts.pretrained import Pretrained
+
+        return Pretrained
     offered = _offered()
     if name not in offered:
         raise BundleError(
@@ -82,7 +85,11 @@ def kind_of(name: str) -> type[Part]:
 
 def _offered() -> dict[str, EntryPoint]:
     """The kinds that other packages offer; none can replace one of ours."""
-    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in KINDS}
+    return {
+        entry.name: entry
+        for entry in entry_points(group=GROUP)
+        if entry.name not in (*KINDS, PRETRAINED)
+    }
 
 
 @machine.exact()
@@ -90,7 +97,7 @@ def fit_forms(fold: Fold) -> Forms:
     """Every closed form for a fold; if few windows choose, the choices come from its rehearsal."""
     rehearsal, device = fold.rehearsal, fold.choose.values.device
     fitted: list[Part] = []
-    for kind in kinds().values():
+    for kind in (*kinds().values(), *([kind_of(PRETRAINED)] if fold.pretrained else [])):
         signals.check()
         fitted += [part.to(device).eval() for part in kind.fit(rehearsal or fold)]
     if rehearsal is None:
