@@ -77,9 +77,8 @@ class Boosted(Part):
         part = super().build(task, settings, tensors)
         known = torch.zeros(1, task.past, task.calendar + task.covariates)
         ahead = known[:, :1].expand(-1, task.horizon, -1)
-        width = part._seen(torch.zeros(1, task.past, task.columns), known, ahead, None, None)[
-            0
-        ].shape[-1]
+        seen, *_ = part._seen(torch.zeros(1, task.past, task.columns), known, ahead, None, None)
+        width = seen.shape[-1]
         if not 0 <= int(part.features.min()) <= int(part.features.max()) < width:
             raise ValueError(f"{part.name}: trees look at other than {width} features")
         return part
@@ -219,6 +218,7 @@ class Boosted(Part):
         if shift is not None:
             past_shift = shift[:, -self.task.horizon - self.past : -self.task.horizon]
             values = values + past_shift.transpose(1, 2)
+            values = values if there is None else values.masked_fill(~there, 0.0)
         values = filled(values, there, self.season)
         steps, horizon, cycle = self.past, self.task.horizon, self.season
         apart = cycle if cycle < steps else min(1, steps - 1)

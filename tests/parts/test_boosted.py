@@ -82,15 +82,16 @@ def test_what_is_around_a_step_of_a_known_input():
         np.testing.assert_allclose(found[step], expected, atol=1e-6)
 
 
-def test_other_trees_learn_from_values_with_the_effects():
+@pytest.mark.parametrize("values", [folds.series(), folds.holed(folds.series())])
+def test_other_trees_learn_from_values_with_the_effects(values):
     inputs = folds.series(seed=5)[:, :1]
     given = {"moving": 1, "covariates": inputs, "shift": torch.cat([inputs, -2 * inputs], dim=1)}
-    fold = folds.fold(folds.series(), **given)
+    fold = folds.fold(values, **given)
     part, other = Boosted.fit(fold)
     assert [part.name, other.name, other.whole] == ["boosted", "boosted, whole", True]
     (plain,) = Boosted.fit(replace(fold, train=fold.train.whole, choose=fold.choose.whole))
     del given["moving"]
-    rest = folds.rest(folds.series(), **given)
+    rest = folds.rest(values, **given)
     batch = rest.batch(torch.arange(5))
     ahead = other(*batch.inputs, beside=batch.beside) + batch.shift[:, -HORIZON:]
     expected = plain(*rest.whole.batch(torch.arange(5)).inputs)
