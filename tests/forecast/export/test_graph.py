@@ -102,7 +102,7 @@ part = Smoothing(Task(1, (0,), 24, 12, 8, 1, 6), "x", 24, season=6, logs=True).e
 given = {
     "past": torch.full((2, 24, 1), 0.3), "past_known": torch.zeros(2, 24, 1),
     "future_known": torch.zeros(2, 8, 1), "observed": torch.ones(2, 24, 1, dtype=torch.bool),
-    "base": torch.full((2, 1, 1), 2.0),
+    "beside": torch.full((2, 1, 1), 2.0),
 }
 program = torch.onnx.export(part, tuple(given.values()), dynamo=True, verbose=False)
 session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
