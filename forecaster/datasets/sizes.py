@@ -16,10 +16,6 @@ ENOUGH = 8
 LATE = 0.1
 """The largest share of the series of a panel that may begin after the training part: more would
 be forecast without having been seen."""
-WEEKS, WINDOWS, LONGEST = (7, 14), 10, 2_520
-"""The look-backs, in cycles of the main season, that are tried beyond the default: a week and two
-of days; how many times as long the training part must be, and the most steps, as in parts/ridge.
-On quarter-hours two weeks gained 2 %; 21 days of hours lost 1.4 % in five markets to two weeks."""
 
 
 Sizes: TypeAlias = tuple[Borders, int]
@@ -115,14 +111,6 @@ def _look_back(train: int, horizon: int, seasons: Sequence[int]) -> int:
     enough = max(2 * horizon, 2 * max(seasons))
     room = max(seasons[0], (train - horizon) * 2 // 3)
     return min(enough, room) // seasons[0] * seasons[0]
-
-
-def longer(train: int, past: int, season: int) -> tuple[int, ...]:
-    """Look-backs of WEEKS cycles that the data may prefer to the default of `past` steps."""
-    if season == 1:
-        return ()
-    most = min(train // WINDOWS, LONGEST)
-    return tuple(steps for weeks in WEEKS if past < (steps := weeks * season) <= most)
 
 
 def _too_few(steps: int, horizon: int, least: int, past: int | None, where: str) -> str:

@@ -25,7 +25,8 @@ def inference(bundle: Bundle) -> dict[str, float | None]:
         past = torch.randn(count, task.past, task.columns, generator=draw)
         features = task.calendar + task.covariates
         known = (torch.zeros(count, n, features) for n in (task.past, task.horizon))
-        beside = torch.ones(count, task.past + task.horizon, len(task.targets))
+        steps = task.past + task.horizon if bundle.schema.known.shifting else 1  # as Batch.beside
+        beside = torch.ones(count, steps, len(task.targets))
         more = {"beside": beside} if model.takes_beside else {}
         before = time.perf_counter()
         model(past, *known, **more)

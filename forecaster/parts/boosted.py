@@ -20,9 +20,9 @@ FEWEST, WORK = 4_000, 2**20
 """The fewest values to learn from at each step ahead, and the most values to forecast on the
 windows that choose; where there are more, trees take longer than all else. With fewer values trees
 were 2 to 5 % worse on short series (benchmarks/log.md)."""
-FLAT = 0.1
-"""Where this share of the values of a window repeats its lowest one, as in intermittent demand, the
-median is far below the mean: sums would be a quarter too small."""
+FLAT, NEAR = 0.1, 1e-3
+"""Where this share of the values of a window repeats its lowest one, as near as that, as in
+intermittent demand, the median is far below the mean: sums would be a quarter too small."""
 CYCLES, LATEST = 4, 4
 """How many of the last cycles, and of the last values, a tree may look at: the others enter as
 means; round numbers that work."""
@@ -147,7 +147,9 @@ class Boosted(Part):
             rows.append(seen[picked].cpu().numpy())
             truth.append(target[picked].cpu().numpy())
             values = self.own(batch.past, None)[0]
-            lowest = values == values.amin(dim=-1, keepdim=True)
+            if batch.shift is not None:  # with effects taken out, no value repeats another
+                values = values + batch.shift[:, :-horizon].transpose(1, 2)
+            lowest = values < values.amin(dim=-1, keepdim=True) + NEAR
             flat.append((lowest.sum(dim=-1) - 1).double().mean() / self.past)
         return np.concatenate(rows), np.concatenate(truth), float(torch.stack(flat).mean())
 

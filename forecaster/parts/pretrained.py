@@ -66,9 +66,8 @@ class Pretrained(Part):
 
     @classmethod
     def fit(cls, fold: Fold) -> Sequence[Self]:
-        """The model that the fold names, if any. Raises UsageError for an unsuitable folder."""
-        if not fold.pretrained:
-            return []
+        """The model that the fold names. Raises UsageError for an unsuitable folder."""
+        assert fold.pretrained
         folder = Path(fold.pretrained).resolve()
         extras.check("chronos", spelled("part", f"chronos:{folder}"))
         try:
@@ -95,6 +94,7 @@ class Pretrained(Part):
 
     def _median(self, pipeline: Any, rows: Tensor) -> Tensor:
         """The median (N, T) of rows (N, P), NaN where missing."""
+        rows = rows.cpu()  # from there the library reads, and there it answers
         given = rows if type(pipeline).__name__ == PIPELINES[0] else rows[:, None]
         medians, _ = pipeline.predict_quantiles(
             given, prediction_length=self.task.horizon, quantile_levels=[0.5]

@@ -24,6 +24,10 @@ was 1 % worse on 21 tasks, and a third did not help (benchmarks/log.md)."""
 LONGEST = 2_520
 """The most steps that a ridge looks back, in whole cycles, 15 weeks of hours: the cost of a fit
 grows with their cube."""
+WEEKS, LEAST = (7, 14), 10
+"""The look-backs, in cycles of the main season, that may be tried beyond the default: a week and
+two of days; and how many times as long the training part must be. On quarter-hours two weeks gained
+2 %; 21 days of hours lost 1.4 % in five markets to two weeks (benchmarks/log.md)."""
 SIZE, WORK, HELD = 2**24, 2 * 10**10, 2**27
 """What a map for each column may hold, and take to fit; and how many sums of products it may need,
 1 GB of training and as much of what chooses."""
@@ -230,6 +234,12 @@ def look_backs(longest: int, season: int) -> list[int]:
     """The longest look-back and, if there is one, a shorter one in whole cycles."""
     short = max(1, longest // SHORTER // season) * season
     return [longest, short] if short < longest else [longest]
+
+
+def longer(train: int, past: int, season: int) -> tuple[int, ...]:
+    """The look-backs of WEEKS that `train` steps allow beyond `past`; none without a season."""
+    most = min(train // LEAST, LONGEST) if season > 1 else 0
+    return tuple(steps for weeks in WEEKS if past < (steps := weeks * season) <= most)
 
 
 def best(fold: Fold, pasts: Sequence[int]) -> int:

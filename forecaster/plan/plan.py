@@ -18,8 +18,8 @@ from forecaster.datasets.limits import Limit, find_limits
 from forecaster.datasets.oddities import Oddity, find_oddities
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.seasons import candidates
-from forecaster.datasets.sizes import few_windows, longer, panel_sizes, sizes
-from forecaster.parts import smoothing
+from forecaster.datasets.sizes import few_windows, panel_sizes, sizes
+from forecaster.parts import ridge, smoothing
 from forecaster.plan.schema import Schema
 
 
@@ -235,5 +235,5 @@ def make_plan(config: RunConfig, dataset: Dataset, say: Say = lambda _: None) ->
     chosen = series.select(targets) if features == "S" else series
     others: tuple[int, ...] = ()
     if window.past == "auto" and dataset.past is None and series.items is None:
-        others = longer(borders.train, past, dataset.seasons[0])
+        others = ridge.longer(borders.train, past, dataset.seasons[0])
     return Plan(resolved, dataset, chosen, borders, longer=others)

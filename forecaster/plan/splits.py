@@ -17,10 +17,9 @@ from forecaster.datasets.known import Effects
 from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel
 from forecaster.model.start import Example, is_open, with_start
-from forecaster.parts import Fold, Forms, blend_forms, fit_forms
+from forecaster.parts import Fold, Forms, blend_forms, fit_forms, ridge
 from forecaster.parts.blend import SHORT
 from forecaster.parts.products import by_window, ratio
-from forecaster.parts.ridge import best
 from forecaster.plan import effects
 from forecaster.plan.effects import Shift
 from forecaster.plan.plan import Plan, cycle
@@ -76,7 +75,7 @@ class Splits:
             return self
         other, pasts = self.at(plan.borders), (plan.config.window.lengths()[0], *plan.longer)
         other.plan = plan.looking_back(max(pasts))
-        other.plan = plan.looking_back(best(other.fold("cpu"), pasts))
+        other.plan = plan.looking_back(ridge.best(other.fold("cpu"), pasts))
         return other
 
     def estimate(self) -> Effects | None:

@@ -54,13 +54,19 @@ def test_it_learns_what_a_known_input_does_beyond_the_line():
     assert folds.error(part, rest) < 0.3 * float(rest.batch(torch.arange(9)).target.var())
 
 
-def test_the_sum_of_intermittent_demand_is_not_too_small():
-    """Two of three days without any: the median is 0, the mean 1 in 3."""
+@pytest.mark.parametrize("effect", [None, 0.01])
+def test_the_sum_of_intermittent_demand_is_not_too_small(effect):
+    """Two of three days without any: the median is 0, the mean 1 in 3; with or without effects."""
     draws = torch.rand(400, 3, generator=torch.Generator().manual_seed(0))
-    values = (draws < 1 / 3).float()
-    (part,) = Boosted.fit(folds.fold(values))
-    ahead = folds.forecast(part, folds.rest(values))
-    assert float(ahead.mean()) == pytest.approx(1 / 3, abs=0.1)
+    values, given = (draws < 1 / 3).float(), {}
+    if effect:
+        given = {"shift": effect * folds.series(seed=5)[:, :2]}
+        values[:, [2, 0]] -= given["shift"]
+    for part in Boosted.fit(folds.fold(values, **given)):
+        batch = folds.rest(values, **given).batch(torch.arange(60))
+        more = {"beside": batch.shift} if part.whole else {}
+        ahead = part(*batch.inputs, **more)
+        assert float(ahead.mean()) == pytest.approx(1 / 3, abs=0.1)
 
 
 def test_what_is_around_a_step_of_a_known_input():
