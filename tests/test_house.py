@@ -126,10 +126,10 @@ class TestSizes:
 
     def test_of_product_and_tests(self):
         # 330 of these so that a GPU trains and serves, 780 so that files of every shape are read,
-        # 150 so that slow series are first
-        assert sum(map(size.lines, size.product(ROOT))) <= 40_352
+        # 150 so that slow series are first, 55 so that macOS and Windows run the commands
+        assert sum(map(size.lines, size.product(ROOT))) <= 40_407
         rooms = size.rooms(ROOT)
-        assert rooms["tests"] <= 32_308
+        assert rooms["tests"] <= 32_600
         assert sum(name not in {*size.OTHERS, "errors"} and name[0] != "_" for name in rooms) <= 18
 
     def test_of_names(self):

@@ -1,6 +1,7 @@
 """Atomic files: complete or absent, whatever happens while they are written."""
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,12 +20,24 @@ def write(file: Path, data: bytes) -> None:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())
-        beside.replace(file)
+        _rename(beside, file)
         sync(file.parent)
     except OSError as error:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
         raise StorageError(f"{file} could not be written: {error}") from error
+
+
+def _rename(beside: Path, file: Path) -> None:
+    """Rename, on Windows up to a second later: there nobody may read `file` at that moment."""
+    for pause in (0.01, 0.09, 0.3, 0.6) if os.name == "nt" else ():
+        try:
+            beside.replace(file)
+        except PermissionError:
+            time.sleep(pause)
+        else:
+            return
+    beside.replace(file)
 
 
 def sync(folder: Path) -> None:

@@ -2,11 +2,11 @@
 
 import os
 import re
-import shlex
 import subprocess
 from pathlib import Path
 
 from forecaster.base.errors import ForecasterError
+from forecaster.base.spelling import in_shell
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = PACKAGE.parent
@@ -98,7 +98,7 @@ def ui(uri: str, page: str = "") -> str:
     shown, page = without_password(uri), page or f"/#/experiments?{TRAINING}"
     if uri.startswith(("http://", "https://")):
         return f"{shown.rstrip('/')}{page}"
-    return f"mlflow ui --backend-store-uri {shlex.quote(shown)}\n{UI}{page}"
+    return f"mlflow ui --backend-store-uri {in_shell([shown])}\n{UI}{page}"
 
 
 def commit() -> str:
@@ -108,7 +108,7 @@ def commit() -> str:
     git = ["git", "-C", str(CHECKOUT)]
     try:
         head, state = (
-            subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout
+            subprocess.run([*git, *words], capture_output=True, encoding="utf-8", check=True).stdout
             for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "-uno", "--", CODE))
         )
     except (OSError, subprocess.CalledProcessError):

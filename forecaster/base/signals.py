@@ -7,6 +7,7 @@ handler raises Stopped. Even if the work hangs, the process ends within GRACE se
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -17,7 +18,9 @@ from typing import Any
 
 from forecaster.base.errors import Stopped
 
-WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+WANTED = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
+"""Those that this system has; SIGBREAK is Ctrl-Break on Windows."""
 GRACE = 7.0
 """Seconds that the work has to end after a signal; `docker stop` kills after ten."""
 _ENDED = b"\0"
@@ -87,35 +90,35 @@ def heeding() -> Iterator[None]:
     _state.number = None
     before = {number: signal.signal(number, heed) for number in heeded}
     # the system writes the number of a signal at once, even while Python waits for native code
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    woken = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    reading, writing = socket.socketpair()  # on Windows, select takes no pipes
+    writing.setblocking(False)
+    woken = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
     watcher = threading.Thread(target=_watch, args=(reading, heed), daemon=True)
     watcher.start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(woken)
-        os.write(writing, _ENDED)
+        writing.send(_ENDED)
         watcher.join()
-        os.close(writing)
-        os.close(reading)
+        writing.close()
+        reading.close()
         for number, handler in before.items():
             signal.signal(number, handler)
         _state.number = None
 
 
-def _watch(reading: int, heed: Callable[[int, Any], None]) -> None:
+def _watch(reading: socket.socket, heed: Callable[[int, Any], None]) -> None:
     """End the process if it has not ended some time after a signal that we handle."""
     ours = (heed, signal.SIG_DFL)
-    while (byte := os.read(reading, 1)) != _ENDED:
+    while (byte := reading.recv(1)) != _ENDED:
         if byte[0] in WANTED and signal.getsignal(byte[0]) in ours:
             break
     else:
         return
     end = time.monotonic() + GRACE
     while (left := end - time.monotonic()) > 0:
-        if select([reading], [], [], left)[0] and os.read(reading, 1) == _ENDED:
+        if select([reading], [], [], left)[0] and reading.recv(1) == _ENDED:
             return
     with suppress(OSError, ValueError):
         print("stopped", file=sys.stderr, flush=True)

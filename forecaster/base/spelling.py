@@ -5,8 +5,10 @@ Code that raises an error or says a sentence about an option asks for it by `spe
 
 import json
 import math
+import re
 import shlex
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -21,7 +23,16 @@ def typed(name: str, value: Any = None) -> str:
     if "." in name:
         return f"--set {name}" if value is None else f"--set {name}={json.dumps(value)}"
     text = joined(value) if isinstance(value, list) else str(value)
-    return option(name) if value is None or value is True else f"{option(name)} {shlex.quote(text)}"
+    return option(name) if value is None or value is True else f"{option(name)} {in_shell([text])}"
+
+
+def in_shell(words: Iterable[str]) -> str:
+    """Words as the shell of this system reads them: bash's quotes, on Windows double ones."""
+    if sys.platform != "win32":
+        return shlex.join(words)
+    plain = re.compile(r"[\w@%+=:,./\\-]+")
+    escaped = (word if plain.fullmatch(word) else word.replace('"', '\\"') for word in words)
+    return " ".join(word if plain.fullmatch(word) else f'"{word}"' for word in escaped)
 
 
 def joined(names: Sequence[str]) -> str:

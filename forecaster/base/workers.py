@@ -31,7 +31,8 @@ class Worker(AbstractContextManager["Worker"]):
 
     def __init__(self, work: Callable[..., Any], *shared: Any) -> None:
         context: Any = multiprocessing.get_context(METHOD)
-        context.set_forkserver_preload([work.__module__])
+        if METHOD == "forkserver":
+            context.set_forkserver_preload([work.__module__])
         self.connection, its_end = context.Pipe()
         self.process = context.Process(target=_serve, args=(its_end, work, shared), daemon=True)
         self.process.start()
@@ -53,7 +54,7 @@ class Worker(AbstractContextManager["Worker"]):
             result, failure = self.connection.recv()
         except (EOFError, ConnectionError):
             self.process.join()
-            hint = " (out of memory?)" if self.process.exitcode == -signal.SIGKILL else ""
+            hint = " (out of memory?)" if self.process.exitcode == -9 else ""
             raise FailedError(f"ended its process, status {self.process.exitcode}{hint}") from None
         if failure:
             raise FailedError(f"raised {failure}")

@@ -104,6 +104,9 @@ def main() -> NoReturn:
     stopped = False
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
+    if sys.platform == "win32":  # where a file or a pipe would get an old code page
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
     with signals.heeding():
         try:
             status = app(argv, standalone_mode=False)

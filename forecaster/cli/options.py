@@ -1,7 +1,6 @@
 """Options that several commands take: those of the configuration, and some others."""
 
 import inspect
-import shlex
 from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import typer
 
 from forecaster.base.errors import UsageError
 from forecaster.base.names import model_reference
-from forecaster.base.spelling import joined, option
+from forecaster.base.spelling import in_shell, joined, option
 from forecaster.cli.output import nothing
 from forecaster.config import flags, run_config
 from forecaster.config.flags import FLAGS
@@ -105,7 +104,7 @@ def shell(command: str, options: Iterable[tuple[str, Any]]) -> str:
         elif value not in (None, (), []):
             several = isinstance(value, list | tuple)
             words += [name, joined([*map(str, value)]) if several else str(value)]
-    return shlex.join(words)
+    return in_shell(words)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """The output of commands: results on stdout and in files, everything else on stderr."""
 
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 from forecaster.base.errors import StorageError, UsageError
+from forecaster.base.spelling import in_shell
 
 TABLES, PICTURES = (".csv", ".parquet"), (".png", ".svg")
 
@@ -16,7 +16,7 @@ def say(text: str) -> None:
 
 
 def command() -> str:
-    return shlex.join(["forecaster", *sys.argv[1:]])
+    return in_shell(["forecaster", *sys.argv[1:]])
 
 
 def nothing(text: object) -> None:

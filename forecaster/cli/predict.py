@@ -133,7 +133,7 @@ def predict(
         rows = frame.to_dict("records")
         print_json([{**row, time: row[time].isoformat()} for row in rows])
     elif output is None:
-        print(frame.to_csv(index=False), end="")
+        print(frame.to_csv(index=False, lineterminator="\n"), end="")
 
 
 @options.described(
@@ -158,7 +158,7 @@ def future(model: options.Model, input: str | None = None, output: Path | None =
         say(f"history: {input}")
     rows = future_rows(source.form, input, where=input, say=say)
     if output is None:
-        print(rows.to_csv(index=False), end="")
+        print(rows.to_csv(index=False, lineterminator="\n"), end="")
         return
     write(rows, output)
     say(f"wrote {len(rows)} rows to {output}")

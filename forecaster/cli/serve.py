@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -48,6 +49,8 @@ def serve(
     check_gpus(gpus, ray)
     if ray is not None and workers > 1:
         raise UsageError("--workers is for one machine without Ray: with --ray, use --replicas")
+    if workers > 1 and sys.platform != "linux":
+        raise UsageError(f"--workers needs Linux, got {sys.platform}: serve in one process")
     if device is not None:
         os.environ["FORECASTER_DEVICE"] = device
     if ray in (None, "local"):

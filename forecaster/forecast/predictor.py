@@ -379,7 +379,7 @@ def ask_tracker(*arguments: str) -> str:
     """
     extras.check("mlflow", "a model of MLflow")
     command = [sys.executable, "-m", "forecaster.tracking", *arguments]
-    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    child = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     if child.returncode:
         silence = f"{' '.join(command)} ended with status {child.returncode}"
         words = (child.stderr.strip().splitlines() or [silence])[-1]

@@ -97,7 +97,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         if self.folder is not None:
             file = self.folder / EPOCHS
             try:
-                with file.open("a") as out:  # a line that was cut ends here
+                with file.open("a", encoding="utf-8") as out:  # a line that was cut ends here
                     out.write(f"\n{json.dumps(point)}")
             except OSError as error:
                 raise StorageError(f"{file} cannot be written: {error}") from error
@@ -173,7 +173,7 @@ def is_free(folder: Path) -> bool:
 def read(folder: Path) -> RunFacts:
     file = folder / ABOUT
     try:
-        return RunFacts.read(json.loads(file.read_text()))
+        return RunFacts.read(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise StorageError(
             f"{file} cannot be read: {error}. Another version of forecaster may have written it."
@@ -220,7 +220,7 @@ def now() -> int:
 def _points(file: Path) -> list[Point]:
     points = []
     with suppress(FileNotFoundError):
-        for line in file.read_text().splitlines():
+        for line in file.read_text(encoding="utf-8").splitlines():
             with suppress(ValueError):
                 at, step, values = json.loads(line)
                 points.append((at, step, values))

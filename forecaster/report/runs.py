@@ -1,6 +1,5 @@
 """The report of trained models, side by side, from what their bundles hold."""
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -10,6 +9,7 @@ import yaml
 
 from forecaster.base.errors import BundleError
 from forecaster.base.machine import hardware
+from forecaster.base.spelling import in_shell
 from forecaster.evaluate.display import by_step, effect_figure, example_figure, step_figure
 from forecaster.evaluate.figures import Cost, shown, whole
 from forecaster.evaluate.inference import TOGETHER, inference
@@ -192,7 +192,7 @@ def _where(runs: Runs) -> Iterator[str]:
 
 
 def _again(source: str) -> str:
-    return f"forecaster evaluate --model {shlex.quote(source)}"
+    return f"forecaster evaluate --model {in_shell([source])}"
 
 
 def _configurations(runs: Runs) -> Iterator[str]:

@@ -37,6 +37,8 @@ silent = suppress_logs_in_thread
 
 MIGRATIONS = Path(mlflow.__file__).parent / "store/db_migrations/versions"
 """The files of all versions of a database that this MLflow knows; names begin with the version."""
+POOL = "MLFLOW_SQLALCHEMYSTORE_POOLCLASS"
+"""MLflow's variable for how connections to a database are kept."""
 VIEW = "attention"
 """The default view of an experiment's runs: the table that compares attentions."""
 VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
@@ -130,7 +132,14 @@ def _try(database: Path) -> None:
     beside = database.with_name(f".{database.name}.new")
     for suffix in ("", "-journal"):
         beside.with_name(beside.name + suffix).unlink(missing_ok=True)
-    _answering(f"sqlite:///{beside}")
+    before = os.environ.get(POOL)
+    os.environ[POOL] = "NullPool"  # keeps no connection: Windows renames no open file
+    try:
+        _answering(f"sqlite:///{beside}")
+    finally:
+        del os.environ[POOL]
+        if before is not None:
+            os.environ[POOL] = before
     beside.replace(database)
 
 

@@ -9,14 +9,12 @@ other parser of uvicorn, h11, which accepts requests that a proxy may interpret 
 """
 
 import os
+import sys
 from asyncio import AbstractEventLoop, Transport, get_running_loop, sleep
 from asyncio import Protocol as AsyncioProtocol
 from contextlib import suppress
-from fcntl import ioctl
 from http import HTTPStatus
 from math import inf
-from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
-from termios import FIONREAD
 from time import monotonic
 from typing import Any
 
@@ -30,6 +28,11 @@ from forecaster_service.http_errors import HttpError, response
 from forecaster_service.logs import logger, request_id
 from forecaster_service.metrics import Metrics
 from forecaster_service.settings import Settings
+
+if sys.platform != "win32":  # there, connections are no files, and a read is always under way
+    from fcntl import ioctl
+    from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
+    from termios import FIONREAD
 
 RATE = 2**16
 """Bytes of a request or an answer for which the client gets one more second."""
@@ -51,13 +54,7 @@ class Connections:
         self.all: set[Any] = set()
         self.idle: dict[Protocol, None] = {}
         self._told = False
-        hard = getrlimit(RLIMIT_NOFILE)[1]
-        with suppress(ValueError):  # a system may allow less than its hard limit
-            setrlimit(RLIMIT_NOFILE, (hard, hard))
-        files, self.most = getrlimit(RLIMIT_NOFILE)[0], settings.max_connections
-        if files != RLIM_INFINITY:
-            free = files - len(os.listdir("/proc/self/fd"))
-            self.most = max(min(self.most, free * 4 // 5), 1)
+        self.most = max(min(settings.max_connections, _files_left() * 4 // 5), 1)
 
     async def watch(self) -> None:
         """Close the connections of clients that are too slow, until cancelled."""
@@ -78,7 +75,7 @@ class Connections:
             if len(self.all) <= self.most or monotonic() - oldest.begun < NEW:
                 return
             socket = oldest.transport.get_extra_info("socket")
-            if not any(ioctl(socket, FIONREAD, bytes(4))):  # it has sent nothing that waits
+            if not _waits(socket):
                 self.closed.labels("too many").inc()
                 self.all.discard(oldest)
                 del self.idle[oldest]
@@ -92,6 +89,22 @@ class Connections:
         elif not self._told:
             self._told = True
             self.log.error("no file is left for connections, which wait: raise ulimit -n")
+
+
+def _files_left() -> int:
+    """How many files this process may still open, after raising its limit as far as it can."""
+    if sys.platform == "win32":
+        return sys.maxsize
+    hard = getrlimit(RLIMIT_NOFILE)[1]
+    with suppress(ValueError):  # a system may allow less than its hard limit
+        setrlimit(RLIMIT_NOFILE, (hard, hard))
+    files = getrlimit(RLIMIT_NOFILE)[0]
+    return sys.maxsize if files == RLIM_INFINITY else files - len(os.listdir("/dev/fd"))
+
+
+def _waits(socket: Any) -> bool:
+    """Whether the client has sent something that nobody has read."""
+    return sys.platform != "win32" and any(ioctl(socket, FIONREAD, bytes(4)))
 
 
 class Protocol(AsyncioProtocol):

@@ -23,7 +23,7 @@ from typing import IO, Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
+import pyarrow.parquet as pq
 
 from forecaster.base.errors import DataError, StorageError
 from forecaster.base.extras import needed
@@ -119,16 +119,16 @@ class ParquetFile(Format):
     @cached_property
     def names(self) -> tuple[str, ...]:
         with explained(self.name, "Parquet file"):
-            return tuple(pa.parquet.read_schema(self.name).names)
+            return tuple(pq.read_schema(self.name).names)
 
     def size(self, columns: Sequence[str]) -> int:
         with explained(self.name, "Parquet file"):
-            return 8 * len(columns) * int(pa.parquet.read_metadata(self.name).num_rows)
+            return 8 * len(columns) * int(pq.read_metadata(self.name).num_rows)
 
     def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
         with (
             explained(self.name, "Parquet file"),
-            pa.parquet.ParquetFile(self.name, read_dictionary=words) as file,
+            pq.ParquetFile(self.name, read_dictionary=words) as file,
         ):
             yield from file.iter_batches(ROWS, columns=columns, use_threads=False)
 

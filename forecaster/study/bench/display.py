@@ -56,7 +56,7 @@ def save(document: Document, folder: Path) -> Path:
     file = folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', name).strip('-')}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(document, indent=1) + "\n")
+        file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{folder} could not be written: {error}") from error
     return file

@@ -86,7 +86,7 @@ def read(folder: Path) -> Finished:
 def read_json(file: Path) -> dict[str, Any]:
     """A document that `write_json` wrote. Raises StorageError."""
     try:
-        document: dict[str, Any] = json.loads(file.read_text())
+        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return document
     except (OSError, ValueError) as error:
         raise StorageError(f"{file} cannot be read: {error}. Remove {file.parent}.") from error
