@@ -433,13 +433,15 @@ class Forecaster:
         future: Frame | Mapping[str, Frame] | None = None,
         level: float | None = None,
         series: str | None = None,
+        policy: Policy | None = None,
+        short_history: ShortHistory | None = None,
     ) -> "Figure":
         """Plot the end of a history and the forecast, in units, for up to four targets.
 
         If `future` is a mapping of names to frames, there is a line for each of these scenarios,
         and the differences from the first one below. `level` is the interval in percent, by default
         80, or the widest that the model has if that is less. `series` is one of a panel, by default
-        its first. Raises UsageError and DataError as `predict` does.
+        its first. The others are those of `predict`, whose errors are raised.
         """
         from forecaster.evaluate.display import band_label, forecast_figure
 
@@ -453,7 +455,8 @@ class Forecaster:
             widest = model.bundle.intervals.widest(0.8)
             level = widest and round(100 * widest, 6)
         ends = self._ends(level) if level is not None and len(scenarios) == 1 else ()
-        question = read(model.form, table, None, ends, future=futures[0])
+        how: dict[str, Any] = {"policy": policy, "short_history": short_history}
+        question = read(model.form, table, None, ends, future=futures[0], **how)
         names = [*question.items.names]
         chosen = names[0] if series is None else str(series)
         if chosen not in names:
@@ -463,7 +466,7 @@ class Forecaster:
         targets = (names[place],) if schema.wide else schema.targets
 
         def of_series(given: pd.DataFrame | str | Path | None) -> pd.DataFrame:
-            ahead = model.predict(table, levels=ends, future=given)
+            ahead = model.predict(table, levels=ends, future=given, **how)
             parts = id_parts(names[place], len(schema.id)) if schema.id else ()
             for column, part in zip(schema.id, parts, strict=True):
                 ahead = ahead[ahead[column].astype(str) == part]
@@ -488,7 +491,7 @@ class Forecaster:
                     f"{level:g}", test.covered(f"{level:g}", name) if test else None,
                     again=test is not None and test.calibrated_again,
                 )
-                for name in columns
+                for name in columns if level is not None
             ],
             differences=len(forecasts) > 1,
         )  # fmt: skip

@@ -126,10 +126,10 @@ class TestSizes:
 
     def test_of_product_and_tests(self):
         # 330 of these so that a GPU trains and serves, 780 so that files of every shape are read,
-        # 150 so that slow series are first, 55 so that macOS and Windows run the commands
-        assert sum(map(size.lines, size.product(ROOT))) <= 40_407
+        # 150 so that slow series are first, 230 so that the first hour goes well
+        assert sum(map(size.lines, size.product(ROOT))) <= 40_580
         rooms = size.rooms(ROOT)
-        assert rooms["tests"] <= 32_600
+        assert rooms["tests"] <= 32_660
         assert sum(name not in {*size.OTHERS, "errors"} and name[0] != "_" for name in rooms) <= 18
 
     def test_of_names(self):

@@ -1,7 +1,10 @@
 """The progress of long work: a bar on a terminal, and lines that stay."""
 
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.util import find_spec
 
 from rich.console import Console
@@ -13,6 +16,27 @@ Advance = Callable[[str, float], None]
 
 Say = Callable[[str], None]
 """Takes a sentence for the waiting user."""
+
+
+DETAILS: ContextVar[bool] = ContextVar("DETAILS", default=True)
+"""Whether the user wants to read what `detail` says."""
+SELDOM = 10.0
+"""Seconds between two lines of progress, for those who want no details."""
+
+
+@contextmanager
+def details(on: bool) -> Iterator[None]:
+    before = DETAILS.set(on)
+    try:
+        yield
+    finally:
+        DETAILS.reset(before)
+
+
+def detail(say: Say, text: str) -> None:
+    """Say what is known for certain later, or interests only those who choose settings."""
+    if DETAILS.get():
+        say(text)
 
 
 def lasting(seconds: float) -> str:
@@ -47,12 +71,17 @@ class Bar:
         console = Console(stderr=True)
         self._progress = Progress(title, *columns, console=console, transient=True)
         self._task = self._progress.add_task("", total=total, completed=done)
+        self._spoke = time.monotonic()
 
     def advance(self, what: str, done: float) -> None:
         self._progress.update(self._task, description=what, advance=done)
 
-    def line(self, text: str) -> None:
-        """Print a permanent line on stderr, above the bar."""
+    def line(self, text: str, seldom: bool = False) -> None:
+        """Print a permanent line on stderr, above the bar; some of those that come `seldom`."""
+        now = time.monotonic()
+        if seldom and not DETAILS.get() and now < self._spoke + SELDOM:
+            return
+        self._spoke = now
         self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def __enter__(self) -> "Bar":

@@ -1,7 +1,9 @@
 """Forecast from a bundle or from a service."""
 
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,7 +12,16 @@ import typer
 
 from forecaster.base.errors import StorageError, UsageError
 from forecaster.cli import options
-from forecaster.cli.output import PICTURES, TABLES, check_ending, draw, print_json, say, write
+from forecaster.cli.output import (
+    PICTURES,
+    TABLES,
+    check_ending,
+    draw,
+    glance,
+    print_json,
+    say,
+    write,
+)
 from forecaster.config.flags import parse
 from forecaster.forecast.notices import ShortHistory
 
@@ -19,6 +30,8 @@ if TYPE_CHECKING:
     from forecaster.forecast.bundle import Bundle
 
 Runtime = Literal["torch", "onnx"]
+BAND = (0.1, 0.9)
+"""The levels of the band that is printed."""
 
 
 @options.described(
@@ -31,6 +44,8 @@ Runtime = Literal["torch", "onnx"]
     output="CSV or Parquet file to write, or a folder for one file per input file; by default CSV "
     "on stdout.",
     levels="Quantiles to give beside the forecast, such as 0.1,0.9.",
+    digits="Round to so many digits after the point; by default all are given.",
+    picture="PNG or SVG file to draw the history and the forecast to, with its band.",
     ledger="Folder in which the forecast is kept, for `forecaster score`.",
     runtime="With onnx, --model is a folder that `forecaster export` wrote.",
 )
@@ -46,6 +61,8 @@ def predict(
     output: Path | None = None,
     horizon: options.Horizon = None,
     levels: str | None = None,
+    digits: Annotated[int | None, typer.Option(min=0)] = None,
+    picture: Path | None = None,
     ledger: Path | None = None,
     ray: options.Ray = None,
     gpus: options.Gpus = 0.0,
@@ -55,8 +72,9 @@ def predict(
 ) -> None:
     """Forecast the real future of a series.
 
-    The forecast starts at the step after the last row, in original units. With --levels, each
-    column is followed by its quantiles. With --url http://127.0.0.1:8000 instead of --model, a
+    The forecast starts at the step after the last row, in original units. It is printed as CSV,
+    with the next steps rounded beside it; on a terminal as those alone. With --levels, each column
+    is followed by its quantiles. With --url http://127.0.0.1:8000 instead of --model, a
     service computes the forecast.
 
     With --input 'parts/*.parquet' --output out/, each file is forecast separately, and the same
@@ -86,6 +104,9 @@ def predict(
         raise UsageError("--ray needs --model, --input with the files and --output FOLDER")
     if ledger and (folder or url):
         raise UsageError("--ledger needs --model, and no --output FOLDER")
+    if picture and (folder or url or onnx):
+        raise UsageError("--picture needs --model and one history, without --runtime onnx")
+    check_ending("picture", picture, *PICTURES)
     options.check_gpus(gpus, ray)
     chosen_levels = parse("--levels", _levels, levels) if levels else []
     source, card = _source(model, url, runtime, "cpu" if ray else device or "auto")
@@ -115,7 +136,13 @@ def predict(
         if as_json:
             print_json(done)
         return
-    arguments: dict[str, Any] = {**settings, "levels": chosen_levels, "future": future}
+    band: list[float] = []
+    if (printed := output is None and not as_json) and url is None:
+        with suppress(UsageError):  # it has no such band
+            source.check_levels(BAND)
+            band = [*BAND]
+    levels_read = sorted({*chosen_levels, *band})
+    arguments: dict[str, Any] = {**settings, "levels": levels_read, "future": future}
     if ledger is not None:
         from forecaster.record.ledger import Ledger
 
@@ -126,14 +153,28 @@ def predict(
             say(f"kept the forecast in {ledger}")
         else:
             raise StorageError(f"{ledger} could not be written: the forecast is not kept")
+    lines = glance(frame, time, levels_read, band) if printed else []
+    unasked = [f"{name} {level:g}" for level in {*band} - {*chosen_levels} for name in frame]
+    frame = frame.drop(columns=unasked, errors="ignore")
+    if digits is not None:
+        frame = frame.round(dict.fromkeys(frame.select_dtypes("floating"), digits))
+    if picture:
+        from forecaster.estimator import Forecaster
+
+        how: dict[str, Any] = {"future": future, "policy": policy, "short_history": short_history}
+        draw(Forecaster.load(str(model), device or "auto").plot(input, **how), picture)
+        say(f"drew the forecast to {picture}")
     if output is not None:
         write(frame, output)
         say(f"wrote {len(frame)} rows to {output}")
     if as_json:
         rows = frame.to_dict("records")
         print_json([{**row, time: row[time].isoformat()} for row in rows])
-    elif output is None:
-        print(frame.to_csv(index=False, lineterminator="\n"), end="")
+    elif printed and sys.stdout.isatty():
+        print("\n".join(lines))
+    elif printed:
+        print(frame.to_csv(index=False, lineterminator="\n"), end="", flush=True)
+        say("\n".join(lines))
 
 
 @options.described(

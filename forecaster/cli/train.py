@@ -24,12 +24,14 @@ CUTOFFS = "Train anew and judge at this many cut-offs of the test split (docs/ev
     cutoffs=CUTOFFS,
     resume="Continue an unfinished run in runs/; auto: the newest of this configuration.",
     force="Train even if the same run has already finished.",
+    details="Print every figure of the evaluation, and what was chosen on the way.",
 )
 def train(
     request: options.Asked,
     cutoffs: options.CountOrNone = None,
     resume: Annotated[str | None, typer.Option(metavar="RUN|auto")] = None,
     force: Annotated[bool, typer.Option("--force")] = False,
+    details: Annotated[bool, typer.Option("--details")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Train a model, judge it, keep it and track it.
@@ -46,17 +48,18 @@ def train(
         from forecaster.run import resuming
 
         loaded = resuming.begun_with(resume)
+    from forecaster.base import progress
     from forecaster.run import train
 
-    shown = nothing if as_json else partial(show, whole=False)
-    result = train.run(loaded, say, shown, cutoffs, resume, force)
+    shown = nothing if as_json else partial(show, whole=details)
+    with progress.details(details):
+        result = train.run(loaded, say, shown, cutoffs, resume, force)
     if as_json:
         print_json(result.to_dict())
         return
     if result.record.cutoffs:
         show(result.record.cutoffs)
-    print(f"\nrun      {result.name}, {result.run_id}")
-    print(f"bundle   {result.folder}")
+    print(f"\nbundle   {result.folder}")
     if result.registered:
         print(f"model    {result.registered}")
     ahead = ""
@@ -64,6 +67,8 @@ def train(
         ahead = " --future future.csv"
         print(f"fill in  forecaster future --model {result.folder} --output future.csv")
     print(f"forecast forecaster predict --model {result.folder}{ahead}")
+    if ahead:
+        print(f"effects  forecaster effects --model {result.folder}")
     print(f"look     forecaster report {result.folder}")
     print(f"serve    forecaster serve --model {result.folder}")
     print_pages("compare", result.ui_command)
@@ -190,4 +195,4 @@ def show(judged: "Backtest | Cutoffs", whole: bool = True) -> None:
     if isinstance(judged, record.Cutoffs):
         print(f"\n{cutoffs.text(judged)}")
     else:
-        print(f"\n{tables.text(judged, whole)}")
+        print(f"\n{tables.text(judged) if whole else tables.brief(judged)}")

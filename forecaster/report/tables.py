@@ -212,17 +212,16 @@ def intervals(test: Backtest) -> list[Row]:
     return [{"name": f"{key} %", "share": key, **band.measured} for key, band in bands.items()]
 
 
-def text(test: Backtest, whole: bool = True) -> str:
-    """What was found on the test split, for the terminal: of every part, or the five that say most.
+def brief(test: Backtest) -> str:
+    """What was found on the test split, in at most three sentences."""
+    network = test.network.verdict if test.network else ""
+    return "\n".join(filter(None, [test.headline, test.verdict, network]))
 
-    These are the model, its network, the best floor, the seasonal naive and the last value.
-    """
+
+def text(test: Backtest) -> str:
+    """What was found on the test split, for the terminal."""
     which = "all of them" if test.every == 1 else f"every {test.every}th of them"
     model, *others = parts(Record(test=test))
-    if not whole:
-        naive = next((name for name in test.floors if name.startswith("seasonal naive")), "")
-        named = {NETWORK, test.best_floor, naive, "last value"}
-        others = [row for row in others if row["part"] in named]
     errors = [*map(of_metric, shown(ErrorMetric, "terminal"))]
     by_target = [*map(of_metric, shown(ErrorMetric, "columns"))]
     by_column, fewer = worst_columns(test)
@@ -232,7 +231,7 @@ def text(test: Backtest, whole: bool = True) -> str:
         f"test split, {test.windows} windows ({which}), values scaled by training rows",
         *_lines([PART, *errors, SKILL, WEIGHT, CHOSEN], [model | {"weight": None}, *others]),
         *[line for line in (test.verdict, test.network.verdict if test.network else "") if line],
-        *(_lines([KIND, *ADDS], kinds(test)) if whole and test.adds else []),
+        *(_lines([KIND, *ADDS], kinds(test)) if test.adds else []),
         *_interval_lines(test),
         *_lines([COLUMN, *by_target], by_column),
         *[fewer] * bool(fewer),

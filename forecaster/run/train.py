@@ -15,7 +15,7 @@ import torch
 from forecaster.base import installation, machine, signals
 from forecaster.base.errors import DataError, DivergedError, UsageError
 from forecaster.base.names import quoted
-from forecaster.base.progress import Say, lasting
+from forecaster.base.progress import Say, detail, lasting
 from forecaster.base.spelling import rounded, spelled
 from forecaster.config.run_config import Loaded, RunConfig
 from forecaster.datasets.card import is_generated, load_card
@@ -137,7 +137,7 @@ def run(
             say(f"no pictures: {type(error).__name__}: {error}")
         bundle = keep(bundle, own.folder)
         own.finish()
-        say(f"bundle written to {own.folder}")
+        detail(say, f"bundle written to {own.folder}")
         texts.tell(tracked, bundle, own.folder)
     registered, where = tracked.registered, tracked.ui_command
     return Result(own.about.name, tracked.id, bundle, own.folder, registered, where)
@@ -205,7 +205,7 @@ def make(
     contest = contested(splits, validation, served, device)
     trained = _training(fitted, ready, say)
     validated = _validation(splits, validation, device, say)
-    say(f"intervals: {about['intervals']}")
+    detail(say, f"intervals: {about['intervals']}")
     signals.check()
     judged = judge(splits, served, device, intervals, tried, done)
     show(judged.backtest)
@@ -234,7 +234,7 @@ def make(
     if judged.recalibrated is not None:
         intervals = judged.recalibrated
         about["intervals"] += f"; then again with the {judged.model.windows:,} test windows"
-        say("the intervals that are served are calibrated again with the errors of the test split")
+        detail(say, "the served intervals are calibrated again with the errors of the test split")
     later = checkpoints("refit")
     final, served, intervals = settle(splits, served, intervals, fitted, device, say, later)
     borders = splits.plan.borders
@@ -252,7 +252,7 @@ def make(
         return bundle
     bundle = replace(bundle, record=record.model_copy(update={"effects": found}))
     for sentence in effects.sentences(bundle):
-        say(sentence)
+        detail(say, sentence)
     return bundle
 
 
@@ -339,7 +339,8 @@ def _announce(name: str, splits: Splits, model: ForecastModel, device: str, say:
         if min(used.values()) < len(series.items):
             parts = ", ".join(f"{part} {number:,}" for part, number in used.items())
             say(f"of the {len(series.items):,} series, some are too short for every part: {parts}")
-    say(f"attention {config.attn.name} at these lengths: {at_these_lengths(model.effective())}")
+    amounts = at_these_lengths(model.effective())
+    detail(say, f"attention {config.attn.name} at these lengths: {amounts}")
 
 
 def _about(ready: Ready) -> dict[str, Any]:
@@ -374,10 +375,10 @@ def _tags(loaded: Loaded, ready: Ready) -> dict[str, str]:
 
 def _training(fitted: "Fit", ready: Ready, say: Say) -> Training:
     where = f"after {_epochs(fitted.best_epoch)}" if fitted.best_epoch else "from before training"
+    why = "" if fitted.late or fitted.epochs == fitted.limit else ", as it no longer got better"
     say(
-        f"trained {_epochs(fitted.epochs)} in {lasting(fitted.seconds)} "
-        f"({fitted.windows_per_second:.0f} windows/s); kept the weights {where}, the best on "
-        "validation"
+        f"training ended after {_epochs(fitted.epochs)} of at most {fitted.limit}{why}, in "
+        f"{lasting(fitted.seconds)}; the network is the one {where}, the best on validation"
     )
     for sentence in fitted.sentences:
         say(sentence)
@@ -431,9 +432,10 @@ def make_blend(
     began, fold = time.monotonic(), splits.fold(device)
     tried, found = weigh_forms(fold, splits.forms or fit_forms(fold), network)
     verb = "weighed" if splits.forms else "fitted and weighed"
-    say(
+    detail(
+        say,
         f"{verb} {len(tried) - 1} closed forms with the network on {len(fold.choose)} windows in "
-        f"{lasting(time.monotonic() - began)}"
+        f"{lasting(time.monotonic() - began)}",
     )
     if (wanted := splits.plan.config.blend) != "all":
         name = NETWORK if wanted == "none" else wanted
@@ -463,7 +465,7 @@ def _validation(splits: Splits, found: Score, device: str, say: Say) -> dict[str
     """The error on every window of validation, which decides between models of one task."""
     windows, stopping = splits.validation(device), len(splits.stopping(device))
     few = "" if stopping == len(windows) else f"; {stopping} of them decided when training stopped"
-    say(f"validation MSE {found.mse:.4f} on {described(windows)}{few}")
+    detail(say, f"validation MSE {found.mse:.4f} on {described(windows)}{few}")
     return {
         "validation_mse": found.mse,
         "validation_windows": found.windows,

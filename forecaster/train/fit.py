@@ -40,6 +40,8 @@ HINTS = (
 
 WIDE = 128
 """The smallest width of a network at which products in bf16 are taken to be faster on a GPU."""
+SOON = 3.0
+"""Seconds of training after which the first line says how long it lasts at most."""
 CHECKS = 50
 """The most validations within the optimiser steps of `train.updates`: a round number; more would
 cost time, fewer miss the best weights."""
@@ -290,6 +292,10 @@ class EpochReport(Callback):
         self.late = late
         self.steps, self.between, self.reported = steps, between, 0
         self.windows, self.seconds, self.checking = 0, 0.0, 0.0
+        self.opened: tuple[float, int] | None = None
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.opened = time.monotonic(), trainer.global_step
 
     def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.checking -= time.monotonic()
@@ -311,6 +317,11 @@ class EpochReport(Callback):
         assert isinstance(module, ForecastModule)
         self.windows += module.windows
         self.bar.advance("", module.windows)
+        if self.opened and (spent := time.monotonic() - self.opened[0]) > SOON:
+            step = spent / max(1, trainer.global_step - self.opened[1])
+            left = min((self.steps - trainer.global_step) * step, self.late.end - time.monotonic())
+            self.opened = None
+            self.bar.line(f"training: {time_left(left)}; closed forms and the evaluation follow")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)
@@ -334,7 +345,7 @@ class EpochReport(Callback):
             shown += f"  validation {self.checks.last:.4g}"
         epoch = trainer.current_epoch + 1
         line = f"epoch {epoch}/{self.last_epoch}  {shown}  {speed:.0f} windows/s  {seconds:.1f} s"
-        self.bar.line(line if last else f"{line}  {time_left(left)}")
+        self.bar.line(line if last else f"{line}  {time_left(left)}", seldom=True)
         self.report(figures, epoch)
 
     def state_dict(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from forecaster.attention.common.draws import DrawingAttention
 from forecaster.base import machine
 from forecaster.base.errors import UnavailableError
-from forecaster.base.progress import Say
+from forecaster.base.progress import Say, detail
 from forecaster.base.spelling import spelled
 from forecaster.config.run_config import TrainConfig
 from forecaster.datasets.windows import Windows
@@ -107,10 +107,10 @@ def ensure_it_fits(
     graphs = suits_graphs(config, model, device)
     expected, left = needed(config.accumulate), machine.memory_left(device)
     if left is None:
-        say(f"memory: about {gib(expected)}")
+        detail(say, f"memory: about {gib(expected)}")
         return expected
     room = held + left
-    say(f"memory: about {gib(expected)} of {gib(room)}")
+    detail(say, f"memory: about {gib(expected)} of {gib(room)}")
     if expected > room:
         fitting = (k for k in PARTS if config.accumulate < k <= config.batch and needed(k) <= room)
         parts = next(fitting, None)

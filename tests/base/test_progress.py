@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from forecaster.base.progress import Bar, lasting, time_left
+from forecaster.base.progress import Bar, detail, details, lasting, time_left
 
 
 class Terminal(io.StringIO):
@@ -39,3 +39,14 @@ def test_a_time_is_told_in_its_two_largest_units() -> None:
     for seconds, words in ((45.4, "45 s"), (99, "1 min 39 s"), (120, "2 min"), (7384, "2 h 3 min")):
         assert (lasting(seconds), time_left(seconds)) == (words, f"{words} left at most")
     assert time_left(0.2) == "1 s left at most"
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_details_are_for_those_who_want_them(wanted, capsys):
+    said = []
+    with details(wanted), Bar("it", 2) as bar:
+        detail(said.append, "attention")
+        bar.line("epoch 1", seldom=True)
+        bar.line("at most a minute")
+    assert said == ["attention"] * wanted
+    assert capsys.readouterr().err == "epoch 1\n" * wanted + "at most a minute\n"

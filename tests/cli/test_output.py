@@ -1,11 +1,13 @@
+import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
 from forecaster.base.errors import StorageError, UsageError
-from forecaster.cli.output import draw, print_json, print_pages, say, write
+from forecaster.cli.output import blocks, draw, glance, print_json, print_pages, say, write
 
 
 def test_results_go_to_stdout_and_all_else_to_stderr(capsys):
@@ -16,6 +18,28 @@ def test_results_go_to_stdout_and_all_else_to_stderr(capsys):
     assert capsys.readouterr() == (told, "wait\n")
     with pytest.raises(ValueError, match="nan"):
         print_json(float("nan"))
+
+
+def test_a_glance_at_a_forecast_has_its_next_steps_and_says_what_is_left_out():
+    days = [*pd.date_range("2026-01-01", periods=9)]
+    ahead = pd.DataFrame({"shop": ["a"] * 9 + ["b"] * 9, "day": days * 2})
+    for number, name in enumerate("uvwx"):
+        ahead[name] = 1234.5678 * number + ahead.index
+        ahead[f"{name} 0.1"], ahead[f"{name} 0.9"] = ahead[name] - 0.5, ahead[name] + 0.25
+    head, drawn, first, *others = glance(ahead, "day", [0.1, 0.9], [0.1, 0.9])
+    assert head.split() == ["a", "u", "v", "w"]
+    assert drawn.split() == ["▁▂▃▄▅▅▆▇█"] * 3
+    cells = ["2026-01-01", "0.00 (-0.50 to 0.25)", "1,234.57 (1,234.07 to 1,234.82)"]
+    assert re.split("  +", first)[:3] == cells
+    assert len(others) == 8
+    assert others[-2] == "in brackets the 80 % band"
+    assert others[-1] == "2 more steps, 1 more column, 1 more series: --output FILE.csv"
+
+
+def test_blocks_of_a_constant_and_of_a_long_line():
+    assert blocks(np.ones(3)) == "▁▁▁"
+    assert blocks(np.arange(720)).startswith("▁▁▁▂")
+    assert len(blocks(np.arange(720))) == 36
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.png", "a.svg"])

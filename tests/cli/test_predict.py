@@ -25,7 +25,8 @@ class TestPredict:
         arguments = ("predict", "--model", folder, "--input", csv, "--horizon", "2")
         out, err = done(*arguments)
         head, first, _ = out.splitlines()
-        assert (head, err) == (",".join(["time", *COLUMNS]), "")
+        assert head == ",".join(["time", *COLUMNS])
+        assert err.splitlines()[2].split() == ["2026-03-01", "16:00:00", "10", "-3.5", "400"]
         assert first.startswith("2026-03-01 16:00:00,10.0")
         for name, read in (("a.csv", pd.read_csv), ("a.parquet", pd.read_parquet)):
             assert done(*arguments, "--output", name) == ("", f"wrote 2 rows to {name}\n")
@@ -76,7 +77,12 @@ class TestPredict:
         arguments = ("predict", "--model", tmp_path / "with", "--input", csv)
         out, err = done(*arguments, "--levels", "0.9, 0.1")
         names = [f"{column}{level}" for column in COLUMNS for level in ("", " 0.1", " 0.9")]
-        assert (out.splitlines()[0], err) == (",".join(["time", *names]), "")
+        assert out.splitlines()[0] == ",".join(["time", *names])
+        assert "10 (9 to 12)" in err
+        rounded, err = done(*arguments, "--digits", "0")
+        assert rounded.splitlines()[0] == ",".join(["time", *COLUMNS]), "nobody asked for levels"
+        assert rounded.splitlines()[1] == "2026-03-01 16:00:00,10.0,-4.0,400.0"
+        assert "10 (9 to 12)" in err
         assert out.splitlines()[1].startswith("2026-03-01 16:00:00,10.0,9.0,12.0,")
         for levels, words in (("0.1;0.9", "got '0.1;0.9'"), ("0.99", "from 0.1 to 0.9, got 0.99")):
             assert words in refused(2, *arguments, "--levels", levels)
@@ -106,7 +112,9 @@ class TestPredict:
         config = bundle.config.model_copy(update={"data": data})
         replace(bundle, config=config).save(tmp_path / "own")
         out, err = done("predict", "--model", tmp_path / "own")
-        assert err == f"history: {csv}\n"
+        assert err.startswith(f"history: {csv}\n")
+        done("predict", "--model", tmp_path / "own", "--picture", "ahead.svg", "--output", "a.csv")
+        assert Path("ahead.svg").stat().st_size > 9_000
         assert out.splitlines()[1].startswith("2026-03-01 16:00:00,10.0")
 
 

@@ -140,7 +140,7 @@ def test_a_run_is_judged_at_cut_offs_and_again_from_its_bundle(small_run, done, 
     err = refused(2, "train", *small_run, "--cutoffs", "17")
     assert "17 cut-offs are too many: each takes 4 of the 80 steps" in err
     assert not Path("runs").exists()
-    out, err = done("train", *small_run, "--attn", "mean", "--cutoffs", "2")
+    out, err = done("train", *small_run, "--attn", "mean", "--cutoffs", "2", "--details")
     assert "attention mean at these lengths: " in err
     assert "--epochs 4" in err, "two epochs are few"
     (folder,) = Path("runs").iterdir()

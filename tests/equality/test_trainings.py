@@ -1,8 +1,8 @@
 """Ten short trainings on one thread give the models, forecasts and verdicts that they gave.
 
 They are close to what was recorded on a machine with the same processor and torch, and less so
-elsewhere: where a gradient is nearly zero, the optimiser moves a weight by the sign of a rounding
-error.
+elsewhere, where weights of the network are not compared: where a gradient is nearly zero, the
+optimiser moves one by the sign of a rounding error.
 """
 
 import json
@@ -141,7 +141,7 @@ def test_it_ends_with_the_same_model(name, tmp_path):
         assert found[key].shape == tensor.shape, key
         there = tensor.isfinite()
         assert torch.equal(found[key].isfinite(), there), key
-        if not there.any():
+        if not there.any() or (key.startswith("model: ") and not alike):
             continue
         away = (found[key] - tensor)[there].abs() / tensor[there].abs().max().clamp(min=1e-3)
         off = away.max() if alike else away.median()

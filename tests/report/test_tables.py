@@ -110,4 +110,4 @@ def test_what_each_kind_adds_is_told_the_most_first():
         ("network", "-0.0020", "", ""),
     ]
     assert "without this kind" in tables.text(judged(adds=adds))
-    assert "without this kind" not in tables.text(judged(adds=adds), whole=False)
+    assert len(tables.brief(judged(adds=adds)).splitlines()) <= 3
