@@ -160,6 +160,16 @@ class KnownInputs:
         return tuple(name for name, determined in columns if not determined)
 
     @property
+    def flags(self) -> tuple[str, ...]:
+        """The covariates that are on or off: of 0 and 1 alone, the variance is mean (1 - mean)."""
+        if self.scaler is None or not self.low:
+            return ()
+        mean, std = np.asarray(self.scaler.mean), np.asarray(self.scaler.std)
+        ends = (np.asarray(self.low) == 0) & (np.asarray(self.high) == 1)
+        flags = ends & np.isclose(std**2, mean * (1 - mean), rtol=1e-5)
+        return tuple(name for name, flag in zip(self.columns, flags, strict=True) if flag)
+
+    @property
     def width(self) -> int:
         """The number of features."""
         return len(self.columns) + sum(attribute.width for attribute in self.attributes)

@@ -114,6 +114,7 @@ def example(schema: Schema, past: int, horizon: int) -> "pd.DataFrame":
     if schema.known.scaler is not None:
         known = schema.known.scaler.mean + schema.known.scaler.std * wave
         frame[list(schema.known.columns)] = known.round(4)
+        frame = frame.assign(**dict.fromkeys(schema.known.flags, (wave > 0.9).astype(int)[:, 0]))
     for name, words in schema.reading.categories.items():
         parts = list(schema.reading.read_as([name]))
         there = frame[parts[0]].notna()

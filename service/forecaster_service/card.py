@@ -8,7 +8,7 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.record import Backtest
 from forecaster_service.response import MOST_ITEMS, ModelCard, ModelIdentity
 
-FIGURES = {"windows", "network", "floors", "best_floor", "headline", "verdict"}
+FIGURES = {"windows", "columns", "network", "floors", "best_floor", "headline", "verdict"}
 """What GET /models shows of the test split beside the metrics that floors have, too."""
 SAME = ("time", "wide", "columns", "targets", "freq", "timezone")
 """What the card takes from the schema as it is, and what stays the same for clients."""
@@ -63,12 +63,14 @@ def describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "digest": bundle.digest,
         "made_of": composition.made_of(bundle),
         "refit": bool(about.get("refit")),
+        "seen_until": about.get("seen_until"),
         "effective": about.get("attn_effective", ""),
         "device": forecaster.device,
         "id": MARK.join(schema.id) or None,
         "id_columns": schema.id,
         "past_covariates": reading.read_from(schema.past_only),
         "future_covariates": reading.read_from(schema.known.columns),
+        "flags": [name for name in reading.future_covariates if name in schema.known.flags],
         "effects": [*effects.sentences(bundle)],
         "static_covariates": [
             {"name": attribute.name, "words": attribute.words or None}

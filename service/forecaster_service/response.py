@@ -154,6 +154,8 @@ class ModelCard(ModelIdentity):
     """Those of `columns` that it does not forecast."""
     future_covariates: list[str]
     """The covariates that it needs for each step of the look-back and of the horizon."""
+    flags: list[str]
+    """Those of them that are 1 for on and 0 for off."""
     effects: list[str]
     """How one more of each of them moves the forecast of the targets, in words."""
     static_covariates: list[StaticAttribute]
@@ -186,11 +188,14 @@ class ModelCard(ModelIdentity):
     bands: list[Band]
     """The measured coverage of its bands, the narrowest first."""
     test: dict[str, Any]
-    """Its metrics on the test split: MSE and MAE in scaled values, those of its floors (forecasts
-    that need no training, each alone) and a verdict in words; in `network` those of the network
-    alone, and what it adds to the forecast with its paired interval."""
+    """Its metrics on the test split: MSE and MAE in scaled values, for each target also in units,
+    those of its floors (forecasts that need no training, each alone) and a verdict in words; in
+    `network` those of the network alone, and what it adds to the forecast with its paired
+    interval."""
     refit: bool
     """Whether it was trained once more on all rows after those metrics were measured."""
+    seen_until: str | None
+    """The time of the last row that it was trained on, ISO 8601."""
 
 
 class Models(Reply):

@@ -30,12 +30,12 @@ async def models(request: Request) -> Models:
     responses=responses(404, 422, 503),
 )
 async def example(request: Request, name: Name) -> Any:
-    """A request that this model accepts, ready to be posted to /predict; with Accept: text/csv a
-    table for /read."""
+    """A request to this model, ready to be posted to /predict; with Accept: text/csv a table for
+    /read."""
     forecaster = store_of(request).get(name).forecaster
     if request.headers.get("accept", "").startswith(CSV):
         return Response(forecaster.example.to_csv(index=False), media_type=CSV)
-    return example_of(forecaster)
+    return {**example_of(forecaster), "model": name}
 
 
 @router.get("/{name:path}", operation_id="get_model", responses=responses(404, 422, 503))

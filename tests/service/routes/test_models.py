@@ -22,17 +22,18 @@ def test_card_tells_what_a_client_needs(client, folder):
     assert Reading.from_dict(answered) == bundle.schema.reading
     (part,) = card.pop("made_of")
     assert (part["name"], part["weight"], part["chosen"]) == ("network", 1, "attention prob")
-    shown = {*METRICS, "network", "headline"}
+    shown = {*METRICS, "network", "headline", "columns"}
     assert card.pop("test") == bundle.record.test.model_dump(mode="json", include=shown)
     assert card == {
         "name": NAME, "version": None, "alias": None, "run_id": "0" * 32, "attn": "prob",
         "attn_weight": 1.0, "digest": bundle.digest, "effective": "sparse",
         "device": "cpu", "columns": list(COLUMNS), "time": "time", "id": None,
         "id_columns": [], "wide": False, "targets": list(COLUMNS), "past_covariates": [],
-        "future_covariates": [], "effects": [], "static_covariates": [], "items": 0,
+        "future_covariates": [], "flags": [], "effects": [], "static_covariates": [], "items": 0,
         "item_names": [], "freq": "h", "timezone": "naive", "policy": "error", "look_back": PAST,
         "needs": PAST, "least": PAST, "horizon": HORIZON, "forecast": "mean",
         "quantile_levels": [0.1, 0.5, 0.9], "intervals": "made up", "bands": [], "refit": False,
+        "seen_until": None,
     }  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def test_several_are_listed_and_chosen_by_name(tmp_path, registry):
         for card, own in zip(cards, names, strict=True):
             for name in own.split():
                 example = client.get(f"/models/{name}/example").json()
-                answer = client.post("/predict", json={**example, "model": name})
+                answer = client.post("/predict", json=example)
                 label = f"{card['name']}/{card['version']}; digest={card['digest']}"
                 assert answer.headers["X-Forecaster-Model"] == label
         example = client.get("/models/a/example").json()
