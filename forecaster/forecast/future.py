@@ -13,6 +13,7 @@ from forecaster.base.names import quoted
 from forecaster.datasets import reader
 from forecaster.datasets.calendar import future_times
 from forecaster.datasets.dataset import Items, Series, id_parts
+from forecaster.datasets.reader.formats import Format
 from forecaster.forecast.question import Form
 
 CYCLES: tuple[tuple[str, ...], ...] = (
@@ -30,7 +31,7 @@ stands for a covariate that never changes."""
 
 def future_rows(
     form: Form,
-    history: pd.DataFrame | str | Path | bytes,
+    history: pd.DataFrame | str | Path | bytes | Format,
     *,
     where: str = "the history",
     say: Callable[[str], None] = lambda _: None,

@@ -19,6 +19,7 @@ from forecaster.config.flags import Policy
 from forecaster.datasets import reader
 from forecaster.datasets.calendar import future_times
 from forecaster.datasets.dataset import Items, Series
+from forecaster.datasets.reader.formats import Format
 from forecaster.datasets.reader.irregular import is_closed
 from forecaster.forecast.answer import Answer, by_code, opened
 from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
@@ -153,7 +154,7 @@ class History:
 
 def read(
     form: Form,
-    history: pd.DataFrame | str | Path | bytes,
+    history: pd.DataFrame | str | Path | bytes | Format,
     horizon: int | None = None,
     levels: Sequence[float] = (),
     *,
@@ -278,7 +279,7 @@ def following(series: Series, horizon: int) -> Ahead | None:
 
 
 def rows_ahead(
-    future: Frame | str | Path | bytes,
+    future: Frame | str | Path | bytes | Format,
     form: Form,
     policy: Policy = "error",
     most: int | None = None,

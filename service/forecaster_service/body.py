@@ -27,6 +27,7 @@ from forecaster_service.settings import Settings
 
 PROBLEMS = responses(404, 408, 413, 415, 422, 503, 504)
 JSON, CSV = "application/json", "text/csv"
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 TEXT: dict[str, Any] = {"content": {CSV: {"schema": {"type": "string"}}}}
 """A body or an answer in CSV, as /openapi.json describes it."""
 LARGE = 2**16
@@ -40,15 +41,15 @@ WEIGHT = 0.5
 Result = TypeVar("Result")
 
 
-def check_type(request: Request, media: str) -> None:
-    """Raise HttpError 415 unless the body is said to be uncompressed, and of the type `media`."""
+def check_type(request: Request, *media: str) -> None:
+    """Raise HttpError 415 unless the body is said to be uncompressed, and of one of the types."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         detail = "compressed bodies are not accepted: send it uncompressed"
         raise HttpError(415, detail, headers={"Accept-Encoding": "identity"})
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != media:
-        detail = f"expected the header Content-Type: {media}"
-        raise HttpError(415, detail, headers={"Accept": media})
+    if given not in media:
+        detail = f"expected the header Content-Type: {' or '.join(media)}"
+        raise HttpError(415, detail, headers={"Accept": ", ".join(media)})
 
 
 def parse(data: bytes, settings: Settings) -> Any:

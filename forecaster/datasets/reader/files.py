@@ -194,8 +194,8 @@ class RawTable:
             example = f"such as '{lines[0]:.60}'"
             messages.append(f"Lines above the rows, left out: {len(lines)}, {example}.")
         messages += [
-            f"{file.name} has the sheets {quoted(file.sheets)}: the first is read. "
-            f"{spelled('sheet')} names another."
+            f"{file.name} has the sheets {quoted(file.sheets)}: '{file.sheet}' is read."
+            + ("" if self.reading.complete else f" {spelled('sheet')} names another.")
             for file in files
             if isinstance(file, formats.Workbook)
             and len(file.sheets) > 1

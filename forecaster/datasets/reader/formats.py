@@ -231,15 +231,17 @@ class Workbook(TextFile):
     def __init__(self, name: str, opened: Callable[[], Any], reading: Reading) -> None:
         self.packed = opened
         self.sheets: list[str] = []
+        self.sheet = ""
         self.complete = reading.complete
         reading = replace(reading, text=Text(separator=","), timezone=None)
         super().__init__(name, self._open, reading)
 
     def _open(self) -> IO[bytes]:
-        return io.BytesIO(self._text)
+        return io.BytesIO(self.text)
 
     @cached_property
-    def _text(self) -> bytes:
+    def text(self) -> bytes:
+        """The rows as CSV. Raises DataError and, if the extra is missing, UnavailableError."""
         with needed(f"{self.name}: an Excel workbook, unless saved as CSV,"):
             import python_calamine as calamine
         with explained(self.name, "workbook"), self.packed() as stream:
@@ -253,23 +255,34 @@ class Workbook(TextFile):
             try:
                 book = calamine.load_workbook(io.BytesIO(data))
                 self.sheets = book.sheet_names
-                sheet = self.reading.sheet or self.sheets[0]
+                sheet = self.reading.sheet
                 if self.complete and len(self.sheets) == 1:  # a later file with the rows alone
                     sheet = self.sheets[0]
-                if sheet not in self.sheets:
+                if sheet and sheet not in self.sheets:
                     raise DataError(
                         f"{self.name}: no sheet '{sheet}'.{did_you_mean(sheet, self.sheets)} "
                         f"Its sheets: {quoted(self.sheets)}."
                     )
-                rows = book.get_sheet_by_name(sheet).to_python()
+                if not self.sheets:
+                    raise DataError(f"{self.name}: a workbook without a sheet.")
+                for name in [sheet] if sheet else self.sheets:
+                    self.sheet, page = name, book.get_sheet_by_name(name)
+                    if page.height:
+                        break
+                rows = page.iter_rows()
             except calamine.CalamineError as error:
                 raise DataError(
                     f"{self.name}: not a complete workbook: {error}. A zip file has to be unpacked."
                 ) from None
-        text = io.StringIO(newline="")
-        lines = ([_cell(cell) for cell in row] for row in rows)
-        csv.writer(text, lineterminator="\n").writerows(line for line in lines if any(line))
-        return text.getvalue().encode()
+            except BaseException as error:
+                if type(error).__name__ != "PanicException":  # of Rust, which is no Exception
+                    raise
+                raise DataError(f"{self.name}: not a complete workbook") from None
+        packed = io.BytesIO()
+        with io.TextIOWrapper(packed, "utf-8", newline="", write_through=True) as text:
+            lines = ([_cell(cell) for cell in row] for row in rows)
+            csv.writer(text, lineterminator="\n").writerows(line for line in lines if any(line))
+            return packed.getvalue()
 
 
 def _cell(cell: Any) -> str:
@@ -278,7 +291,7 @@ def _cell(cell: Any) -> str:
     if isinstance(cell, datetime):
         return cell.isoformat(" ")
     if isinstance(cell, str):
-        return re.sub(r"\s*[\r\n]+\s*", " ", cell)
+        return " ".join(filter(None, map(str.strip, cell.splitlines()))) if "\n" in cell else cell
     return str(cell)
 
 

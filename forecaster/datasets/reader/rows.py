@@ -23,6 +23,7 @@ from forecaster.datasets.reader import files
 from forecaster.datasets.reader.cells import indicators, is_text, to_numbers, words_of
 from forecaster.datasets.reader.clock import Clock, time_columns
 from forecaster.datasets.reader.filling import by_column, fill_gaps
+from forecaster.datasets.reader.formats import Format
 from forecaster.datasets.reader.irregular import check_steps, excuse, judge
 from forecaster.datasets.reader.places import Places, find_ids, in_order, stem
 from forecaster.datasets.reader.roles import FILE, Roles
@@ -59,7 +60,7 @@ def read_frame(frame: pd.DataFrame, reading: Reading = NOTHING_SAID, *, where: s
 
 
 def history(
-    source: "str | Path | bytes | pd.DataFrame",
+    source: "str | Path | bytes | Format | pd.DataFrame",
     reading: Reading,
     *,
     where: str = "the history",
@@ -68,8 +69,8 @@ def history(
 ) -> Dataset:
     """Read other rows, perhaps only a few, in the same way as the data of a trained model.
 
-    `source` is a frame, the name of a file or, as bytes, the text of one. `reading` is that of the
-    model's data, complete; columns that it does not name are ignored.
+    `source` is a frame, the name of a file, an open one or, as bytes, the text of one. `reading` is
+    that of the model's data, complete; columns that it does not name are ignored.
     Stamps without a zone are in UTC if those of the model were. Raises DataError as `read` does, if
     stamps carry a zone although those of the model did not, and for more than `most` values between
     the first and the last stamps of the series. At most the last `ahead` rows of a series hold only
@@ -81,6 +82,8 @@ def history(
         table = files.frame_table(source, reading.time, where, reading)
     elif isinstance(source, bytes):
         table = files.text_table(source, where, reading)
+    elif isinstance(source, Format):
+        table = files.RawTable(where, (source,), reading)
     elif not isinstance(source, str | Path):
         raise UsageError(f"{where}: expected a DataFrame or a file, got {type(source).__name__}")
     else:

@@ -1,24 +1,28 @@
-"""POST /read: the text of a file in, a series as /predict takes it out; and what is known ahead.
+"""POST /read: a file in, a series as /predict takes it out; and what is known ahead.
 
 POST /future writes the rows of covariates known ahead, and POST /read/future reads them filled in.
 """
 
 from collections.abc import Callable
 from functools import partial
+from io import BytesIO
 from time import monotonic
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
 from fastapi import APIRouter, Query, Request, Response
 
-from forecaster.base.errors import DataError, UsageError
+from forecaster.base.errors import DataError, UnavailableError, UsageError
 from forecaster.datasets.dataset import Items
+from forecaster.datasets.reader.archive import ENCRYPTED, PACKED, rewritten
+from forecaster.datasets.reader.formats import Workbook
 from forecaster.datasets.reading import Reading
 from forecaster.forecast import history as histories
 from forecaster.forecast.future import future_rows
 from forecaster.forecast.notices import ShortHistory
-from forecaster_service.body import CSV, LARGE, PROBLEMS, TEXT, check_type
+from forecaster_service.body import CSV, LARGE, PROBLEMS, TEXT, XLSX, check_type
+from forecaster_service.http_errors import HttpError
 from forecaster_service.loading import Served
 from forecaster_service.request import ModelName, Name, SeriesInput
 from forecaster_service.response import MOST_ITEMS, Reply
@@ -29,7 +33,11 @@ MOST_CELLS = 2**23
 """The most values of a table, counting all steps between its first and its last time."""
 LONGEST_LINE = 2**18
 """The most bytes of a line."""
-BODY = {**TEXT, "required": True}
+WHERE = "the file"
+BINARY = {"schema": {"type": "string", "format": "binary"}}
+BODY = {"content": {**TEXT["content"], XLSX: BINARY}, "required": True}
+Source: TypeAlias = bytes | Workbook
+"""A text, or a workbook that was measured."""
 Found = TypeVar("Found")
 Model = Annotated[ModelName | None, Query()]
 Item = Annotated[Name | None, Query(description="The series; by default the first.")]
@@ -78,8 +86,9 @@ async def read(
     future: Ahead = "rows",
 ) -> ReadSeries:
     """Read a table as the model's own data were read: separators, decimal commas, stamps, columns
-    by their names. The body is its text. The answer is a series for /predict; with `future=apart`,
-    what is known ahead is null where no row after the history and no calendar gives it."""
+    by their names. The body is its text or an Excel workbook. The answer is a series for /predict;
+    with `future=apart`, what is known ahead is null where no row after the history and no calendar
+    gives it."""
     call = partial(_read, item=item, short=short_history, apart=future == "apart")
     return ReadSeries.model_validate(await _of_text(request, model, call))
 
@@ -111,21 +120,38 @@ async def write(request: Request, model: Model = None) -> Response:
 
 
 async def _of_text(
-    request: Request, model: str | None, call: Callable[[bytes, Served, Settings], Found]
+    request: Request, model: str | None, call: Callable[[Source, Served, Settings], Found]
 ) -> Found:
-    """What `call` makes of the text in a body, within the limits of all bodies."""
+    """What `call` makes of the table in a body, within the limits of all bodies."""
     store = store_of(request)
     served = store.get(model)
     store.admit(left(store, request))
-    check_type(request, CSV)
+    check_type(request, CSV, XLSX)
     until = monotonic() + left(store, request)
-    async with store.bodies.read(request, until) as text:
+    async with store.bodies.read(request, until) as data:
 
         def work() -> Found:
-            _check_lines(text, store.settings)
-            return call(text, served, store.settings)
+            source = _opened(data, served, store.settings)
+            _check_lines(source if isinstance(source, bytes) else source.text, store.settings)
+            if monotonic() > until:
+                raise HttpError(504, "the table was not read in time: send fewer rows")
+            return call(source, served, store.settings)
 
-        return await store.bodies.work(max(len(text), LARGE), until, work)
+        return await store.bodies.work(max(len(data), LARGE), until, work)
+
+
+def _opened(data: bytes, served: Served, settings: Settings) -> Source:
+    """The text of a body, or the workbook in it. Raises DataError for one that is not read, and
+    HttpError 415 where the service lacks the extra for it."""
+    if not data.startswith((PACKED, ENCRYPTED)):
+        return data
+    plain = rewritten(data, WHERE, settings.max_bodies_bytes // 8)
+    book = Workbook(WHERE, partial(BytesIO, plain), served.forecaster.form.reading)
+    try:
+        book.text  # noqa: B018
+    except UnavailableError as error:
+        raise HttpError(415, f"{error}. Save it as CSV, or ask who runs this service.") from None
+    return book
 
 
 def _check_lines(text: bytes, settings: Settings) -> None:
@@ -145,14 +171,16 @@ def _place(items: Items, item: str | None) -> tuple[int, list[str]]:
     return names.index(item) if item is not None else 0, names
 
 
-def _future(text: bytes, served: Served, settings: Settings) -> str:
-    return _rows(text, served, settings).to_csv(index=False)
+def _future(source: Source, served: Served, settings: Settings) -> str:
+    return _rows(source, served, settings).to_csv(index=False)
 
 
-def _rows(text: bytes, served: Served, settings: Settings, only: int | None = None) -> pd.DataFrame:
+def _rows(
+    source: Source, served: Served, settings: Settings, only: int | None = None
+) -> pd.DataFrame:
     return future_rows(
-        served.forecaster.form, text,
-        where="the file", most=MOST_CELLS, most_series=settings.max_series, only=only,
+        served.forecaster.form, source,
+        where=WHERE, most=MOST_CELLS, most_series=settings.max_series, only=only,
     )  # fmt: skip
 
 
@@ -172,12 +200,12 @@ def _covariates(rows: pd.DataFrame, reading: Reading) -> dict[str, list[float | 
 
 
 def _read_future(
-    text: bytes, served: Served, settings: Settings, item: str | None
+    source: Source, served: Served, settings: Settings, item: str | None
 ) -> dict[str, Any]:
     form = served.forecaster.form
     if not form.reading.future_covariates:
         raise UsageError("this model takes no covariates known ahead")
-    series = histories.rows_ahead(text, form, most=MOST_CELLS)
+    series = histories.rows_ahead(source, form, most=MOST_CELLS)
     items = series.items or Items.single(len(series.times))
     place, _ = _place(items, item if series.items is not None else None)
     if (count := int(items.lengths[place])) != form.horizon:
@@ -194,7 +222,7 @@ def _read_future(
 
 
 def _read(
-    text: bytes,
+    source: Source,
     served: Served,
     settings: Settings,
     item: str | None,
@@ -203,7 +231,7 @@ def _read(
 ) -> dict[str, Any]:
     form, notes = served.forecaster.form, list[str]()
     history = histories.read(
-        form, text, where="the file", say=notes.append, short_history=short, most=MOST_CELLS,
+        form, source, where=WHERE, say=notes.append, short_history=short, most=MOST_CELLS,
         apart=apart,
     )  # fmt: skip
     place, names = _place(history.items, item)
@@ -211,7 +239,7 @@ def _read(
         history = history.observed(place)
     (series,) = history.question(np.array([place])).to_json(form)
     if apart and form.reading.future_covariates:
-        rows = _rows(text, served, settings, place if form.reading.id else 0)
+        rows = _rows(source, served, settings, place if form.reading.id else 0)
         series["future_covariates"] = _covariates(rows, form.reading)
     return {
         "series": series,

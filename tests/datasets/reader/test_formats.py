@@ -95,7 +95,7 @@ def test_a_workbook_as_people_write_them(tmp_path):
     assert own.series.digest == PLAIN
     assert own.said[:2] == (
         "Lines above the rows, left out: 2, such as 'Sales of 2020,,,'.",
-        f"{file} has the sheets 'S0', 'S1': the first is read. --sheet names another.",
+        f"{file} has the sheets 'S0', 'S1': 'S0' is read. --sheet names another.",
     )
     ids = [["shop", "t", "y"], *([i, *row[:2]] for i in (7, 8) for row in rows())]
     items = read(workbook(tmp_path / "a.xlsx", ids), Reading(id=("shop",))).series.items

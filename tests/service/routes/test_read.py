@@ -1,15 +1,19 @@
 """The text of a file in, a series for /predict out: as the client reads the file."""
 
 import re
+import sys
+from io import BytesIO
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from forecaster.base.errors import DataError
-from forecaster.forecast.predictor import keep
+from forecaster.forecast.predictor import keep, load_bundle
+from forecaster_service.body import XLSX
 from forecaster_service.routes import read
 from tests.bundles import blended
+from tests.datasets.reader.test_formats import workbook
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, make_bundle, refused, start
 from tests.test_client import history
 
@@ -108,6 +112,42 @@ def test_of_a_panel_one_series_may_be_too_short(tmp_path):
             answer = client.post("/read", content=text, headers=CSV, params={"item": item})
             assert answer.status_code == 422
             assert words in answer.json()["detail"]
+
+
+def as_workbook(frame, *before):
+    """The bytes of a workbook whose last sheet holds a frame."""
+    cells = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
+    workbook(data := BytesIO(), *before, [[*frame], *cells])
+    return data.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["plain", "wide", "words"])
+def test_a_workbook_is_read_as_the_same_rows_in_a_text(serve, kind):
+    client, forecaster, _ = serve(kind, "tokens")
+    frame = history(forecaster.bundle)
+    sent = as_workbook(frame, [])
+    assert client.post("/read", content=sent, headers={"Content-Type": XLSX}).status_code == 200
+    one, other = (posted(client, each) for each in (sent, frame.to_csv(index=False)))
+    assert one.pop("notes")[0] == "the file has the sheets 'S0', 'S1': 'S1' is read."
+    other.pop("notes")
+    assert one == other
+    if forecaster.schema.known.columns:
+        rows = client.post("/future", content=sent, headers=CSV).text
+        assert rows == client.post("/future", content=frame.to_csv(index=False), headers=CSV).text
+        filled = as_workbook(frame.tail(HORIZON))
+        answer = client.post("/read/future", content=filled, headers=CSV)
+        assert answer.json()["start"] == frame["time"].iloc[-HORIZON].isoformat()
+
+
+def test_a_workbook_that_is_not_read_is_refused_with_a_remedy(client, folder, monkeypatch):
+    data = as_workbook(history(load_bundle(folder)))
+    with start(model=str(folder), max_bodies_bytes=2000, max_rows=10) as small:
+        assert "the file: unpacks to more than" in wrong(small, data)
+    with start(model=str(folder), max_rows=10) as small:
+        assert "at most 10 rows" in wrong(small, data)
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
+    words = wrong(client, data, 415)
+    assert "pip install 'attention-forecaster[excel]'. Save it as CSV" in words
 
 
 class TestBounds:
