@@ -160,7 +160,7 @@ class DataConfig(ConfigSection):
     categorical: Names = []
     """Covariates whose cells are words, even if most look like numbers."""
     sheet: str | None = None
-    """The sheet of a workbook; by default the first."""
+    """The sheet of a workbook; by default the first with a row."""
     holidays: str | None = None
     """Public holidays for the calendar: a country or state, DE or AU-VIC."""
     time: str | None = None

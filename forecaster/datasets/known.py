@@ -1,5 +1,6 @@
 """Features of a step that are known ahead of time, in addition to its calendar."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
@@ -162,12 +163,12 @@ class KnownInputs:
     @property
     def flags(self) -> tuple[str, ...]:
         """The covariates that are on or off: of 0 and 1 alone, the variance is mean (1 - mean)."""
-        if self.scaler is None or not self.low:
-            return ()
-        mean, std = np.asarray(self.scaler.mean), np.asarray(self.scaler.std)
-        ends = (np.asarray(self.low) == 0) & (np.asarray(self.high) == 1)
-        flags = ends & np.isclose(std**2, mean * (1 - mean), rtol=1e-5)
-        return tuple(name for name, flag in zip(self.columns, flags, strict=True) if flag)
+        moments = (self.scaler.mean, self.scaler.std) if self.scaler and self.low else ((), ())
+        facts = zip(self.columns, self.low, self.high, *moments, strict=False)
+        return tuple(
+            name for name, low, high, mean, std in facts
+            if (low, high) == (0, 1) and math.isclose(std**2, mean * (1 - mean), rel_tol=1e-5)
+        )  # fmt: skip
 
     @property
     def width(self) -> int:

@@ -37,6 +37,9 @@ CONTENTS = "xl/workbook.xml"
 WORKBOOK = 2**30
 """The most bytes that a workbook may unpack to: more would be a zip bomb."""
 
+SHEETS = 10
+"""The most sheets of a workbook that are searched for the first row."""
+
 ROWS = 2**19
 """The rows of a Parquet file that are read together: 4 MB a column; nothing else depends on it."""
 
@@ -263,13 +266,9 @@ class Workbook(TextFile):
                         f"{self.name}: no sheet '{sheet}'.{did_you_mean(sheet, self.sheets)} "
                         f"Its sheets: {quoted(self.sheets)}."
                     )
-                if not self.sheets:
-                    raise DataError(f"{self.name}: a workbook without a sheet.")
-                for name in [sheet] if sheet else self.sheets:
-                    self.sheet, page = name, book.get_sheet_by_name(name)
-                    if page.height:
-                        break
-                rows = page.iter_rows()
+                pages = map(book.get_sheet_by_name, [sheet] if sheet else self.sheets[:SHEETS])
+                page = next((page for page in pages if page.height), None)
+                self.sheet, rows = (page.name, page.iter_rows()) if page else ("", ())
             except calamine.CalamineError as error:
                 raise DataError(
                     f"{self.name}: not a complete workbook: {error}. A zip file has to be unpacked."
@@ -291,7 +290,8 @@ def _cell(cell: Any) -> str:
     if isinstance(cell, datetime):
         return cell.isoformat(" ")
     if isinstance(cell, str):
-        return " ".join(filter(None, map(str.strip, cell.splitlines()))) if "\n" in cell else cell
+        broken = "\n" in cell or "\r" in cell
+        return " ".join(filter(None, map(str.strip, cell.splitlines()))) if broken else cell
     return str(cell)
 
 

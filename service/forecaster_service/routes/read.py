@@ -132,7 +132,6 @@ async def _of_text(
 
         def work() -> Found:
             source = _opened(data, served, store.settings)
-            _check_lines(source if isinstance(source, bytes) else source.text, store.settings)
             if monotonic() > until:
                 raise HttpError(504, "the table was not read in time: send fewer rows")
             return call(source, served, store.settings)
@@ -141,14 +140,15 @@ async def _of_text(
 
 
 def _opened(data: bytes, served: Served, settings: Settings) -> Source:
-    """The text of a body, or the workbook in it. Raises DataError for one that is not read, and
-    HttpError 415 where the service lacks the extra for it."""
+    """The text of a body, or the workbook in it. Raises DataError for one beyond the limits, and
+    HttpError 415 for a workbook where the service lacks the extra for it."""
     if not data.startswith((PACKED, ENCRYPTED)):
+        _check_lines(data, settings)
         return data
     plain = rewritten(data, WHERE, settings.max_bodies_bytes // 8)
     book = Workbook(WHERE, partial(BytesIO, plain), served.forecaster.form.reading)
     try:
-        book.text  # noqa: B018
+        _check_lines(book.text, settings)
     except UnavailableError as error:
         raise HttpError(415, f"{error}. Save it as CSV, or ask who runs this service.") from None
     return book

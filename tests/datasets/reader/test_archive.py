@@ -9,7 +9,7 @@ import pytest
 from forecaster.base.errors import DataError
 from forecaster.datasets.reader import archive, history, read
 from forecaster.datasets.reader.archive import rewritten
-from forecaster.datasets.reader.formats import Workbook
+from forecaster.datasets.reader.formats import SHEETS, Workbook
 from forecaster.datasets.reading import NOTHING_SAID
 from tests.datasets.reader.test_files import TABLE
 from tests.datasets.reader.test_formats import PLAIN, rows, workbook
@@ -44,20 +44,20 @@ def lying():
 
 BAD = {
     "bomb": (book(**{"xl/media/a.png": b"\0" * 2 * MOST}), "unpacks to more than 1 MiB"),
-    "a lie": (lying(), "not a complete workbook"),
+    "a lie": (lying(), "Bad CRC-32"),
     "many files": (book(**{f"{n}.xml": "<a/>" for n in range(1001)}), "at most 1,000 files"),
     "far apart": (book(FIRST + '<row><c r="XFD1048576"><v>2</v></c></row>'), "17,179,869,184"),
     "far down": (book(FIRST + '<row r="4000000000"><c><v>2</v></c></row>'), "4,000,000,000 cells"),
     "unplaced": (book("<row>" + 999 * "<c/>" + "</row>" + 999 * "<row><c/></row>"), "999,000"),
     "long texts": (
         book("<row>" + 99 * '<c t="s"/>' + "</row>", f"<si><t>{'a' * 90_000}</t></si>"),
-        "99 that share texts of up to 90,0",
+        "99 cells share texts of up to 90,0",
     ),
     "entities": (book(**{"xl/a.xml": "<!DOCTYPE a [<!ENTITY b 'c'>]><a/>"}), "a document type"),
     "macros": (book(**{"xl/vbaProject.bin": "x"}), "has macros"),
-    "encrypted": (archive.ENCRYPTED + b"x" * 99, "encrypted, or a workbook older than Excel 2007"),
-    "cut": (book(FIRST)[:-30], "not a complete workbook"),
-    "no XML": (book("<row>"), "not a complete workbook"),
+    "encrypted": (archive.ENCRYPTED + b"x" * 99, "encrypted, or older than Excel 2007"),
+    "cut": (book(FIRST)[:-30], "not a zip file"),
+    "no XML": (book("<row>"), "mismatched tag"),
     "a column": (book('<row><c r="ABCD1"/></row>'), "it has a column 'ABCD'"),
 }  # fmt: skip
 
@@ -67,7 +67,7 @@ def test_what_is_refused_before_it_is_opened(kind):
     data, words = BAD[kind]
     with pytest.raises(DataError, match=re.escape(words)) as error:
         rewritten(data, "it", MOST)
-    assert str(error.value).endswith("Copy the table alone to a new workbook, or save it as CSV.")
+    assert str(error.value).startswith("it: the workbook is not read: ")
 
 
 def test_what_is_left_is_read_as_before(tmp_path):
@@ -83,9 +83,16 @@ def test_what_is_left_is_read_as_before(tmp_path):
     assert "a.png" not in "".join(zipfile.ZipFile(BytesIO(plain)).namelist())
 
 
+def test_only_some_sheets_are_searched_for_rows(tmp_path):
+    """A workbook may name one large sheet without rows many times."""
+    file = workbook(tmp_path / "a.xlsx", *[[]] * SHEETS, [[*TABLE.columns], *rows()])
+    with pytest.raises(DataError, match="the file is empty"):
+        read(file)
+
+
 def test_a_workbook_without_a_sheet_and_one_that_the_reader_gives_up():
     for data, words in (
-        (book(**{"xl/workbook.xml": "<workbook/>"}), "without a sheet"),
+        (book(**{"xl/workbook.xml": "<workbook/>"}), "the file is empty"),
         (book('<row><c t="s"><v>9</v></c></row>'), "not a complete workbook"),
     ):
         plain = rewritten(data, "it", MOST)

@@ -142,7 +142,7 @@ def test_a_workbook_is_read_as_the_same_rows_in_a_text(serve, kind):
 def test_a_workbook_that_is_not_read_is_refused_with_a_remedy(client, folder, monkeypatch):
     data = as_workbook(history(load_bundle(folder)))
     with start(model=str(folder), max_bodies_bytes=2000, max_rows=10) as small:
-        assert "the file: unpacks to more than" in wrong(small, data)
+        assert "the file: the workbook is not read: it unpacks to more than" in wrong(small, data)
     with start(model=str(folder), max_rows=10) as small:
         assert "at most 10 rows" in wrong(small, data)
     monkeypatch.setitem(sys.modules, "python_calamine", None)
