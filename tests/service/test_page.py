@@ -14,11 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forecaster.datasets.reader.archive import ENCRYPTED
 from forecaster.forecast.notices import Notice
 from forecaster.forecast.predictor import Predictor, keep
 from tests.browser import FAILED, SHOWN, TEXT, complaints, quiet, wants_chromium
 from tests.bundles import blended, rejudged, warning
 from tests.service.processes import until
+from tests.service.routes.test_read import as_workbook
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, make_bundle
 from tests.test_client import history, serving
 
@@ -52,6 +54,11 @@ def opened(tab, folder, width=1280):
         yield url
 
 
+def below(tab, selector):
+    """Where an element ends, in pixels from the top of the page."""
+    return tab.run(f"document.querySelector('{selector}').getBoundingClientRect().bottom")
+
+
 def pick(tab, field, change, then=SHOWN):
     """Change a field as a user does, once the page shows nothing."""
     tab.run("document.querySelector('#status').textContent = ''")
@@ -60,7 +67,7 @@ def pick(tab, field, change, then=SHOWN):
     tab.wait(then)
 
 
-def shown(command, **how):
+def printed(command, **how):
     """What a command prints."""
     return subprocess.run(command, capture_output=True, text=True, check=True, **how).stdout
 
@@ -74,9 +81,8 @@ def test_it_opens_with_the_example_of_the_model(tab, width, scheme, tmp_path):
         with quiet(tab):
             tab.open(url, width, scheme)
         assert NAME in tab.text("#facts")
-        assert "network (prob) 100 %" in tab.text("#facts")
-        assert "This is a made-up example, not your data" in tab.text("#made-up")
-        assert tab.run("document.querySelector('#drop-field').hidden"), "there is nothing to drop"
+        assert "100 % network (prob)" in tab.text("#facts")
+        assert tab.text("#result-title") == "Forecast of a made-up example, not your data"
         assert len(values(tab)) == HORIZON
         assert tab.run("document.querySelectorAll('#chart path').length") == 3
         pixels = tab.picture()
@@ -84,20 +90,19 @@ def test_it_opens_with_the_example_of_the_model(tab, width, scheme, tmp_path):
         written = np.abs(pixels - paper).max(axis=2) > 0.02
         assert 0.01 < written.mean() < 0.5, "ink on paper of the right colour"
         assert not written[:, -8:].any()
-        tab.run("document.querySelector('details').open = true")
-        frame, told, said = history(bundle)[-PAST:], [], []
+        assert below(tab, "figure") < (700 if width == 1280 else 650), "above the fold"
+        tab.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        frame, shown, said = history(bundle)[-PAST:], [], []
         for text in (None, frame.to_csv(index=False), "time;load\n2026-01-01;1,5"):
             if text:
                 tab.paste(text, then=f"{SHOWN} || {FAILED}")
             assert complaints(tab) == []
             assert tab.run("document.documentElement.scrollWidth <= innerWidth")
-            told.append(
-                tab.run("[...document.querySelectorAll('.remark')].map((e) => e.textContent)")
-            )
+            shown.append(tab.text("#warnings"))
         assert tab.run("document.querySelector('#result').hidden"), "of the error"
     Predictor(bundle).predict(frame, levels=(0.1, 0.9), say=said.append)
-    remarks = [str(each).removesuffix(".") for each in said if isinstance(each, Notice)]
-    assert {*told[1]} == {f"{each[0].upper()}{each[1:]}." for each in remarks}
+    remarks = "; ".join(str(each).removesuffix(".") for each in said if isinstance(each, Notice))
+    assert shown[1].lower() == f"{remarks}.".lower(), "in one sentence"
 
 
 @pytest.mark.parametrize("kind", ["two ids", "wide", "all", "UTC"])
@@ -144,7 +149,7 @@ def test_each_target_can_be_drawn_with_what_its_band_covered(tab, plain, tmp_pat
             drawn.add(tab.run("document.querySelector('path.forecast').getAttribute('d')"))
         pressed = tab.run(f"{buttons}.map(e => e.getAttribute('aria-pressed'))")
         assert (pressed, len(drawn)) == (["false", "false", "true"], 3)
-        assert "95 % band, covered 91 % of the test values." in tab.text("#facts")
+        assert "95 % band: covered 91 % of the test values" in tab.text("#facts")
 
 
 def test_a_long_history_does_not_squeeze_the_forecast(tab, tmp_path):
@@ -158,7 +163,7 @@ def test_a_long_history_does_not_squeeze_the_forecast(tab, tmp_path):
     )
     with opened(tab, tmp_path, 375):
         assert tab.run(steps) == [3 * HORIZON] * 4, "in the chart and in those of the targets"
-        tab.run("document.querySelector('#column').focus()")
+        tab.run("document.querySelector('#download').focus()")
         tab.press("Tab")
         tab.press(" ")
         assert tab.run(steps) == [PAST] * 4
@@ -173,12 +178,9 @@ def test_a_short_history_can_be_taken(tab, tmp_path):
     frame = history(bundle).tail(3)
     with serving(tmp_path) as url:
         tab.open(url)
-        assert "of at least 1 row" in tab.text("#drop-field")
-        tab.paste(frame.to_csv(index=False), then=FAILED)
-        assert tab.text("#error").startswith("The file has 3 rows, the model needs 24")
-        assert "ticking the box for a shorter history" in tab.text("#error")
-        tab.run("document.querySelector('#drop').click()")
-        tab.wait(SHOWN)
+        assert "at least 1 (24 for all parts of the model)" in tab.text("#wanted")
+        assert "drop" not in tab.text("#python")
+        tab.paste(frame.to_csv(index=False))
         assert "100 % last value alone" in tab.text("#warnings")
         assert 'short_history="drop"' in tab.text("#python")
         expected = Predictor.load(tmp_path, "cpu").predict(frame, short_history="drop")
@@ -203,9 +205,9 @@ class TestHistories:
         tab.choose(tmp_path / "mine.csv")
         short = text if (encoding, rows) == ("utf-8", 29) else ""  # else kept out of the field
         assert tab.run("document.querySelector('#csv').value") == short
-        assert f"The newest {PAST} of {len(frame)} rows were read." in tab.text("#warnings")
-        assert "inputs[" not in tab.text("#warnings"), "the page sends one series"
-        assert tab.text("#result-title") == "Forecast"
+        assert f"The newest {PAST} of {len(frame)} rows were read." in tab.text("#notes")
+        assert "inputs[" not in tab.text("#notes"), "the page sends one series"
+        assert tab.text("#result-title") == "Forecast of mine.csv"
         assert tab.run("document.querySelector('#made-up').hidden")
         tab.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
         tab.run("document.querySelector('#download').click()")
@@ -218,18 +220,30 @@ class TestHistories:
         assert pd.to_datetime(answer.pop("time")).to_list() == expected.pop("time").to_list()
         pd.testing.assert_frame_equal(answer, expected, rtol=1e-6, atol=1e-5)
         lines = tab.text("#python").replace("print(ahead)", "print(ahead.to_csv(index=False))")
-        python = shown([sys.executable, "-c", lines], cwd=tmp_path)
+        python = printed([sys.executable, "-c", lines], cwd=tmp_path)
         answer = pd.read_csv(io.StringIO(python)).drop(columns="time")
         pd.testing.assert_frame_equal(answer, expected, rtol=1e-6, atol=1e-5)
-        found = json.loads(shown(["bash", "-c", tab.text("#curl")]))["predictions"][0]["mean"]
+        found = json.loads(printed(["bash", "-c", tab.text("#curl")]))["predictions"][0]["mean"]
         np.testing.assert_allclose(values(tab)["load"], [row[0] for row in found], rtol=1e-12)
+
+    def test_a_workbook_can_be_chosen(self, tab, plain, tmp_path):
+        frame = history(plain[1].bundle)
+        (tmp_path / "mine.xlsx").write_bytes(as_workbook(frame, []))
+        tab.choose(tmp_path / "mine.xlsx")
+        assert tab.text("#result-title") == "Forecast of mine.xlsx"
+        assert "The file has the sheets 'S0', 'S1': 'S1' is read." in tab.text("#notes")
+        expected = plain[1].predict(frame)["load"]
+        np.testing.assert_allclose(values(tab)["load"], expected, rtol=1e-6, atol=1e-5)
+        (tmp_path / "old.xls").write_bytes(ENCRYPTED * 9)
+        tab.choose(tmp_path / "old.xls", then=FAILED)
+        assert "it is encrypted, or older than Excel 2007" in tab.text("#error")
 
     def test_a_file_can_be_dropped(self, tab, frame):
         tab.run("document.querySelector('#status').textContent = ''")
         tab.run(
             "{ const dataTransfer = new DataTransfer();"
             f"dataTransfer.items.add(new File([{json.dumps(frame.to_csv(index=False))}], 'x.csv'));"
-            "document.querySelector('#source').dispatchEvent("
+            "document.querySelector('#chart').dispatchEvent("
             "new DragEvent('drop', { dataTransfer, cancelable: true, bubbles: true })) }"
         )
         tab.wait(SHOWN)
@@ -250,22 +264,31 @@ class TestHistories:
         while not seen or (seen[-1] != "chart" and len(seen) < 20):
             tab.press("Tab")
             seen.append(tab.run("document.activeElement.id || document.activeElement.textContent"))
-        wanted = ["file", "example", "csv", "horizon", "forecast", "column", "chart"]
+        wanted = ["model", "file", "horizon", "column", "chart"]
         assert [name for name in seen if name in wanted] == wanted
         tab.press("ArrowRight")
         assert "load, 2026-01-02 01:00: forecast" in tab.text("#readout")
 
 
 def test_models_of_one_name_can_be_switched(tab, tmp_path, registry):
-    for number, alias in enumerate(("champion", "next")):
-        bundle = make_bundle(tmp_path / alias, columns=("load", "wind")[number:])
+    wide = tuple(f"column {number}" for number in range(300))
+    for number, alias in enumerate(("champion", "wide", "next")):
+        columns = (("load", "wind"), wide, ("wind",))[number]
+        bundle = make_bundle(tmp_path / alias, columns=columns, model="tokens")
         version = str(number)
         registry.put(f"a@{alias}", tmp_path / alias, name="a", version=version, alias=alias)
     forecaster = Predictor(bundle)
     expected = forecaster.predict(forecaster.example)
-    with opened(tab, Path("a@champion,a@next")):
+    with opened(tab, Path("a@champion,a@wide,a@next"), 375):
         assert len(values(tab).columns) == 1 + 3 * 2
         pick(tab, "#model", "selectedIndex = 1")
+        tab.run("document.querySelector('nav a').click()")
+        assert "column 11 and 288 more" in tab.text("#facts")
+        assert tab.run("document.querySelector('#card').open")
+        assert "288 more targets" in tab.text("#more-targets")
+        assert tab.run("document.documentElement.scrollWidth") == 375
+        assert complaints(tab) == []
+        pick(tab, "#model", "selectedIndex = 2")
         assert tab.run("document.querySelector('#model').value") == "a@next"
         assert 'model="a@next"' in tab.text("#python")
     np.testing.assert_allclose(values(tab)["wind"], expected["wind"], rtol=1e-6, atol=1e-5)
@@ -296,6 +319,6 @@ def test_a_key_is_asked_for_and_told_to_nobody(tab, tmp_path):
         assert key not in tab.run("document.documentElement.outerHTML + location + document.cookie")
         assert tab.run("localStorage.length + sessionStorage.length") == 0
         environment = {**os.environ, "FORECASTER_API_KEY": key}
-        found = json.loads(shown(["bash", "-c", tab.text("#curl")], env=environment))
+        found = json.loads(printed(["bash", "-c", tab.text("#curl")], env=environment))
         assert len(found["predictions"][0]["mean"]) == HORIZON
         assert 'api_key=os.environ["FORECASTER_API_KEY"]' in tab.text("#python")

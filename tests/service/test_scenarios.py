@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
+from forecaster.datasets.known import KnownInputs
+from forecaster.datasets.scaling import Scaler
 from forecaster.forecast.future import future_rows
 from forecaster.forecast.predictor import Predictor, keep
 from tests.browser import FAILED, complaints, quiet, wants_chromium
@@ -25,8 +27,7 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
         name: torch.randn(value.shape) if value.is_floating_point() and not value.any() else value
         for name, value in bundle.weights.items()
     }
-    about = {**bundle.about, "attn_effective": "encoder.0, encoder.1: full: u >= L (u = 8, L = 8)"}
-    keep(replace(bundle, weights=weights, about=about), tmp_path / "model")
+    keep(replace(bundle, weights=weights), tmp_path / "model")
     predictor, frame = Predictor.load(tmp_path / "model", "cpu"), history(bundle)
     past = frame[:-HORIZON]
     past.to_csv(tmp_path / "mine.csv", index=False)
@@ -34,8 +35,7 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
         with quiet(tab):
             tab.open(url, 375)
             tab.choose(tmp_path / "mine.csv")
-            assert "(full attention at these lengths)" in tab.text("#facts")
-            assert "'holiday', 'target' are not given" in tab.text("#warnings")
+            assert "The values of holiday, target are not given" in tab.text("#warnings")
             names = list(bundle.schema.reading.future_covariates)
             repeated = past[names].tail(24).head(HORIZON).reset_index(drop=True)
             rows = future_rows(predictor.form, past).assign(**repeated)
@@ -75,6 +75,31 @@ def test_rows_ahead_are_downloaded_filled_in_and_compared(tab, tmp_path):
         late.to_csv(tmp_path / "late.csv", index=False)
         tab.choose(tmp_path / "late.csv", "#future", then=FAILED)
         assert tab.text("#error").startswith("The rows of late.csv begin at 2026-")
+
+
+def test_a_flag_is_on_or_off(tab, tmp_path):
+    known = KnownInputs(("sale",), Scaler((0.2,), (0.4,)), low=(0.0,), high=(1.0,))
+    bundle = make_bundle(tmp_path, model="tokens", columns=("load",), known=known)
+    predictor = Predictor(bundle)
+    frame = predictor.example
+    assert sorted(set(frame["sale"])) == [0, 1]
+    with opened(tab, tmp_path):
+        assert "sale (known ahead, on or off)" in tab.text("#facts")
+        choices = "[...document.querySelector('#other').options].map((each) => each.text)"
+        assert tab.run(choices) == ["nothing", "sale on", "sale off", "other rows"]
+        tab.run("document.querySelector('#chart').focus()")
+        shown = set()
+        for _ in range(HORIZON):
+            shown.add(tab.text("#readout").rpartition(", ")[2])
+            tab.press("ArrowRight")
+        assert shown >= {"sale on", "sale off"}
+        for state in ("on", "off"):
+            pick(tab, "#other", f"value = '{state} sale'")
+            assert tab.run("document.querySelector('#change-field').hidden")
+            rows = frame.tail(HORIZON).assign(sale=int(state == "on"))
+            expected = predictor.predict(frame[:-HORIZON], future=rows)["load"]
+            second = values(tab)[f"load with sale {state}"]
+            np.testing.assert_allclose(second, expected, rtol=1e-5)
 
 
 def test_of_a_panel_the_rows_of_each_series_are_taken(tab, tmp_path):

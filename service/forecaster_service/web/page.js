@@ -1,5 +1,5 @@
 "use strict";
-// Sends a CSV to /read and /predict, and draws the answer. GET /models lists what a model reads and
+// Sends a file to /read and /predict, and draws the answer. GET /models lists what a model reads and
 // forecasts. What is known ahead comes from /future to be filled in, and goes to /read/future.
 
 const $ = (id) => document.getElementById(id);
@@ -65,13 +65,16 @@ function span(steps, freq) {
 
 // ---- The service.
 
+const XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
+
 // The answer to a request, parsed if it is JSON. A body is JSON, unless it is a text or a file.
 async function ask(path, body, accept = "application/json") {
   let answer;
-  const csv = typeof body === "string" || body instanceof Blob;
-  const headers = { Accept: accept, ...(body !== undefined && { "Content-Type": csv ? "text/csv" : "application/json" }), ...(state.key && { Authorization: `Bearer ${state.key}` }) };
+  const table = typeof body === "string" || body instanceof Blob;
+  const type = !table ? "application/json" : /\.xls\w?$/i.test(body.name) ? XLSX : "text/csv";
+  const headers = { Accept: accept, ...(body !== undefined && { "Content-Type": type }), ...(state.key && { Authorization: `Bearer ${state.key}` }) };
   try {
-    answer = await fetch(url(path), { headers, ...(body !== undefined && { method: "POST", body: csv ? body : JSON.stringify(body) }) });
+    answer = await fetch(url(path), { headers, ...(body !== undefined && { method: "POST", body: table ? body : JSON.stringify(body) }) });
   } catch {
     throw new Refused("The service does not answer.");
   }
@@ -83,13 +86,8 @@ async function ask(path, body, accept = "application/json") {
     if (!state.key) throw new Refused("This service needs an API key.");
   }
   const flaws = found.errors?.map(({ msg }) => msg) || [found.detail || `the service answered ${answer.status}`];
-  throw new Refused(flaws.map(inWords).map(sentence).join("\n"));
+  throw new Refused(flaws.map(sentence).join("\n"));
 }
-
-// What is wrong, in terms of the page.
-const inWords = (text) => text.replace("short_history=drop forecasts", "ticking the box for a shorter history forecasts");
-
-const rowsOf = (count) => `${count} row${count === 1 ? "" : "s"}`;
 
 const sentence = (text) => text[0].toUpperCase() + text.slice(1) + (/[.!?…]$/.test(text) ? "" : ".");
 
@@ -101,8 +99,7 @@ async function loadModels() {
     return;
   }
   state.models = models;
-  fill($("model"), models.map(nameOf));
-  $("model-field").hidden = models.length < 2;
+  $("model").replaceChildren(...models.map((card) => new Option(`${nameOf(card)}: ${someOf(card.targets, 2)}, ${span(card.horizon, card.freq)}`, nameOf(card))));
   await choose(models[0]);
 }
 
@@ -118,14 +115,12 @@ async function choose(card) {
   showCard(card);
   $("horizon").max = card.horizon;
   $("horizon").value = card.horizon;
+  $("steps").textContent = span(2, card.freq).slice(2);
   $("wanted").textContent = wanted(card);
-  $("least").textContent = rowsOf(card.least);
-  $("drop-field").hidden = card.least >= card.needs;
-  $("drop").checked = $("drop").checked && card.least < card.needs;
   $("known").hidden = !card.future_covariates.length;
-  $("known-words").textContent = knownWords(card);
-  const numbers = card.future_covariates.filter((name) => !(name in card.reading.categories));
-  $("other").replaceChildren(new Option("nothing", ""), ...numbers.map((name) => new Option(`${name} changed`, `change ${name}`)), new Option("other rows", "rows"));
+  $("known-words").textContent = `Give ${someOf(card.future_covariates)} for the ${span(card.horizon, card.freq)} ahead in rows after the history, or in a file of their own.`;
+  const scenarios = card.future_covariates.filter((name) => !(name in card.reading.categories)).flatMap((name) => (card.flags.includes(name) ? [new Option(`${name} on`, `on ${name}`), new Option(`${name} off`, `off ${name}`)] : [new Option(`${name} changed`, `change ${name}`)]));
+  $("other").replaceChildren(new Option("nothing", ""), ...scenarios, new Option("other rows", "rows"));
   forgetAhead();
   if (state.example) await takeExample();
   else await forecast();
@@ -145,13 +140,12 @@ async function forecast() {
   say("forecasting …");
   try {
     const model = nameOf(card);
-    const drop = $("drop").checked && { short_history: "drop" };
     const apart = card.future_covariates.length > 0 && { future: "apart" };
-    const query = new URLSearchParams({ model, ...($("item").value && { item: $("item").value }), ...drop, ...apart });
+    const query = new URLSearchParams({ model, ...($("item").value && { item: $("item").value }), short_history: "drop", ...apart });
     const { series, items, rows, notes } = await ask(`read?${query}`, state.file || $("csv").value);
     const levels = card.quantile_levels;
     const within = levels.length && levels[0] <= 0.1 && levels[levels.length - 1] >= 0.9;
-    const parameters = { prediction_length: $("horizon").valueAsNumber || 0, quantile_levels: within ? [0.1, 0.9] : [], ...drop };
+    const parameters = { prediction_length: $("horizon").valueAsNumber || 0, quantile_levels: within ? [0.1, 0.9] : [], ...(rows < card.needs && { short_history: "drop" }) };
     const repeated = apart ? await takeAhead(card, series, state.future) : [];
     const body = { inputs: [series], parameters, model };
     const answer = await ask("predict", body);
@@ -166,8 +160,9 @@ async function forecast() {
     showResult();
     say(`forecast in ${Math.round(answer.timing.queue_ms + answer.timing.inference_ms)} ms`);
   } catch (error) {
-    if (number === newest) say("", error.message);
-    if (!(error instanceof Refused)) throw error;
+    if (number !== newest) return;
+    $("history").open = true;
+    fail(error);
   }
 }
 
@@ -202,31 +197,31 @@ const seasonOf = (card, before) => (card.reading.seasons[0] <= before.length ? c
 // is to be said of it alone.
 async function otherScenario(card, first) {
   const choice = $("other").value, change = $("change").valueAsNumber;
-  if (!choice || (choice === "rows" && !state.second) || (choice !== "rows" && !change)) return null;
+  if (!choice || (choice === "rows" && !state.second) || (choice.startsWith("change") && !change)) return null;
   const body = structuredClone(first), [series] = body.inputs;
   let name = state.second?.name, repeated = [];
   if (choice === "rows") {
     repeated = await takeAhead(card, series, state.second);
   } else {
-    const column = choice.slice("change ".length);
-    series.future_covariates[column] = series.future_covariates[column].map((value) => value + change);
-    name = `${column} ${change < 0 ? "−" : "+"} ${Math.abs(change)}`;
+    const [how, column] = /^(\w+) (.*)/s.exec(choice).slice(1);
+    series.future_covariates[column] = series.future_covariates[column].map((value) => ({ on: 1, off: 0 })[how] ?? value + change);
+    name = how === "change" ? `${column} ${change < 0 ? "−" : "+"} ${Math.abs(change)}` : `${column} ${how}`;
   }
   const answer = await ask("predict", body);
   return { name, answer, prediction: answer.predictions[0], repeated };
 }
 
-const nameList = (list) => list.map((each) => `'${each}'`).join(", ");
-
-function knownWords(card) {
-  return `The model knows ${nameList(card.future_covariates)} for the ${span(card.horizon, card.freq)} ahead. They may stand in rows after the history, or in a file of their own.`;
+// Some names of a list, and how many others there are.
+function someOf(list, most = 6) {
+  const names = list.slice(0, list.length > most + 1 ? most : list.length).join(", ");
+  return list.length > most + 1 ? `${names} and ${list.length - most} more` : names;
 }
 
 // What is said of cells that nobody gave.
 function repeatedWords(card, names) {
   const { length } = state.shown.body.inputs[0].target;
   const season = seasonOf(card, { length });
-  return `${nameList(names)} ${names.length === 1 ? "is" : "are"} not given for all of the ${span(card.horizon, card.freq)} ahead: the last ${season === 1 ? "value is" : `${span(season, card.freq)} are`} repeated. Download the rows, fill them in and choose them.`;
+  return `the values of ${someOf(names)} are not given for all of the ${span(card.horizon, card.freq)} ahead: the last ${season === 1 ? "value is" : `${span(season, card.freq)} are`} repeated`;
 }
 
 // The difference between the two scenarios, for one target.
@@ -246,7 +241,7 @@ const signed = (value, digits) => `${value < 0 ? "−" : "+"}${short(Math.abs(va
 
 function forgetAhead() {
   Object.assign(state, { future: null, second: null });
-  $("future-name").textContent = $("second-name").textContent = "";
+  $("future-name").textContent = "";
 }
 
 // The rows to fill in, as the service writes them.
@@ -255,12 +250,16 @@ async function downloadRows() {
     const text = await ask(`future?${new URLSearchParams({ model: nameOf(state.card) })}`, state.file || $("csv").value, "text/csv");
     save(text, "future.csv");
   } catch (error) {
-    say("", error.message);
-    if (!(error instanceof Refused)) throw error;
+    fail(error);
   }
 }
 
 // ---- What the page shows.
+
+function fail(error) {
+  say("", error.message);
+  if (!(error instanceof Refused)) throw error;
+}
 
 function say(status, error = "") {
   $("status").textContent = status;
@@ -274,96 +273,59 @@ function fill(list, names, chosen) {
 }
 
 function wanted(card) {
-  const name = (list) => list.map((each) => `'${each}'`).join(", ");
-  const values = card.wide ? "a column for each series" : name(card.targets);
+  const values = card.wide ? "a column for each series" : someOf(card.targets);
   const others = [...card.past_covariates, ...card.future_covariates, ...card.static_covariates.map((each) => each.name)];
-  return `One row per ${between(card.freq)}, at least ${card.needs} of them, with the columns '${card.time}'` +
-    `${card.id_columns.map((each) => `, '${each}'`).join("")}, ${values}${others.length ? `, ${name(others)}` : ""}.` +
-    (card.future_covariates.length ? ` ${name(card.future_covariates)} also for the ${span(card.horizon, card.freq)} ahead: in rows at the end, with no other values, or apart.` : "");
+  return `One row per ${between(card.freq)}, at least ${card.least}${card.least < card.needs ? ` (${card.needs} for all parts of the model)` : ""}, with the columns ${[card.time, ...card.id_columns, values].join(", ")}${others.length ? `, ${someOf(others)}` : ""}.`;
 }
 
 function showCard(card) {
-  const figure = (value) => (value === undefined ? "" : value.toPrecision(3));
-  const { floors = {}, network, ...test } = card.test;
+  const { test } = card, { columns = {} } = test;
+  const flag = (name) => `${name} (known ahead${card.flags.includes(name) ? ", on or off" : ""})`;
   const facts = {
     name: card.name + (card.version ? `, version ${card.version}` : "") + (card.alias ? `, ${card.alias}` : ""),
-    "made of": card.made_of.map(({ name, weight }) => `${name === "network" ? `network (${card.attn})` : name} ${percent(weight)}`).join(" · "),
-    attention: `${card.attn}, ${percent(card.attn_weight)} of the forecast` + (card.effective ? ` (${effectiveWords(card.effective)})` : ""),
-    forecasts: `${card.targets.join(", ")}: up to ${span(card.horizon, card.freq)} ahead`,
-    "looks back": span(card.look_back, card.freq) + (card.needs < card.look_back ? `, of which it needs ${card.needs}` : ""),
-    covariates: [...card.past_covariates, ...card.future_covariates.map((name) => `${name} (known ahead)`), ...card.static_covariates.map(({ name, words }) => `${name} (${words ? words.join(", ") : "a number"})`)].join(", "),
+    forecasts: `${someOf(card.targets, 12)}${card.items ? `, of ${card.items} series` : ""}`,
+    horizon: span(card.horizon, card.freq),
+    "look-back": span(card.look_back, card.freq) + (card.least < card.look_back ? `, of which it needs ${card.least}` : ""),
+    "also reads": [...card.past_covariates, ...card.future_covariates.map(flag), ...card.static_covariates.map(({ name, words }) => `${name} (${words ? words.join(", ") : "a number"})`)].join(", "),
     effects: card.effects.map(sentence).join(" "),
-    series: card.items ? `${card.items}` : "",
-    quantiles: card.quantile_levels.length ? `${card.quantile_levels.join(", ")}, ${card.intervals}` : card.intervals,
-    bands: card.bands.map(bandWords).map(sentence).join(" "),
-    "tested on": test.windows ? `${test.windows.toLocaleString("en")} windows` + (card.refit ? "; then trained once more on all rows" : "") : "",
+    bands: card.bands.map(({ share, coverage }) => `${percent(share)} band: covered ${percent(coverage)} of the test values`).join("; ") || card.intervals,
+    "made of": card.made_of.map(({ name, weight }) => `${percent(weight)} ${name === "network" ? `network (${card.attn})` : name}`).join(" · "),
+    "trained on": (card.seen_until ? `rows until ${stamp(parseTime(card.seen_until), card.freq)}` : "") + (card.refit ? ", after the test" : ""),
+    "tested on": test.windows ? `${test.windows.toLocaleString("en")} windows` : "",
     run: card.run_id || "",
     digest: card.digest,
   };
   $("facts").replaceChildren(...Object.entries(facts).filter(([, text]) => text).flatMap(([term, text]) => [make("dt", {}, term), make("dd", {}, text)]));
-  drawShares(card);
-  const alone = network ? [[`network alone (${card.attn})`, network]] : [];
-  const rows = [["this model", test], ...alone, ...Object.entries(floors)];
-  $("figures").tBodies[0].replaceChildren(...rows.map(([name, { mse, mae }]) => {
-    const row = make("tr", {}, make("th", { scope: "row" }, name));
-    row.append(make("td", {}, figure(mse)), make("td", {}, figure(mae)));
-    return row;
-  }));
-  $("figures").hidden = test.mse === undefined;
-  $("verdict").textContent = [test.headline, test.verdict, network?.verdict].filter(Boolean).join(" ");
-  $("card").hidden = false;
-}
-
-// What the attention amounts to, without the names of modules.
-function effectiveWords(text) {
-  const parts = text.split("; ").map((part) => part.replace(/^[a-z]+\.\d+(, [a-z]+\.\d+)*: /, ""));
-  return parts.every((part) => /^full\b/.test(part)) ? "full attention at these lengths" : parts.join("; ");
-}
-
-// The coverage of a band on the test split, also for one target if its name is given.
-function bandWords({ share, coverage, again, columns }, target) {
-  const own = columns[target];
-  const all = `${percent(share)} band, covered ${percent(coverage)} of the test values${again ? " before it was calibrated again with them" : ""}`;
-  if (own === undefined || Object.keys(columns).length < 2) return all;
-  return `${all}${own === null ? "" : `, of ${target} ${percent(own)}`}`;
+  const rows = Object.entries(columns).map(([name, { mae_units: error }]) => [name, error == null ? "" : short(error, 3), bandOf(card)?.columns[name]]);
+  $("figures").tBodies[0].replaceChildren(...rows.map(([name, error, covered]) =>
+    make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, error), make("td", {}, covered == null ? "" : percent(covered)))));
+  $("figures").parentElement.hidden = rows.length < 2;
+  $("verdict").textContent = [test.headline, test.verdict].filter(Boolean).join(" ");
 }
 
 const percent = (share) => `${Math.round(100 * share)} %`;
-
-// A bar of the parts, with the network in the colour of the forecast.
-function drawShares({ made_of: parts }) {
-  let left = 0;
-  $("shares").setAttribute("viewBox", "0 0 100 1");
-  $("shares").setAttribute("aria-label", `The weights of its parts: ${parts.map(({ name, weight }) => `${name} ${percent(weight)}`).join(", ")}`);
-  $("shares").replaceChildren(...parts.map(({ name, kind, weight }) => {
-    const box = make("rect", { class: `share ${kind}`, x: 100 * left, y: 0, width: 100 * weight, height: 1 }, make("title", {}, `${name} ${percent(weight)}`));
-    left += weight;
-    return box;
-  }));
-}
 
 // The codes of notices that question a forecast; the others state what was done with the input.
 const REMARKS = new Set(["short_history", "lost_to_floor", "coverage", "first_step", "unlike_training", "unlike_covariates", "unclear_effect"]);
 
 function showResult() {
-  const { card, prediction, answer, body, skipped, notes, file } = state.shown;
+  const { card, prediction, answer, body, skipped, notes, file, example, other, repeated } = state.shown;
   $("result").hidden = false;
-  $("made-up").hidden = !state.shown.example;
-  $("result-title").textContent = state.shown.example ? "Forecast of the example" : "Forecast";
+  $("made-up").hidden = !example;
+  $("result-title").textContent = example ? "Forecast of a made-up example, not your data" : `Forecast of ${file || "the table below"}`;
   fill($("column"), prediction.columns, $("column").value);
   $("column-field").hidden = prediction.columns.length < 2;
   $("whole-field").hidden = body.inputs[0].target.length <= recent(state.shown);
-  const cut = skipped ? [`the newest ${card.look_back} of ${card.look_back + skipped} rows were read`] : [];
-  const { other, repeated } = state.shown;
   const known = new Set(answer.notices.map(({ text }) => text));
-  const also = other ? other.answer.notices.filter(({ text }) => !known.has(text)).map(({ code, text }) => ({ code, text: `With ${other.name}: ${text}` })) : [];
+  const also = other ? other.answer.notices.filter(({ text }) => !known.has(text)).map(({ code, text }) => ({ code, text: `with ${other.name}: ${text}` })) : [];
   const notGiven = [repeated, other?.repeated || []].filter((names) => names.length).map((names) => repeatedWords(card, names));
-  $("warnings").replaceChildren(...[...cut, ...notes].map((text) => make("li", {}, sentence(text))),
-    ...notGiven.map((text) => make("li", { class: "remark" }, text)),
-    ...[...answer.notices, ...also].map(({ code, text }) => make("li", { class: REMARKS.has(code) ? "remark" : "done" }, sentence(text))));
+  const remarks = [...answer.notices, ...also].filter(({ code }) => REMARKS.has(code));
+  const others = answer.notices.filter(({ code }) => !REMARKS.has(code));
+  const warnings = [...notGiven, ...remarks.map(({ text }) => text.replace(/\.$/, ""))].join("; ");
+  $("warnings").textContent = warnings && sentence(warnings);
+  const cut = skipped ? [`the newest ${card.look_back} of ${card.look_back + skipped} rows were read`] : [];
+  $("notes").replaceChildren(...[...cut, ...notes, ...others.map(({ text }) => text)].map((text) => make("li", {}, sentence(text))));
   $("legend-other").textContent = other ? `with ${other.name}` : "";
-  $("difference").hidden = !other;
-  $("legend-forecast").textContent = "forecast (mean)";
   $("legend-band").hidden = !prediction.quantiles;
   $("values").textContent = valuesCsv("\n");
   $("curl").textContent = `curl -s ${url("predict")}${state.key && ' -H "Authorization: Bearer $FORECASTER_API_KEY"'} -H 'Content-Type: application/json' -d @- <<'JSON'\n${JSON.stringify(body)}\nJSON`;
@@ -494,7 +456,7 @@ function timeLabels(times) {
   return best.map((label, i) => (best.indexOf(label) === i ? label : "")); // of microseconds, some are left out
 }
 
-const SMALL = 24; // the most small charts of targets
+const SMALL = 12; // the most small charts of targets
 
 // Small charts, one for each target; a click chooses the target.
 function drawTargets() {
@@ -509,7 +471,7 @@ function drawTargets() {
     const picture = make("svg", { viewBox: "0 0 200 60", preserveAspectRatio: "none", "aria-hidden": "true" }, ...curves(history, forecast, x, y));
     const covered = prediction.quantiles && bandOf(card)?.columns[name];
     const button = make("button", { type: "button" }, make("strong", {}, name), picture,
-      ...(covered == null ? [] : [make("span", { class: "soft" }, `${percent(bandOf(card).share)} band, covered ${percent(covered)}`)]));
+      ...(covered == null ? [] : [make("span", { class: "soft" }, `covered ${percent(covered)}`)]));
     button.addEventListener("click", () => { $("column").value = name; draw(); });
     return button;
   }));
@@ -528,7 +490,7 @@ function draw() {
   const all = [...history, ...forecast];
   const width = chart.clientWidth, height = chart.clientHeight;
   const [low, high] = rangeOf(all);
-  const { ticks, step } = niceTicks(low, high, Math.max(2, Math.floor(height / 55)));
+  const { ticks, step } = niceTicks(low, high, Math.max(2, Math.floor(height / 45)));
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   const labels = ticks.map((tick) => (Math.abs(tick) >= 1e7 || digits > 6 ? tick.toExponential(2) : tick.toFixed(digits)));
   const left = 10 + 7 * Math.max(...labels.map((label) => label.length)), right = width - 8, top = 8, bottom = height - 24;
@@ -552,17 +514,28 @@ function draw() {
   $("difference").textContent = state.shown.other ? differenceWords(chosen()) : "";
   const target = state.shown.prediction.columns[chosen()];
   const known = bandOf(state.shown.card);
-  $("legend-band").textContent = known ? bandWords(known, target) : "80 % band; its coverage was not measured";
+  const covered = known?.columns[target];
+  const ofTarget = covered == null || state.shown.prediction.columns.length < 2 ? "" : `, of ${target} ${percent(covered)}`;
+  $("legend-band").textContent = known ? `80 % band, covered ${percent(known.coverage)} of the test values${ofTarget}` : "80 % band; its coverage was not measured";
   [...$("targets").children].forEach((button, column) => button.setAttribute("aria-pressed", column === chosen()));
   state.cursor = { at: history.length, show: (i) => {
     state.cursor.at = Math.min(all.length - 1, Math.max(0, i));
     const { time, value, kind, other, low: under, high: over } = all[state.cursor.at];
     const band = (under === undefined ? "" : ` (${short(under)} to ${short(over)})`) + (other === undefined ? "" : `; with ${state.shown.other.name} ${short(other)}`);
-    $("readout").textContent = `${name}, ${stamp(time, state.shown.card.freq)}: ${kind} ${value === null ? "missing" : short(value)}${band}`;
+    $("readout").textContent = `${name}, ${stamp(time, state.shown.card.freq)}: ${kind} ${value === null ? "missing" : short(value)}${band}${knownAt(state.cursor.at - history.length)}`;
     const across = x(state.cursor.at);
     cursor.replaceChildren(make("line", { class: "cursor", x1: across, x2: across, y1: top, y2: bottom }),
       ...(value === null ? [] : [make("circle", { class: kind, cx: across, cy: y(value), r: 4 })]));
   }, near: (across) => Math.round(((across - left) / (right - left)) * (all.length - 1)) };
+}
+
+// What is known of a step, from 0 at the first of the forecast: flags as on or off.
+function knownAt(step) {
+  const { card, body } = state.shown, [{ past_covariates: past, future_covariates: future, target }] = body.inputs;
+  return card.future_covariates.filter((name) => future?.[name]).slice(0, 3).map((name) => {
+    const value = step < 0 ? past[name][target.length + step] : future[name][step];
+    return `, ${name} ${card.flags.includes(name) ? (value ? "on" : "off") : value}`;
+  }).join("");
 }
 
 const short = (value, digits = 5) => String(Number(value.toPrecision(digits)));
@@ -583,7 +556,7 @@ function set(text, file = null, example = false) {
 
 // Made-up values must never look like the user's data.
 function labelCsv() {
-  $("csv-label").textContent = state.example ? "The example, made up and not your data; paste your own CSV over it" : "CSV with a header line";
+  $("csv-label").textContent = state.example ? "The example, made up and not your data; paste your own rows over it" : "The rows, with a header line";
 }
 
 async function read(file) {
@@ -596,8 +569,7 @@ async function start() {
   try {
     await loadModels();
   } catch (error) {
-    say("", error.message);
-    if (!(error instanceof Refused)) throw error;
+    fail(error);
   }
 }
 
@@ -610,20 +582,20 @@ function listen() {
     start();
   });
   $("file").addEventListener("change", ({ target }) => { if (target.files[0]) read(target.files[0]); target.value = ""; });
-  $("example").addEventListener("click", () => takeExample().catch((error) => say("", error.message)));
   $("csv").addEventListener("input", () => {
     Object.assign(state, { file: null, example: false });
     forgetAhead();
     $("item").replaceChildren();
     labelCsv();
   });
+  document.querySelector("nav a").addEventListener("click", () => { $("card").open = true; });
   $("download").addEventListener("click", download);
   $("rows").addEventListener("click", downloadRows);
   for (const id of ["future", "second"]) {
     $(id).addEventListener("change", ({ target }) => {
       if (target.files[0]) {
         state[id] = target.files[0];
-        $(`${id}-name`).textContent = target.files[0].name;
+        if (id === "future") $("future-name").textContent = target.files[0].name;
         forecast();
       }
       target.value = "";
@@ -631,21 +603,19 @@ function listen() {
   }
   $("other").addEventListener("change", ({ target }) => {
     $("change-field").hidden = !target.value.startsWith("change ");
-    $("second-field").hidden = $("second-name").hidden = target.value !== "rows";
+    $("second-field").hidden = target.value !== "rows";
     forecast();
   });
   $("change").addEventListener("change", forecast);
   $("csv").addEventListener("paste", () => setTimeout(forecast));
-  for (const id of ["csv", "horizon", "item", "drop"]) $(id).addEventListener("change", forecast);
-  $("forecast").addEventListener("click", forecast);
-  $("model").addEventListener("change", ({ target }) => choose(state.models[target.selectedIndex]).catch((error) => say("", error.message)));
+  for (const id of ["csv", "horizon", "item"]) $(id).addEventListener("change", forecast);
+  $("model").addEventListener("change", ({ target }) => choose(state.models[target.selectedIndex]).catch(fail));
   $("column").addEventListener("change", draw);
   $("whole").addEventListener("change", () => { drawTargets(); draw(); });
-  const section = $("source");
   for (const name of ["dragenter", "dragover", "dragleave", "drop"]) {
     document.addEventListener(name, (event) => {
       event.preventDefault();
-      section.classList.toggle("over", name === "dragenter" || name === "dragover");
+      document.body.classList.toggle("over", name === "dragenter" || name === "dragover");
       if (name === "drop" && event.dataTransfer.files[0]) read(event.dataTransfer.files[0]);
     });
   }
@@ -656,18 +626,7 @@ function listen() {
     if (by) { event.preventDefault(); state.cursor.show(state.cursor.at + by); }
   });
   new ResizeObserver(draw).observe(chart);
-  for (const button of document.querySelectorAll("[data-copies]")) {
-    button.addEventListener("click", async () => {
-      const text = $(button.dataset.copies);
-      try {
-        await navigator.clipboard.writeText(text.textContent);
-        say("copied");
-      } catch { // the clipboard needs https or loopback: leave the text selected
-        getSelection().selectAllChildren(text);
-        say("the text is selected: copy it with the keyboard");
-      }
-    });
-  }
+  for (const text of document.querySelectorAll("pre")) text.addEventListener("focus", () => getSelection().selectAllChildren(text));
 }
 
 listen();
