@@ -287,7 +287,7 @@ function showCard(card) {
     horizon: span(card.horizon, card.freq),
     "look-back": span(card.look_back, card.freq) + (card.least < card.look_back ? `, of which it needs ${card.least}` : ""),
     "also reads": [...card.past_covariates, ...card.future_covariates.map(flag), ...card.static_covariates.map(({ name, words }) => `${name} (${words ? words.join(", ") : "a number"})`)].join(", "),
-    effects: card.effects.map(sentence).join(" "),
+    effects: card.effects.join("; "),
     bands: card.bands.map(({ share, coverage }) => `${percent(share)} band: covered ${percent(coverage)} of the test values`).join("; ") || card.intervals,
     "made of": card.made_of.map(({ name, weight }) => `${percent(weight)} ${name === "network" ? `network (${card.attn})` : name}`).join(" · "),
     "trained on": (card.seen_until ? `rows until ${stamp(parseTime(card.seen_until), card.freq)}` : "") + (card.refit ? ", after the test" : ""),
