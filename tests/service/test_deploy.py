@@ -121,7 +121,10 @@ def check_settings(variables):
             assert name.removeprefix("FORECASTER_").lower() in Settings.model_fields
 
 
-EXTRAS = {"serve": {"serve", "registry", "excel"}, "train": {"all", "excel", "postgresql", "sample"}}
+EXTRAS = {
+    "serve": {"serve", "registry", "excel"},
+    "train": {"all", "excel", "postgresql", "sample"},
+}
 
 
 def locked(name):

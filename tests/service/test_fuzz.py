@@ -15,7 +15,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.service.processes import head, serving
+from tests.service.routes.test_read import as_workbook
 from tests.service.toy import NAME
+from tests.test_client import history
 
 # A thread of the service or of a library may use `random` while edits are drawn. Hypothesis blames
 # the edits, and warns again as it prints their strategy, which holds long tokens.
@@ -85,12 +87,15 @@ def requests(example):
     }
 
 
-@pytest.mark.parametrize("path", ["/predict", "/v1/predict", "/read"])
+@pytest.mark.parametrize("path", ["/predict", "/v1/predict", "/read", "/read?"])
 def test_mutated_bodies_get_expected_answers(serve, path):
-    asked = serve("all", "tokens")[0]
-    kind = CSV if path == "/read" else JSON
+    """The last one is a workbook."""
+    asked, forecaster, _ = serve("all", "tokens")
+    kind = CSV if path.startswith("/read") else JSON
     answer = asked.get(f"/models/{NAME}/example", headers={"Accept": kind["Content-Type"]})
     body, statuses = answer.content, Counter[int]()
+    if path.endswith("?"):
+        body = as_workbook(history(forecaster.bundle))
     if kind is JSON:
         body = json.dumps(requests(answer.json())[path]).encode()
 
