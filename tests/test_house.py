@@ -130,10 +130,6 @@ class TestSizes:
         # that the service reads workbooks of strangers
         assert sum(map(size.lines, size.product(ROOT))) <= 40_765
         rooms = size.rooms(ROOT)
-        # 150 so that slow series are first, 410 so that the first hour goes well, of which 180 so
-        # that the service reads workbooks of strangers
-        assert sum(map(size.lines, size.product(ROOT))) <= 40_765
-        rooms = size.rooms(ROOT)
         assert rooms["tests"] <= 32_880
         assert sum(name not in {*size.OTHERS, "errors"} and name[0] != "_" for name in rooms) <= 18
 

@@ -26,6 +26,14 @@ def test_covariates_are_scaled_by_the_training_rows():
     assert (known.low, known.high) == ((1.0,), (3.0,)) == (again(known).low, again(known).high)
 
 
+def test_a_flag_has_the_values_0_and_1_alone():
+    columns = {"on": [0, 0, 1, 0], "half": [0, 0.5, 1, 0], "count": [0, 1, 2, 0], "off": [0] * 4}
+    known = np.array([*columns.values()], dtype=float).T
+    ahead = {"known": known, "known_columns": tuple(columns)}
+    assert KnownInputs.fit(series(**ahead), slice(None)).flags == ("on",)
+    assert KnownInputs().flags == ()
+
+
 def test_words_become_one_feature_each_and_numbers_one():
     static = {"kind": np.array(["b", "a", "b"]), "size": np.array([1.0, 2.0, 3.0])}
     known = KnownInputs.fit(series(static=static), slice(None))

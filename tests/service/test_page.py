@@ -236,6 +236,8 @@ class TestHistories:
         np.testing.assert_allclose(values(tab)["load"], expected, rtol=1e-6, atol=1e-5)
         (tmp_path / "old.xls").write_bytes(ENCRYPTED * 9)
         tab.choose(tmp_path / "old.xls", then=FAILED)
+        assert tab.text("#notes") == ""
+        assert tab.run("document.querySelector('#elsewhere').hidden"), "of the file before"
         assert "it is encrypted, or older than Excel 2007" in tab.text("#error")
 
     def test_a_file_can_be_dropped(self, tab, frame):

@@ -265,7 +265,8 @@ function say(status, error = "") {
   $("status").textContent = status;
   $("error").textContent = error;
   $("error").hidden = !error;
-  if (error) $("result").hidden = true;
+  if (error) $("result").hidden = $("elsewhere").hidden = true;
+  if (error) $("notes").replaceChildren(); // of a file that was read before
 }
 
 function fill(list, names, chosen) {
@@ -310,7 +311,7 @@ const REMARKS = new Set(["short_history", "lost_to_floor", "coverage", "first_st
 
 function showResult() {
   const { card, prediction, answer, body, skipped, notes, file, example, other, repeated } = state.shown;
-  $("result").hidden = false;
+  $("result").hidden = $("elsewhere").hidden = false;
   $("made-up").hidden = !example;
   $("result-title").textContent = example ? "Forecast of a made-up example, not your data" : `Forecast of ${file || "the table below"}`;
   fill($("column"), prediction.columns, $("column").value);
