@@ -14,6 +14,8 @@ PACKED, ENCRYPTED = b"PK\3\4", b"\xd0\xcf\x11\xe0"
 """The first bytes of a workbook, and of one that is encrypted or older than Excel 2007."""
 MOST_FILES = 1000
 """The most files in the archive, and so the most sheets."""
+DEEPEST = 100
+"""The deepest element of a file of XML: the parser holds all that are open."""
 CELL = 8
 """The bytes of the limit for each cell of a sheet, counting the empty ones above and before it."""
 DAMAGE = (zipfile.BadZipFile, zlib.error, expat.ExpatError, EOFError, OSError, RuntimeError)
@@ -70,10 +72,12 @@ def _measured(content: bytes) -> tuple[int, int, int]:
     """What a file of XML takes when it is read: the cells of a sheet from the first row and column
     on, the bytes of the longest shared text, and how many cells share one."""
     parser, columns = expat.ParserCreate(), {"": 0}
-    row = column = rows = width = start = longest = shared = 0
+    row = column = rows = width = start = longest = shared = depth = 0
 
     def element(kind: str, attributes: dict[str, str]) -> None:
-        nonlocal row, column, rows, width, start, longest, shared
+        nonlocal row, column, rows, width, start, longest, shared, depth
+        if (depth := depth + 1) > DEEPEST:
+            raise ValueError(f"its XML is nested more than {DEEPEST} deep")
         if (kind := kind.rpartition(":")[2]) in ("row", "c"):
             place = attributes.get("r", "")  # one without a place follows the last
             letters = place.rstrip("0123456789")
@@ -87,10 +91,15 @@ def _measured(content: bytes) -> tuple[int, int, int]:
             here = parser.CurrentByteIndex
             longest, start = max(longest, here - start), here
 
+    def end(_: str) -> None:
+        nonlocal depth
+        depth -= 1
+
     def refuse(*_: object) -> None:
         raise ValueError("it declares a document type")
 
-    parser.StartElementHandler, parser.StartDoctypeDeclHandler = element, refuse
+    parser.StartElementHandler, parser.EndElementHandler = element, end
+    parser.StartDoctypeDeclHandler = refuse
     parser.Parse(content, True)
     return rows * width, max(longest, len(content) - start if start else 0), shared
 

@@ -54,6 +54,7 @@ BAD = {
         "99 cells share texts of up to 90,0",
     ),
     "entities": (book(**{"xl/a.xml": "<!DOCTYPE a [<!ENTITY b 'c'>]><a/>"}), "a document type"),
+    "deep": (book("<a>" * 100 + "</a>" * 100), "nested more than 100 deep"),
     "macros": (book(**{"xl/vbaProject.bin": "x"}), "has macros"),
     "encrypted": (archive.ENCRYPTED + b"x" * 99, "encrypted, or older than Excel 2007"),
     "cut": (book(FIRST)[:-30], "not a zip file"),
