@@ -457,7 +457,7 @@ function timeLabels(times) {
   return best.map((label, i) => (best.indexOf(label) === i ? label : "")); // of microseconds, some are left out
 }
 
-const SMALL = 12; // the most small charts of targets
+const SMALL = 14; // the most small charts of targets
 
 // Small charts, one for each target; a click chooses the target.
 function drawTargets() {
