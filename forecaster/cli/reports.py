@@ -8,7 +8,7 @@ import typer
 from forecaster.base.errors import ForecasterError, UsageError
 from forecaster.cli import options
 from forecaster.cli.output import command, print_json, print_pages, say
-from forecaster.config.flags import names, numbers, parse
+from forecaster.config.flags import names, numbers, parse, seconds
 
 
 @options.described(
@@ -17,6 +17,8 @@ from forecaster.config.flags import names, numbers, parse
     data="Data sets, comma-separated.",
     seeds="How many, from 0.",
     steps="Optimiser steps of a cell.",
+    epochs="Train each cell for so many epochs, instead of a number of steps.",
+    time_limit="End after this time, such as 30m; the same command continues.",
     grid="A name in configs/grids/ or a YAML file, for everything not given here.",
     name="Name of the folder in runs/grids; by default the grid's.",
     jobs="Cells at a time, one thread each; by default all cores, on a GPU one.",
@@ -27,6 +29,8 @@ def compare(
     data: str | None = None,
     seeds: options.CountOrNone = None,
     steps: options.CountOrNone = None,
+    epochs: options.CountOrNone = None,
+    time_limit: str | None = None,
     grid: str = "default",
     name: str | None = None,
     config: options.Config = None,
@@ -57,6 +61,7 @@ def compare(
         "data": data and names(data),
         "seeds": seeds,
         "protocol.steps": steps,
+        "protocol.epochs": epochs,
         "protocol.config": config,
         "protocol.set": set_,
     }
@@ -72,11 +77,13 @@ def compare(
     device = machine.device(resolved.cells[0].config.device)
     usual = 1 if device == "cuda" else cores  # --ray gives each GPU cells of its own
     where: dict[str, Any] = {"jobs": min(jobs or usual, cores), "ray": ray, "gpus": gpus}
+    where["time_limit"] = parse("--time-limit", seconds, time_limit) if time_limit else None
     outcome = comparison.run(resolved, say, tracked=tracked, command=command(), **where)
     if as_json:
         print_json(outcome.to_dict())
     elif outcome.cells:
         print(comparison.table.text(comparison.table.rows(outcome.cells)))
+        print(f"\n{comparison.table.conclusion(comparison.table.rows(outcome.cells))}")
         print(f"\ngrid     {outcome.folder}")
         print_pages("runs", outcome.ui_command)
     if outcome.failed:

@@ -5,7 +5,9 @@ Finished cells are not run again, however the grid was stopped.
 """
 
 import json
+import math
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,14 +18,23 @@ from uuid import uuid4
 from forecaster.base import cluster
 from forecaster.base.errors import UsageError
 from forecaster.base.installation import commit
-from forecaster.base.progress import Bar, Say
+from forecaster.base.progress import Bar, Say, lasting
 from forecaster.base.workers import FailedError, each
 from forecaster.config.run_config import differences
 from forecaster.evaluate.figures import Cost, shown
 from forecaster.record import Value
 from forecaster.record.folder import hold, make_folder
 from forecaster.study.compare import table
-from forecaster.study.compare.cell import FACTS, Finished, keep, read, read_json, train, write_json
+from forecaster.study.compare.cell import (
+    FACTS,
+    Finished,
+    keep,
+    read,
+    read_json,
+    seconds_of,
+    train,
+    write_json,
+)
 from forecaster.study.compare.grid import Cell, Definition, Grid, define, resolve
 from forecaster.study.compare.grid import read as read_grid
 from forecaster.study.compare.record import CellRecord
@@ -82,8 +93,11 @@ def run(
     command: str,
     ray: str | None = None,
     gpus: float = 0.0,
+    time_limit: float | None = None,
 ) -> Outcome:
     """Run the unfinished cells of a grid, `jobs` at a time on one thread each.
+
+    No cell is waited for once `time_limit` seconds are over and one has finished.
 
     With `ray`, the address of a cluster as `cluster.each` takes it, they run there, each with the
     given share of a GPU, and their files are sent back.
@@ -101,6 +115,12 @@ def run(
             f"grid {grid.name} in {folder}: {len(grid.cells)} cells, {len(done)} of them finished; "
             + (f"{processes} at a time" if ray in (None, cluster.LOCAL) else f"on Ray at {ray}")
         )
+        some = left[:: max(1, len(left) // 3)][:3]
+        seconds = sum(seconds_of(cell, grid.data) for cell in some) / max(1, len(some))
+        if left and ray is None:
+            say(f"about {lasting(seconds * len(left) / processes)} for {len(left)} cells, by a "
+                "few steps of three")  # fmt: skip
+        end = time.monotonic() + (time_limit or math.inf)
         above = stack.enter_context(_tracker(grid, parent, say)) if tracked else None
         bar = Bar("{task.completed} of {task.total} cells", len(grid.cells), len(done))
         stack.enter_context(bar)
@@ -128,6 +148,9 @@ def run(
                 sentence = f"MSE {facts['mse']:.4f}, MAE {facts['mae']:.4f}, {facts.seconds:.0f} s"
             bar.advance(cell.name, 1)
             bar.line(f"{len(done) + len(failed)}/{len(grid.cells)} {cell.name}: {sentence}")
+            if time.monotonic() > end:
+                say("the time is over; the same command continues with the other cells")
+                break
         if above and done:
             rows = table.rows([done[cell.name] for cell in grid.cells if cell.name in done])
             above.text("table.txt", table.text(rows))

@@ -27,7 +27,7 @@ from safetensors.torch import save as save_weights
 from forecaster.base import atomic
 from forecaster.base.errors import StorageError, UsageError
 from forecaster.base.machine import device as find_device
-from forecaster.base.machine import hardware, memory_rise
+from forecaster.base.machine import hardware, memory_rise, threads
 from forecaster.datasets.seasons import mean_correlation
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate.figures import measure
@@ -43,6 +43,8 @@ from forecaster.run.train import summarise
 from forecaster.study.compare.grid import Cell, Data, amounts_to_full, tokens
 from forecaster.study.compare.record import CellRecord
 
+TRIED = 10
+"""Steps from which `seconds_of` tells how long a cell takes."""
 CALLS = 30
 """The forecasts of one window whose median time is kept: a few slow ones do not move it."""
 IDENTITY = ("attn", "data", "horizon", "regime", "linear", "seed")
@@ -90,6 +92,26 @@ def read_json(file: Path) -> dict[str, Any]:
         return document
     except (OSError, ValueError) as error:
         raise StorageError(f"{file} cannot be read: {error}. Remove {file.parent}.") from error
+
+
+def seconds_of(cell: Cell, data: Data) -> float:
+    """About how long `train` takes for a cell, from a few steps of it."""
+    from forecaster.train.fit import fit
+    from forecaster.train.loaders import EpochOrder
+
+    splits = make_splits(make_plan(cell.config, data[cell.data]), known=None)
+    config, device = splits.plan.config, find_device(cell.config.device)
+    train, steps = splits.training(device), min(TRIED, cell.steps)
+    order = EpochOrder(len(train), config.train.batch, config.train.stride, cell.seed)
+    with contextlib.redirect_stderr(io.StringIO()), threads(1):
+        fitted = fit(
+            splits.build_model(), train, None, config.train,
+            device=device, seed=cell.seed, epochs=steps / len(order),
+        )  # fmt: skip
+    checks = cell.steps / max(1, len(order) // config.train.checks)
+    scored = checks * len(splits.validation(device)) + len(splits.test(device))
+    forward = scored / config.train.batch / 3  # a step is three times a forward pass
+    return fitted.seconds / steps * (cell.steps + forward)
 
 
 def train(shared: tuple[Data, str, str], cell: Cell) -> dict[str, bytes]:

@@ -73,6 +73,8 @@ class GridProtocol(run_config.ConfigSection):
     """Values as `--set` takes them."""
     steps: run_config.Positive
     """The number of optimiser steps of every cell."""
+    epochs: run_config.Positive | None = None
+    """Train for so many epochs of the data instead."""
     regimes: Annotated[dict[Name, TokenRegime], Field(min_length=1)]
 
 
@@ -234,6 +236,13 @@ def _group(
     # where the data decide it, all start as full attention does
     start |= {name: whole.plan.config.model.options[name] for name in STARTS[0]
               if name in whole.plan.config.model.options}  # fmt: skip
+    steps = protocol.steps
+    if protocol.epochs:
+        from forecaster.train.loaders import EpochOrder
+
+        trained = whole.plan.config.train
+        order = EpochOrder(len(whole.training("cpu")), trained.batch, trained.stride, 0)
+        steps = protocol.epochs * len(order)
     budget, longest = _learned(whole), max(map(max, _lengths(whole.build_model())))
     for attn in [*definition.attentions(), LINEAR]:
         alone = attn == LINEAR
@@ -250,14 +259,14 @@ def _group(
         count = _learned(_variant(task, alone, inner, alone=alone))
         for linear in paths if not alone else [True]:
             for seed in definition.each_seed():
-                config = _variant(task, linear, inner, seed, protocol.steps, alone).plan.config
+                config = _variant(task, linear, inner, seed, steps, alone).plan.config
                 parts = [attn, horizon, regime, _path(linear), f"s{seed}"]
                 if definition.data[1:]:
                     parts = [dataset.name, *parts]
                 yield Cell(
                     name="-".join(map(str, parts)),
                     attn=attn, data=dataset.name, horizon=horizon, regime=regime, linear=linear,
-                    seed=seed, config=config, steps=protocol.steps, parameters=count,
+                    seed=seed, config=config, steps=steps, parameters=count,
                     within_budget=abs(count - budget) <= BUDGET_MARGIN * budget,
                 )  # fmt: skip
 

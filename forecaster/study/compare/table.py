@@ -1,6 +1,6 @@
 """The results of a grid's finished cells: a row for each attention of a group, with verdicts."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import mean, median, stdev
 
@@ -187,6 +187,25 @@ def about(group: Sequence[Row]) -> list[str]:
 def text(rows: Sequence[Row]) -> str:
     """The tables of all groups for a terminal, at most 120 columns wide."""
     return "\n\n".join([*map(_table, groups(rows)), LEGEND])
+
+
+def conclusion(rows: Sequence[Row]) -> str:
+    """What the tables say of attention, in words."""
+    tables = groups(rows)
+    lists = []
+    for word in (Verdict.BETTER, Verdict.WORSE):
+        counts = Counter(
+            row.attn for row in rows
+            if row.attn in CATALOGUE
+            and (against := row.against.get("none"))
+            and against.verdict == word
+        )  # fmt: skip
+        named = ", ".join(f"{name} in {count}" for name, count in counts.most_common())
+        lists.append(f"measurably {word} than none: {named or 'no type'}")
+    lost = sum(all((row.skill or 0) < 0 for row in table) for table in tables)
+    floor = f"; in {lost} a floor, which needs no network, was better than all" if lost else ""
+    count = f"{len(tables)} table{'s' * (len(tables) > 1)}"
+    return f"In {count}, {'; '.join(lists)}{floor}."
 
 
 def _table(group: Sequence[Row]) -> str:

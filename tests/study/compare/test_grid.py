@@ -180,6 +180,14 @@ class TestResolve:
             with pytest.raises(UsageError, match=r"unknown attention 'porb'|facto"):
                 small_grid(attn=["prob"], options={name: {key: 2}})
 
+    def test_epochs_become_steps_of_the_data(self):
+        one, four = (
+            {cell.steps for cell in small_grid(**{"protocol.epochs": count}).cells}
+            for count in (1, 4)
+        )
+        assert len(one) == 1
+        assert four == {4 * steps for steps in one}
+
     def test_the_digest_depends_on_steps_and_configuration(self):
         others = {}, {"protocol.steps": 7}, {"protocol.set": ["train.lr=0.5"]}
         cells = [cell for changes in others for cell in small_grid(**changes).cells]

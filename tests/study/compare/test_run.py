@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -47,9 +48,9 @@ def here(apart, monkeypatch):
     return apart
 
 
-def run(grid, *, jobs=1, tracked=False, ray=None):
+def run(grid, *, jobs=1, tracked=False, **options):
     said = []
-    outcome = compare.run(grid, said.append, jobs=jobs, tracked=tracked, command="it", ray=ray)
+    outcome = compare.run(grid, said.append, jobs=jobs, tracked=tracked, command="it", **options)
     return outcome, "\n".join(said)
 
 
@@ -64,7 +65,9 @@ def stamps(outcome):
 
 def test_a_grid_and_again(here, capsys):
     outcome, said = run(small_grid())
-    assert said == f"grid toy in runs/grids/toy: {CELLS} cells, 0 of them finished; 1 at a time"
+    first, estimate = said.splitlines()
+    assert first == f"grid toy in runs/grids/toy: {CELLS} cells, 0 of them finished; 1 at a time"
+    assert re.fullmatch(r"about [1-9]\d* s for 13 cells, by a few steps of three", estimate)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == CELLS
     assert lines[0].startswith("1/13 full-5-few-linear-s0: MSE 0.")
@@ -83,6 +86,14 @@ def test_a_grid_and_again(here, capsys):
     assert f"{CELLS - 1} of them finished" in said
     before, after = stamps(outcome), stamps(again)
     assert {name for name in before if before[name] != after[name]} == {missing.name}
+
+
+def test_it_ends_in_time_and_goes_on_later(here):
+    outcome, said = run(small_grid(), time_limit=1e-9)
+    assert (len(outcome.cells), said.splitlines()[-1]) == (
+        1, "the time is over; the same command continues with the other cells",
+    )  # fmt: skip
+    assert len(run(small_grid())[0].cells) == CELLS
 
 
 def test_another_grid_of_that_name_is_refused_with_the_difference(here):

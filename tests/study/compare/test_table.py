@@ -29,6 +29,13 @@ def test_verdicts(cells, tmp_path):
         assert not any(isinstance(value, dict | list) for value in flat.values())
 
 
+def test_the_conclusion_in_words(cells):
+    assert table.conclusion(table.rows(cells)) == (
+        "In 1 table, measurably better than none: full in 1; measurably worse than none: lsh in 1; "
+        "in 1 a floor, which needs no network, was better than all."
+    )
+
+
 def test_a_verdict_that_is_borderline_or_taken_back_is_marked(cells):
     row = by_attention(table.rows(cells))["lsh"]
     for low, high, verdict, word in (
