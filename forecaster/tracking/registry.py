@@ -28,6 +28,8 @@ KEY = "forecaster.run"
 """The tag of a run with our own id for it."""
 PREFIX = "forecaster-"
 """The prefix of forecaster's registered names."""
+NEWEST = "newest"
+"""Instead of a name: the one that the last training registered."""
 CHAMPION, CHALLENGER = "champion", "challenger"
 DECISION, PROMOTED, CONTEST = "decision", "promoted", "contest"
 """Tags of a version: the outcome of its challenge to the champion, who promoted it when, and the
@@ -167,9 +169,9 @@ def download(reference: str, folder: Path) -> dict[str, str]:
 
     The origin has "name", "version" and "source", the location of its files, and "alias" if an
     alias selected the version; it is empty for runs and models. `reference`: a run id; a registered
-    NAME (its champion, else its newest version), NAME@alias or NAME/version; the same as
-    models:/... or runs:/... Raises UsageError, naming what exists, if the reference does not exist,
-    and UnavailableError when the store cannot be used.
+    NAME (its champion, else its newest version), NAME@alias or NAME/version; `newest` for the NAME
+    that was registered last; the same as models:/... or runs:/... Raises UsageError, naming what
+    exists, if the reference does not exist, and UnavailableError when the store cannot be used.
     """
     parts = model_reference(reference)
     with store.asked() as client:
@@ -216,6 +218,18 @@ def _registered(client: MlflowClient) -> list[RegisteredModel]:
     return list(get_results_from_paginated_fn(page, PAGE))
 
 
+def _newest(client: MlflowClient) -> str:
+    """The registered name with the newest version."""
+    since = {
+        version.creation_timestamp: model.name
+        for model in _registered(client)
+        for version in model.latest_versions
+    }
+    if not since:
+        raise UsageError("no model is registered yet: train one first")
+    return str(since[max(since)])
+
+
 def _location(client: MlflowClient, parts: Mapping[str, str | None]) -> tuple[str, dict[str, str]]:
     """The location of a model's artifacts, from the parts of its reference, and its origin."""
     run, model, name = parts["run"], parts["model"], parts["name"]
@@ -229,6 +243,8 @@ def _location(client: MlflowClient, parts: Mapping[str, str | None]) -> tuple[st
             return str(client.get_logged_model(model).artifact_location), {}
         raise UsageError(f"there is no model {model} in {without_password(client.tracking_uri)}")
     assert name is not None
+    if name == NEWEST:
+        name = _newest(client)
     versions = [str(entry.version) for entry in client.search_model_versions(f"name='{name}'")]
     if not versions:
         names = sorted(registered.name for registered in _registered(client))

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -33,7 +32,8 @@ OLD = 600.0
 def watch(folder: Path, seconds: float, names: Sequence[str]) -> None:
     """The command `watch`; when its input ends, it deletes the folder and ends the process, even in
     the middle of work."""
-    os.nice(NICE)
+    if sys.platform != "win32":
+        os.nice(NICE)
     # so that a file that replaces the database is seen at the next question
     os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
 
@@ -50,7 +50,7 @@ def watch(folder: Path, seconds: float, names: Sequence[str]) -> None:
         if seconds:
             time.sleep(seconds * uniform(0.8, 1.2))
         else:
-            signal.pause()  # until the input ends
+            threading.Event().wait()  # until the input ends
 
 
 def look(

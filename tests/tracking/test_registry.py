@@ -184,6 +184,7 @@ def test_without_a_champion_the_newest_version_is_meant(contest, client, tmp_pat
     assert download(name, tmp_path / "newest")["version"] == "11"
     assert contents(tmp_path / "newest") == contents(folder)
     assert name not in champions()
+    assert resolve("newest")["name"] == name, "it was registered last"
 
 
 def test_what_does_not_exist_is_explained(logged, tmp_path):
