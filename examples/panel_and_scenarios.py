@@ -70,8 +70,9 @@ model = Forecaster(**choices).fit(whole)
 model
 
 # %% [markdown]
-# The training is short, and the summary shows it: the model does not beat a ridge regression on the
-# calendar. For a real model use more epochs and every window (leave out `epochs` and `options`).
+# The last line says whether the model beats the best forecast that needs no training, although the
+# training is short. For a real model use more epochs and every window (leave out `epochs` and
+# `options`).
 #
 # The hours after the data, as they will be and as if they were on a public holiday:
 

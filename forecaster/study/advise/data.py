@@ -75,8 +75,8 @@ def _find(regime: Regime, facts: Facts, train: Train, compare: Compare) -> dict[
 def _answer(decisive: Regime | None) -> str:
     if decisive is None:
         return (
-            "Nothing is known: this resembles no regime that was studied. Take the cheapest, "
-            "none, until you have compared."
+            "Nothing is known: this resembles no regime that was studied. Keep prob, the default, "
+            "until you have compared."
         )
     on = f"On series like '{decisive.name}'"
     if decisive.name == "usual":
@@ -84,7 +84,7 @@ def _answer(decisive: Regime | None) -> str:
     sentence = {
         "content": f"take {decisive.known.attn}.",
         "positions": f"take {decisive.known.attn}; content is not what helps there.",
-        "nothing": "the cheapest. No attention is measurably better than none.",
+        "nothing": "no attention is measurably better than none; prob is as good as any.",
     }[decisive.known.reason]
     if decisive.generated:
         sentence += " That is known only of generated samples: compare before you pay for it."
