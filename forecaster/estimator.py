@@ -186,6 +186,9 @@ class Forecaster:
             splits = make_splits(make_plan(*data, self._say))
             for sentence in sentences(splits.plan.oddities):
                 self._say(sentence)
+            for oddity in splits.plan.oddities:
+                if oddity.kind == "unfinished" and not self.verbose:
+                    warnings.warn(oddity.text, stacklevel=3)
             ready = train.prepare(splits, self._say)
             bundle = train.make(ready, self._say, lambda metrics: None, cutoffs)
         self._ready = Predictor(bundle, self.device or "auto")
@@ -485,6 +488,7 @@ class Forecaster:
                 for name, ahead in zip(scenarios, forecasts, strict=True)
             },
             targets,
+            names[place] if schema.id else "",
             band=np.stack(bands, axis=-1) if bands else None,
             labels=[
                 band_label(

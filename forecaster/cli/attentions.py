@@ -28,6 +28,9 @@ ABOUT_DATA = [name for name, path in FLAGS.items() if path.startswith("data.") o
 
 bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 
+SHORT = 960
+"""Steps of data below which the commands of `advise` name a horizon: ten of the default one."""
+
 
 @options.described(name="Name of one attention, to show only it.")
 def attentions(
@@ -150,7 +153,7 @@ def advise(request: options.Asked, as_json: options.AsJson = False) -> None:
     def train(attn: str | None, recipe: str | None, sets: Sequence[str]) -> str:
         named = request.config or (None if config.data.is_file else recipe)
         changed = replace(request, config=named, sets=[*request.sets, *sets])
-        return changed.command("train", attn=attn)
+        return changed.command("train", attn=attn, horizon=horizon)
 
     def compare(grid: str, attn: str | None, fits: Sequence[str]) -> str:
         read = {
@@ -161,13 +164,16 @@ def advise(request: options.Asked, as_json: options.AsJson = False) -> None:
             "--grid": grid,
             "--data": request.flags["data"],
             "--attn": attn,
-            "--horizon": request.flags.get("horizon"),
+            "--horizon": request.flags.get("horizon", horizon),
             "--name": f"{config.data.label}-{grid}",
         }
         given = [("--set", value) for value in (*fits, *request.sets, *sets)]
         return options.shell("compare", [*values.items(), *given])
 
-    facts = measure(dataset, config.data.holidays)
+    facts, horizon = measure(dataset, config.data.holidays), None
+    if facts.steps < SHORT:
+        season = next(iter(facts.seasons), facts.steps)
+        horizon = season if 4 * season <= facts.steps else max(1, facts.steps // 20)
     advice = adviser.advise(facts, train, compare)
     if as_json:
         print_json(advice)

@@ -111,6 +111,8 @@ def data_check(
     time = dataset.reading.time_columns or dataset.time
     read = {"time": time, "id": dataset.id, "freq": dataset.freq, "season": dataset.seasons}
     cut = {"horizon": steps, "lookback": past, "split": splits.plan.config.data.split}
+    if any(oddity.kind == "unfinished" for oddity in oddities):
+        cut["drop_last"] = True
     command = request.command("train", data=file, **read, **cut)
     if not as_json:
         print(check.text(report))

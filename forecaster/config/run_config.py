@@ -382,8 +382,8 @@ class TrainConfig(ConfigSection):
     """Training may always make this many optimiser steps, even if `epochs` would make fewer; checks
     are then at least a fiftieth of them apart. Off if a later layer names `epochs` alone."""
     time_limit: Annotated[Rate | None, _from_text(seconds)] = None
-    """End the training of the network at the first check after 90s, 5m or 1h; the closed forms and
-    the evaluation follow it."""
+    """End the training of the network at the first check after 90s, 5m or 1h; the closed forms
+    follow it, and the evaluation, on about a thousand windows."""
     batch: Positive = 32
     """Windows per optimiser step."""
     stride: Positive = 1

@@ -143,12 +143,12 @@ class Windows:
         return (int(self._starts[2][-1]) + self.every - 1) // self.every
 
     def spaced(self, most: int) -> "Windows":
-        """These windows or, for a panel with more than `most`, about that many, evenly spaced.
+        """These windows or, if there are more than `most`, about that many, evenly spaced.
 
         It takes every n-th window, where n is a prime that does not divide the usual number of
         windows of an item, so that items of equal length give windows at all their steps.
         """
-        if self.items is None or len(self) <= most:
+        if len(self) <= most:
             return self
         every = -(-len(self) // most)
         counts = self._starts[1]

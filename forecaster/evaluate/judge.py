@@ -52,11 +52,11 @@ def validate(
 ) -> tuple[Score, Intervals | None, str, list[Calibration] | None]:
     """The score on every window of validation, and what `find_intervals` returns.
 
-    For a single series, the calibrating windows are the last of validation, so each window is
-    forecast once.
+    For a single series whose windows all count, the calibrating ones are the last of validation, so
+    each window is forecast once.
     """
     whole = splits.validation(device)
-    if not splits.plan.uncalibrated and whole.items is None:
+    if not splits.plan.uncalibrated and whole.items is None and whole.every == 1:
         levels = tuple(splits.plan.config.intervals.levels)
         calibration = Calibration(model, splits.calibrating(device), levels)
         return calibration.score(whole), *find_intervals(splits, model, device, calibration)
@@ -70,7 +70,8 @@ def contested(splits: Splits, found: Score, model: Blend, device: str) -> Contes
     calibrated, all of validation. `found` is the score on all of validation.
     """
     windows = splits.validation(device) if splits.plan.uncalibrated else splits.calibrating(device)
-    if windows.items is not None and not splits.plan.uncalibrated:
+    apart = windows.items is not None or windows.every > 1
+    if apart and not splits.plan.uncalibrated:
         found = score(forecast_with(model), windows)
     by_window, steps = found.by_window[-len(windows) :], found.steps
     errors = tuple(stretches(by_window, windows.horizon, steps))

@@ -1,5 +1,6 @@
 """The windows of training, stopping, calibrating and test, made from one scaled table."""
 
+import sys
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
@@ -29,6 +30,8 @@ from forecaster.plan.transform import scaled_limits
 MOST = 100_000
 """The approximate number of a panel's windows that are judged in a split: if there are more, evenly
 spaced ones are taken."""
+HURRIED = 1000
+"""The same of any series with `train.time_limit`: enough for figures with two digits."""
 START_WINDOWS = 512
 """The most training windows, evenly spaced, that decide where a network starts."""
 ITEMS = 1000
@@ -229,7 +232,7 @@ class Splits:
         return self.windows(first, last, device).looking_back(self.plan.config.window.steps)
 
     def validation(self, device: str) -> Windows:
-        return self.judging(*self.plan.borders.parts["validation"], device).spaced(MOST)
+        return self.judging(*self.plan.borders.parts["validation"], device).spaced(most(self.plan))
 
     def stopping(self, device: str) -> Windows:
         """The validation windows that stop training."""
@@ -237,11 +240,11 @@ class Splits:
 
     def calibrating(self, device: str) -> Windows:
         """The other validation windows, which calibrate the intervals."""
-        return self.judging(*self.plan.halves["calibrate"], device).spaced(MOST)
+        return self.judging(*self.plan.halves["calibrate"], device).spaced(most(self.plan))
 
     def test(self, device: str) -> Windows:
         """The test windows, which only the evaluation reads, after training."""
-        return self.judging(*self.plan.borders.parts["test"], device).spaced(MOST)
+        return self.judging(*self.plan.borders.parts["test"], device).spaced(most(self.plan))
 
     def fold(self, device: str) -> Fold:
         """The data for fitting the parts; the windows that stop training also choose parts."""
@@ -266,6 +269,13 @@ class Splits:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             return config.build_model(task)
+
+
+def most(plan: Plan) -> int:
+    """The most windows that judge: all of one series, unless time is limited."""
+    if plan.config.train.time_limit is not None:
+        return HURRIED
+    return sys.maxsize if plan.series.items is None else MOST
 
 
 def make_splits(

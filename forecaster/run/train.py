@@ -139,6 +139,9 @@ def run(
         own.finish()
         detail(say, f"bundle written to {own.folder}")
         texts.tell(tracked, bundle, own.folder)
+    for oddity in splits.plan.oddities if config.data.is_file else ():
+        if oddity.kind == "unfinished":
+            say(f"warning: {oddity.text}")
     registered, where = tracked.registered, tracked.ui_command
     return Result(own.about.name, tracked.id, bundle, own.folder, registered, where)
 

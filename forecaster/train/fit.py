@@ -75,8 +75,8 @@ class Fit:
         if self.late:
             sentences.append(
                 f"{spelled('time_limit')} ended training in epoch {self.epochs} of {self.limit}; "
-                "the best weights so far are kept. It does not bound the closed forms and the "
-                "evaluation that follow"
+                "the best weights so far are kept. Closed forms follow, and an evaluation on about "
+                "a thousand windows"
             )
         if self.still_falling:
             epochs = f"more epochs, {spelled('epochs', 2 * self.limit)}"

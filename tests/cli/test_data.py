@@ -44,7 +44,8 @@ def test_a_check_ends_with_the_command_that_trains(done):
     )
     _, *options = shlex.split(command)[1:]
     options.remove("--data")
-    left = "Left out, without a role: 'note'. --past-covariates reads a column.\n"
+    left = "Left out, without a role: 'note'. --past-covariates reads a column, "
+    left += "--future-covariates one that is known ahead.\n"
     assert done("data", "check", *options) == (out, left)
     table.insert(1, "Hour", table["Date"].dt.hour)
     table.assign(Date=table["Date"].dt.date).to_csv("hours.csv", index=False)

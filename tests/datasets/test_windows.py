@@ -167,5 +167,6 @@ def test_of_many_windows_of_a_panel_some_are_taken_at_every_step():
     assert len({some.origin(number)[2] for number in range(len(some))}) == 23
     assert windows.spaced(960) is windows
     alone = Windows(torch.zeros(840, 862), torch.zeros(840, 1), 504, 336, 0, 840, (0,))
-    assert alone.spaced(5) is alone
+    assert alone.spaced(1) is alone
+    assert described(replace(alone, horizon=300).spaced(20)) == "every 2th of 37: 19 windows"
     assert (windows.evaluation_batch, alone.evaluation_batch) == (1024, 1), "fewer wide ones"

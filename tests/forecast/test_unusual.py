@@ -137,14 +137,14 @@ class TestFirstSteps:
 class TestCovariates:
     KNOWN = KnownInputs(("warmth", "holiday"), None, (), (-5.0, 0.0), (35.0, 1.0))
 
-    def test_those_beyond_a_tenth_of_the_range_are_told(self) -> None:
+    def test_those_beyond_a_twentieth_of_the_range_are_told(self) -> None:
         made = np.zeros((8, 6, 2))
-        made[:7, 3, 0] = -5, 35, -8.9, 38.9, 20, 39.1, -9.1
+        made[:7, 3, 0] = -5, 35, -6.9, 36.9, 20, 37.1, -7.1
         made[7, 0], made[7, 5] = (99, 0), (0, 2)
         said = [*unusual.covariates(self.KNOWN, made)]
         assert [notice.place for notice in said] == [5, 6, 7]
         assert {each.code for each in said} == {NoticeCode.UNLIKE_COVARIATES}
-        assert said[1].endswith("'warmth' is -9.1, in training -5 to 35")
+        assert said[1].endswith("'warmth' is -7.1, in training -5 to 35")
         assert said[2].endswith("'warmth' is 99, in training -5 to 35 (and of 1 more column)")
 
     def test_what_never_changed_may_not_but_by_rounding(self) -> None:

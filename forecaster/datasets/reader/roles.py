@@ -135,7 +135,8 @@ class Roles:
         if left_out:
             self.said.append(
                 f"Left out, without a role: {quoted(left_out)}. "
-                f"{spelled('past_covariates')} reads a column."
+                f"{spelled('past_covariates')} reads a column, {spelled('future_covariates')} one "
+                "that is known ahead."
             )
         return filled
 

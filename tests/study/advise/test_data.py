@@ -45,7 +45,8 @@ def finding(advice, name):
 
 def test_an_ordinary_seasonal_series(ask):
     assert text(ask(FACTS), FACTS).splitlines() == [
-        "On ordinary seasonal series: no attention is measurably better than none; prob is as good as any.",
+        "On ordinary seasonal series: no attention is measurably better than none; prob is as good "
+        "as any.",
         "",
         "data         mine: 20,000 steps of h; measured on the first 14,000 of them",
         "to forecast  1 column",
