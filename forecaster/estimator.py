@@ -27,8 +27,7 @@ from forecaster.base.spelling import SPELLING
 from forecaster.config.flags import FLAGS, Blend, Device, Features, Policy, Split
 from forecaster.config.run_config import Loaded, load
 from forecaster.datasets import reader
-from forecaster.datasets.dataset import id_parts
-from forecaster.forecast.history import Frame, Given, as_pandas, numbers, read, steps_of, unchanged
+from forecaster.forecast.history import Frame, Given, as_pandas, numbers, steps_of, unchanged
 from forecaster.forecast.notices import NoticeCode, ShortHistory
 from forecaster.forecast.predictor import Predictor, keep
 
@@ -446,59 +445,18 @@ class Forecaster:
         80, or the widest that the model has if that is less. `series` is one of a panel, by default
         its first. The others are those of `predict`, whose errors are raised.
         """
-        from forecaster.evaluate.display import band_label, forecast_figure
+        from forecaster.evaluate.display import future_figure
 
         table, _ = self._asked(history)
-        model, schema = self.fitted, self.fitted.schema
         scenarios = future if isinstance(future, Mapping) else {"forecast": future}
-        futures = [*scenarios.values()]
         if not scenarios:
             raise UsageError("future: expected at least one scenario, got none")
-        if level is None and model.bundle.intervals is not None:
-            widest = model.bundle.intervals.widest(0.8)
+        if level is None and self.bundle.intervals is not None:
+            widest = self.bundle.intervals.widest(0.8)
             level = widest and round(100 * widest, 6)
         ends = self._ends(level) if level is not None and len(scenarios) == 1 else ()
         how: dict[str, Any] = {"policy": policy, "short_history": short_history}
-        question = read(model.form, table, None, ends, future=futures[0], **how)
-        names = [*question.items.names]
-        chosen = names[0] if series is None else str(series)
-        if chosen not in names:
-            raise UsageError(f"no series '{chosen}'.{did_you_mean(chosen, names)}")
-        place = names.index(chosen)
-        times, past = question.newest(place, 2 * model.bundle.horizon)
-        targets = (names[place],) if schema.wide else schema.targets
-
-        def of_series(given: pd.DataFrame | str | Path | None) -> pd.DataFrame:
-            ahead = model.predict(table, levels=ends, future=given, **how)
-            parts = id_parts(names[place], len(schema.id)) if schema.id else ()
-            for column, part in zip(schema.id, parts, strict=True):
-                ahead = ahead[ahead[column].astype(str) == part]
-            return ahead
-
-        test, forecasts = model.bundle.record.test, [of_series(given) for given in futures]
-        columns = schema.targets[:1] if schema.wide else targets
-        bands = [forecasts[0][[f"{target} {end}" for target in targets]] for end in ends]
-        return forecast_figure(
-            pd.DatetimeIndex(
-                times.append(pd.DatetimeIndex(forecasts[0][schema.time]).tz_localize(None))
-            ),
-            past[:, [0] if schema.wide else list(schema.target_positions)],
-            {
-                name: ahead[[*targets]].to_numpy()
-                for name, ahead in zip(scenarios, forecasts, strict=True)
-            },
-            targets,
-            names[place] if schema.id else "",
-            band=np.stack(bands, axis=-1) if bands else None,
-            labels=[
-                band_label(
-                    f"{level:g}", test.covered(f"{level:g}", name) if test else None,
-                    again=test is not None and test.calibrated_again,
-                )
-                for name in columns if level is not None
-            ],
-            differences=len(forecasts) > 1,
-        )  # fmt: skip
+        return future_figure(self.fitted, table, scenarios, ends, series, **how)
 
     def __repr__(self) -> str:
         params, default = self.get_params(), {n: field.default for n, field in _PARAMETERS.items()}

@@ -27,7 +27,6 @@ from forecaster.forecast.notices import ShortHistory
 
 if TYPE_CHECKING:
     from forecaster.forecast import batch
-    from forecaster.forecast.bundle import Bundle
 
 Runtime = Literal["torch", "onnx"]
 BAND = (0.1, 0.9)
@@ -113,6 +112,8 @@ def predict(
     if url is None:
         source.check_levels(chosen_levels)
     if input is None:
+        from forecaster.forecast.predictor import own_history
+
         input = own_history(source.bundle)
         say(f"history: {input}")
     if len(card["made_of"]) > 1:
@@ -190,7 +191,7 @@ def future(model: options.Model, input: str | None = None, output: Path | None =
     Example: forecaster future --model forecaster-shops-S-y-14 --output x.csv
     """
     from forecaster.forecast.future import future_rows
-    from forecaster.forecast.predictor import Predictor
+    from forecaster.forecast.predictor import Predictor, own_history
 
     check_ending("output", output, *TABLES)
     source = Predictor.load(model, "cpu")
@@ -280,15 +281,6 @@ def _each(
         return cluster.each(batch.draft_apart, shared, files, ray, jobs, gpus) if files else ()
 
     return each
-
-
-def own_history(bundle: "Bundle") -> str:
-    """The file with the data that a model was trained on. Raises an error if it is not here."""
-    from forecaster.datasets.card import load_card
-    from forecaster.datasets.fetch import locate
-
-    data = bundle.config.data
-    return data.name if data.is_file else str(locate(load_card(data.name), data.path))
 
 
 def _levels(text: str) -> list[float]:

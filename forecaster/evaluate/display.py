@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from forecaster.base.errors import UsageError
+from forecaster.base.names import did_you_mean
+from forecaster.datasets.dataset import id_parts
+from forecaster.forecast.history import read
 from forecaster.record import NETWORK, Backtest, Example, InputEffect
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from forecaster.forecast.predictor import Predictor
 
 FORECAST, TRUTH, MUTED = "#c2410c", "#1e3a5f", "#94a3b8"
 HUES = ("#047857", "#7c3aed", "#0891b2", "#db2777", "#a16207", "#64748b")
@@ -75,6 +81,66 @@ def forecast_figure(
     axes[0].set_title((title + rest).strip(), loc="left", pad=24)
     figure.autofmt_xdate()
     return figure
+
+
+def future_figure(
+    model: "Predictor",
+    history: Any,
+    scenarios: Mapping[str, Any],
+    ends: Sequence[float],
+    series: str | None = None,
+    **how: Any,
+) -> "Figure":
+    """A figure of the end of a history and the steps after it, with the band between the quantiles
+    `ends`, if there are any, and a line for each of `scenarios`: what is known ahead, by name.
+
+    `series` is one of a panel, by default its first; `how` are options of `Predictor.predict`,
+    whose errors are raised.
+    """
+    import pandas as pd
+
+    schema, futures = model.schema, [*scenarios.values()]
+    question = read(model.form, history, None, ends, future=futures[0], **how)
+    names = [*question.items.names]
+    chosen = names[0] if series is None else str(series)
+    if chosen not in names:
+        raise UsageError(f"no series '{chosen}'.{did_you_mean(chosen, names)}")
+    place = names.index(chosen)
+    times, past = question.newest(place, 2 * model.horizon)
+    targets = (chosen,) if schema.wide else schema.targets
+
+    def of_series(known: Any) -> "pd.DataFrame":
+        ahead = model.predict(history, levels=ends, future=known, **how)
+        parts = id_parts(chosen, len(schema.id)) if schema.id else ()
+        for column, part in zip(schema.id, parts, strict=True):
+            ahead = ahead[ahead[column].astype(str) == part]
+        return ahead
+
+    forecasts = [of_series(known) for known in futures]
+    test, share = model.bundle.record.test, f"{100 * (ends[1] - ends[0]):g}" if ends else ""
+    columns = schema.targets[:1] if schema.wide else targets
+    bands = [forecasts[0][[f"{target} {end}" for target in targets]] for end in ends]
+    return forecast_figure(
+        pd.DatetimeIndex(
+            times.append(pd.DatetimeIndex(forecasts[0][schema.time]).tz_localize(None))
+        ),
+        past[:, [0] if schema.wide else list(schema.target_positions)],
+        {
+            name: ahead[[*targets]].to_numpy()
+            for name, ahead in zip(scenarios, forecasts, strict=True)
+        },
+        targets,
+        chosen if schema.id else "",
+        band=np.stack(bands, axis=-1) if bands else None,
+        labels=[
+            band_label(
+                share, test.covered(share, name) if test else None,
+                again=test is not None and test.calibrated_again,
+            )
+            for name in columns if ends
+        ],
+        differences=len(forecasts) > 1,
+    )  # fmt: skip
 
 
 def example_figure(example: Example, freq: str, test: Backtest) -> "Figure":

@@ -367,6 +367,15 @@ def load_bundle(
         return replace(load(Path(temporary)), origin=origin)
 
 
+def own_history(bundle: "Bundle") -> str:
+    """The file with the data that a model was trained on. Raises an error if it is not here."""
+    from forecaster.datasets.card import load_card
+    from forecaster.datasets.fetch import locate
+
+    data = bundle.config.data
+    return data.name if data.is_file else str(locate(load_card(data.name), data.path))
+
+
 def _download(name: str, folder: Path) -> dict[str, str]:
     answer: dict[str, str] = json.loads(ask_tracker("download", name, str(folder)))
     return answer

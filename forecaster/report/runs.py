@@ -7,20 +7,28 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from forecaster.base.errors import BundleError
+from forecaster.base.errors import BundleError, ForecasterError
 from forecaster.base.machine import hardware
 from forecaster.base.spelling import in_shell
-from forecaster.evaluate.display import by_step, effect_figure, example_figure, step_figure
+from forecaster.evaluate.display import (
+    by_step,
+    effect_figure,
+    example_figure,
+    future_figure,
+    step_figure,
+)
 from forecaster.evaluate.figures import Cost, shown, whole
 from forecaster.evaluate.inference import TOGETHER, inference
 from forecaster.evaluate.metrics import Verdict, interval_text, paired_interval
 from forecaster.forecast import effects
 from forecaster.forecast.bundle import Bundle
-from forecaster.forecast.predictor import load_bundle
+from forecaster.forecast.predictor import Predictor, load_bundle, own_history
 from forecaster.model.base import parameters
 from forecaster.report import tables
 from forecaster.report.page import Chart, Page, Section, Table
 
+BAND = (0.1, 0.9)
+"""The levels of the band that is drawn."""
 Runs = Mapping[str, Bundle]
 """Bundles by their names on the page."""
 HEADINGS = {
@@ -62,6 +70,7 @@ def _page(runs: Runs, sources: Sequence[str], command: str) -> Page:
     ]
     by_run = [tables.of_run(bundle, name) for name, bundle in runs.items()]
     sections = [
+        _ahead(runs),
         Section("figures", "Figures", tables=[*map(_figures, together)]),
         Section("verdicts", "Verdicts", verdicts, [*_pairs(together)]),
         *(
@@ -140,6 +149,23 @@ def _pairs(groups: Sequence[Runs]) -> Iterator[Table]:
             rows.append((f"{a} − {b}", mean, *ends))
         if rows:
             yield Table(("pair", "MSE difference", "paired 95 % interval", "the first is"), rows)
+
+
+def _ahead(runs: Runs) -> Section:
+    """The forecasts from the last row of the data on; of a window of the test split, where these
+    are not here or an input known ahead is to be filled in."""
+    notes, charts = list[str](), list[Chart]()
+    for name, bundle in runs.items():
+        try:
+            history, model = own_history(bundle), Predictor(bundle, "cpu")
+            ends = BAND if {*BAND} <= {*model.levels} else ()
+            figure = future_figure(model, history, {"forecast": None}, ends)
+        except ForecasterError as error:
+            notes.append(f"{name}: no forecast from the last row of its data: {error}")
+            charts += [*_examples({name: bundle})][1:2]
+        else:
+            charts.append(Chart(figure, f"{name}: the steps after the data, in units."))
+    return Section("ahead", "The next steps", notes, charts=charts)
 
 
 def _effects(runs: Runs) -> Section:

@@ -15,7 +15,7 @@ from tests.bundles import blended, of_splits, rejudged, unsaved
 from tests.report.reader import check_alone
 
 SECTIONS = [
-    "figures", "verdicts", "parts", "intervals", "columns", "steps", "forecasts", "commands",
+    "ahead", "figures", "verdicts", "parts", "intervals", "columns", "steps", "forecasts", "commands",
 ]  # fmt: skip
 EVIL = "<b>& 'co'"
 
@@ -53,6 +53,19 @@ def found(tmp_path_factory):
         yield made
 
 
+def test_the_forecast_from_the_last_row_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small.install(tmp_path, monkeypatch)
+    monkeypatch.setattr(runs, "inference", lambda _: {})
+    bundle("plain", calibrated=True)
+    section, *_ = runs.of_runs(["plain"], "it").sections
+    assert (section.id, [*section.notes]) == ("ahead", [])
+    (chart,) = section.charts
+    assert chart.caption == "plain: the steps after the data, in units."
+    labels = {text.get_text() for text in chart.figure.axes[0].get_legend().get_texts()}
+    assert {"history", "forecast"} < labels
+
+
 @pytest.fixture(scope="module")
 def html(found):
     page = runs.of_runs(["plain", f"./{EVIL}", "short", "plain"], "forecaster report <x>")
@@ -71,7 +84,8 @@ def test_it_shows_every_run_and_compares_those_of_the_same_task(read, html):
     for name in ("plain", EVIL, "short"):
         for kind in ("best", "median", "worst"):
             assert f"{name}, {kind} of 7" in " ".join(read.pictures)
-    assert len(read.pictures) == 2 + 3 * 3
+    assert len(read.pictures) == 2 + 3 * 3 + 3, "that of the next steps is one of the test split"
+    assert "plain: no forecast from the last row of its data" in read.text["ahead"]
     assert f"plain − {EVIL}" in read.text["verdicts"]
     assert "− short" not in read.text["verdicts"]
     assert "<b>" not in html
