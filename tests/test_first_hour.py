@@ -107,7 +107,8 @@ def test_load(start, tmp_path):
         "--horizon 24 --epochs 1 --no-register", start, filled="12"
     )  # fmt: skip
     assert "Summer time: skipped by the clock, and missing: 1 steps" in said
-    effect = re.search(r"one more of Temperatur: Last MW ([-+.\d]+)", said)
+    told = run(line.partition(" --future")[0].replace("predict", "effects"), start).out
+    effect = re.search(r"one more of Temperatur: Last MW ([-+.\d]+)", told)
     assert effect
     assert -9 < float(effect[1]) < -7
     assert len(ahead) == 24
