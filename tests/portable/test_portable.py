@@ -51,7 +51,7 @@ class Elsewhere:
         return out
 
 
-@pytest.fixture(scope="module", params=["darwin", "win32"])
+@pytest.fixture(scope="module", params=[pytest.param("darwin", marks=pytest.mark.long), "win32"])
 def elsewhere(request, tmp_path_factory):
     """A system with a file of sales and one run."""
     place = Elsewhere(request.param, tmp_path_factory.mktemp(request.param))
