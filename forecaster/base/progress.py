@@ -26,6 +26,7 @@ SELDOM = 10.0
 
 @contextmanager
 def details(on: bool) -> Iterator[None]:
+    """Inside the block, `detail` speaks or is silent."""
     before = DETAILS.set(on)
     try:
         yield

@@ -18,8 +18,11 @@ from typing import Any
 
 from forecaster.base.errors import Stopped
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
-WANTED = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
+WANTED = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+    if hasattr(signal, name)
+)
 """Those that this system has; SIGBREAK is Ctrl-Break on Windows."""
 GRACE = 7.0
 """Seconds that the work has to end after a signal; `docker stop` kills after ten."""

@@ -15,6 +15,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
+KILLED = 9
+"""The number of SIGKILL, a name that Windows lacks."""
 METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 
 
@@ -54,7 +56,7 @@ class Worker(AbstractContextManager["Worker"]):
             result, failure = self.connection.recv()
         except (EOFError, ConnectionError):
             self.process.join()
-            hint = " (out of memory?)" if self.process.exitcode == -9 else ""
+            hint = " (out of memory?)" if self.process.exitcode == -KILLED else ""
             raise FailedError(f"ended its process, status {self.process.exitcode}{hint}") from None
         if failure:
             raise FailedError(f"raised {failure}")

@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,7 +20,7 @@ from forecaster.cli.output import (
     print_json,
     say,
     write,
-)
+)  # fmt: skip
 from forecaster.config.flags import parse
 from forecaster.forecast.notices import ShortHistory
 
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from forecaster.forecast import batch
 
 Runtime = Literal["torch", "onnx"]
-BAND = (0.1, 0.9)
-"""The levels of the band that is printed."""
 
 
 @options.described(
@@ -137,11 +134,8 @@ def predict(
         if as_json:
             print_json(done)
         return
-    band: list[float] = []
-    if (printed := output is None and not as_json) and url is None:
-        with suppress(UsageError):  # it has no such band
-            source.check_levels(BAND)
-            band = [*BAND]
+    printed = output is None and not as_json
+    band = source.band if printed and url is None else ()
     levels_read = sorted({*chosen_levels, *band})
     arguments: dict[str, Any] = {**settings, "levels": levels_read, "future": future}
     if ledger is not None:
@@ -160,10 +154,10 @@ def predict(
     if digits is not None:
         frame = frame.round(dict.fromkeys(frame.select_dtypes("floating"), digits))
     if picture:
-        from forecaster.estimator import Forecaster
+        from forecaster.evaluate.display import future_figure
 
-        how: dict[str, Any] = {"future": future, "policy": policy, "short_history": short_history}
-        draw(Forecaster.load(str(model), device or "auto").plot(input, **how), picture)
+        how = {"policy": policy, "short_history": short_history}
+        draw(future_figure(source, input, {"forecast": future}, source.band, **how), picture)
         say(f"drew the forecast to {picture}")
     if output is not None:
         write(frame, output)

@@ -82,8 +82,8 @@ def compare(
     if as_json:
         print_json(outcome.to_dict())
     elif outcome.cells:
-        print(comparison.table.text(comparison.table.rows(outcome.cells)))
-        print(f"\n{comparison.table.conclusion(comparison.table.rows(outcome.cells))}")
+        rows = comparison.table.rows(outcome.cells)
+        print(f"{comparison.table.text(rows)}\n\n{comparison.table.conclusion(rows)}")
         print(f"\ngrid     {outcome.folder}")
         print_pages("runs", outcome.ui_command)
     if outcome.failed:

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,6 @@ import numpy as np
 
 from forecaster.base.errors import UsageError
 from forecaster.base.names import did_you_mean
-from forecaster.datasets.dataset import id_parts
 from forecaster.forecast.history import read
 from forecaster.record import NETWORK, Backtest, Example, InputEffect
 
@@ -99,35 +99,34 @@ def future_figure(
     """
     import pandas as pd
 
-    schema, futures = model.schema, [*scenarios.values()]
-    question = read(model.form, history, None, ends, future=futures[0], **how)
-    names = [*question.items.names]
+    schema, histories = (
+        model.schema,
+        [
+            read(model.form, history, None, ends, future=known, **how)
+            for known in scenarios.values()
+        ],
+    )
+    names = [*histories[0].items.names]
     chosen = names[0] if series is None else str(series)
     if chosen not in names:
         raise UsageError(f"no series '{chosen}'.{did_you_mean(chosen, names)}")
-    place = names.index(chosen)
-    times, past = question.newest(place, 2 * model.horizon)
-    targets = (chosen,) if schema.wide else schema.targets
-
-    def of_series(known: Any) -> "pd.DataFrame":
-        ahead = model.predict(history, levels=ends, future=known, **how)
-        parts = id_parts(chosen, len(schema.id)) if schema.id else ()
-        for column, part in zip(schema.id, parts, strict=True):
-            ahead = ahead[ahead[column].astype(str) == part]
-        return ahead
-
-    forecasts = [of_series(known) for known in futures]
+    which = np.array([names.index(chosen)])
+    times, past = histories[0].newest(int(which[0]), 2 * model.horizon)
+    ahead = [
+        replace(history, chosen=which).answer(model.answer, lambda _: None) for history in histories
+    ]
     test, share = model.bundle.record.test, f"{100 * (ends[1] - ends[0]):g}" if ends else ""
+    targets = (chosen,) if schema.wide else schema.targets
     columns = schema.targets[:1] if schema.wide else targets
-    bands = [forecasts[0][[f"{target} {end}" for target in targets]] for end in ends]
+    bands = [ahead[0][[f"{target} {end}" for target in targets]] for end in ends]
     return forecast_figure(
         pd.DatetimeIndex(
-            times.append(pd.DatetimeIndex(forecasts[0][schema.time]).tz_localize(None))
+            times.append(pd.DatetimeIndex(ahead[0][schema.time]).tz_localize(None))
         ),
         past[:, [0] if schema.wide else list(schema.target_positions)],
         {
-            name: ahead[[*targets]].to_numpy()
-            for name, ahead in zip(scenarios, forecasts, strict=True)
+            name: table[[*targets]].to_numpy()
+            for name, table in zip(scenarios, ahead, strict=True)
         },
         targets,
         chosen if schema.id else "",
@@ -139,7 +138,7 @@ def future_figure(
             )
             for name in columns if ends
         ],
-        differences=len(forecasts) > 1,
+        differences=len(ahead) > 1,
     )  # fmt: skip
 
 

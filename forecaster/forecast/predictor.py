@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from forecaster.forecast.served import ServedModel
     from forecaster.parts import Blend
     from forecaster.record.ledger import Ledger
+
+BAND = (0.1, 0.9)
+"""The levels of the band that is shown where nobody asks for others."""
 
 
 class Predictor:
@@ -244,6 +248,14 @@ class Predictor:
             schema.reading, schema.columns, self.past, self.needs, self.least, self.horizon,
             attributes,
         )  # fmt: skip
+
+    @property
+    def band(self) -> tuple[float, ...]:
+        """The levels at the ends of the 80 % band; none if the model does not have it."""
+        with suppress(UsageError):
+            self.check_levels(BAND)
+            return BAND
+        return ()
 
     def check_levels(self, levels: Sequence[float]) -> None:
         """Raise UsageError, with the reason, if quantiles at these levels are not available, or if

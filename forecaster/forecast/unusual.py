@@ -48,7 +48,8 @@ JUMP, LEAST = 3.0, 0.5
 at least LEAST standard deviations. On ETTh1's validation windows, the network alone jumps further
 in 0.4 % of its forecasts, a ridge regression in none."""
 BEYOND = 0.05
-"""How far outside its range in training a covariate may be, as a share of that range."""
+"""How far outside its range in training a covariate may be, as a share of that range; at a tenth,
+3.5 degrees below the coldest hour of two years went unsaid."""
 
 
 def traits(values: np.ndarray) -> np.ndarray:

@@ -31,7 +31,7 @@ MOST = 100_000
 """The approximate number of a panel's windows that are judged in a split: if there are more, evenly
 spaced ones are taken."""
 HURRIED = 1000
-"""The same of any series with `train.time_limit`: enough for figures with two digits."""
+"""The same of any series with `train.time_limit`: a round number."""
 START_WINDOWS = 512
 """The most training windows, evenly spaced, that decide where a network starts."""
 ITEMS = 1000

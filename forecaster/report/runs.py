@@ -27,8 +27,6 @@ from forecaster.model.base import parameters
 from forecaster.report import tables
 from forecaster.report.page import Chart, Page, Section, Table
 
-BAND = (0.1, 0.9)
-"""The levels of the band that is drawn."""
 Runs = Mapping[str, Bundle]
 """Bundles by their names on the page."""
 HEADINGS = {
@@ -158,8 +156,7 @@ def _ahead(runs: Runs) -> Section:
     for name, bundle in runs.items():
         try:
             history, model = own_history(bundle), Predictor(bundle, "cpu")
-            ends = BAND if {*BAND} <= {*model.levels} else ()
-            figure = future_figure(model, history, {"forecast": None}, ends)
+            figure = future_figure(model, history, {"forecast": None}, model.band)
         except ForecasterError as error:
             notes.append(f"{name}: no forecast from the last row of its data: {error}")
             charts += [*_examples({name: bundle})][1:2]

@@ -22,6 +22,7 @@ from typing import Any
 from forecaster.base.atomic import write
 from forecaster.base.errors import ForecasterError
 from forecaster.tracking.registry import download, resolve
+from forecaster.tracking.store import POOL
 
 NICE = 5
 """The niceness of a process that watches for a service, so that answers come first."""
@@ -35,7 +36,7 @@ def watch(folder: Path, seconds: float, names: Sequence[str]) -> None:
     if sys.platform != "win32":
         os.nice(NICE)
     # so that a file that replaces the database is seen at the next question
-    os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
+    os.environ.setdefault(POOL, "NullPool")
 
     def end() -> None:
         sys.stdin.read()

@@ -321,7 +321,7 @@ class EpochReport(Callback):
             step = spent / max(1, trainer.global_step - self.opened[1])
             left = min((self.steps - trainer.global_step) * step, self.late.end - time.monotonic())
             self.opened = None
-            self.bar.line(f"training: {time_left(left)}; closed forms and the evaluation follow")
+            self.bar.line(f"training: {time_left(left)}")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)

@@ -15,7 +15,8 @@ from tests.bundles import blended, of_splits, rejudged, unsaved
 from tests.report.reader import check_alone
 
 SECTIONS = [
-    "ahead", "figures", "verdicts", "parts", "intervals", "columns", "steps", "forecasts", "commands",
+    "ahead", "figures", "verdicts", "parts", "intervals", "columns", "steps", "forecasts",
+    "commands",
 ]  # fmt: skip
 EVIL = "<b>& 'co'"
 

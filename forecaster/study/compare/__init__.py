@@ -115,11 +115,11 @@ def run(
             f"grid {grid.name} in {folder}: {len(grid.cells)} cells, {len(done)} of them finished; "
             + (f"{processes} at a time" if ray in (None, cluster.LOCAL) else f"on Ray at {ray}")
         )
-        some = left[:: max(1, len(left) // 3)][:3]
-        seconds = sum(seconds_of(cell, grid.data) for cell in some) / max(1, len(some))
         if left and ray is None:
-            say(f"about {lasting(seconds * len(left) / processes)} for {len(left)} cells, by a "
-                "few steps of three")  # fmt: skip
+            some = left[:: max(1, len(left) // 3)][:3]
+            seconds = sum(seconds_of(cell, grid.data) for cell in some) / len(some)
+            whole = lasting(seconds * len(left) / processes)
+            say(f"about {whole} for {len(left)} cells, by a few steps of three")
         end = time.monotonic() + (time_limit or math.inf)
         above = stack.enter_context(_tracker(grid, parent, say)) if tracked else None
         bar = Bar("{task.completed} of {task.total} cells", len(grid.cells), len(done))
