@@ -108,9 +108,10 @@ def predict(
     source, card = _source(model, url, runtime, "cpu" if ray else device or "auto")
     if url is None:
         source.check_levels(chosen_levels)
-    if input is None:
-        from forecaster.forecast.predictor import own_history
+    from forecaster.forecast.predictor import band as band_of
+    from forecaster.forecast.predictor import own_history
 
+    if input is None:
         input = own_history(source.bundle)
         say(f"history: {input}")
     if len(card["made_of"]) > 1:
@@ -135,7 +136,7 @@ def predict(
             print_json(done)
         return
     printed = output is None and not as_json
-    band = source.band if printed and url is None else ()
+    band = band_of(source) if printed and url is None else ()
     levels_read = sorted({*chosen_levels, *band})
     arguments: dict[str, Any] = {**settings, "levels": levels_read, "future": future}
     if ledger is not None:
@@ -157,7 +158,7 @@ def predict(
         from forecaster.evaluate.display import future_figure
 
         how = {"policy": policy, "short_history": short_history}
-        draw(future_figure(source, input, {"forecast": future}, source.band, **how), picture)
+        draw(future_figure(source, input, {"forecast": future}, band_of(source), **how), picture)
         say(f"drew the forecast to {picture}")
     if output is not None:
         write(frame, output)

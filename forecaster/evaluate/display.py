@@ -10,7 +10,8 @@ import numpy as np
 
 from forecaster.base.errors import UsageError
 from forecaster.base.names import did_you_mean
-from forecaster.forecast.history import read
+from forecaster.datasets.dataset import id_parts
+from forecaster.forecast.history import TOGETHER, History, read
 from forecaster.record import NETWORK, Backtest, Example, InputEffect
 
 if TYPE_CHECKING:
@@ -110,11 +111,19 @@ def future_figure(
     chosen = names[0] if series is None else str(series)
     if chosen not in names:
         raise UsageError(f"no series '{chosen}'.{did_you_mean(chosen, names)}")
-    which = np.array([names.index(chosen)])
-    times, past = histories[0].newest(int(which[0]), 2 * model.horizon)
-    ahead = [
-        replace(history, chosen=which).answer(model.answer, lambda _: None) for history in histories
-    ]
+    place = names.index(chosen)
+    times, past = histories[0].newest(place, 2 * model.horizon)
+
+    def answered(history: History) -> "pd.DataFrame":
+        first = int(np.searchsorted(history.chosen, place)) // TOGETHER * TOGETHER
+        batch = replace(history, chosen=history.chosen[first : first + TOGETHER])
+        table = batch.answer(model.answer, lambda _: None)  # to the bit as all are answered
+        parts = id_parts(chosen, len(schema.id)) if schema.id else ()
+        for column, part in zip(schema.id, parts, strict=True):
+            table = table[table[column].astype(str) == part]
+        return table
+
+    ahead = [answered(history) for history in histories]
     test, share = model.bundle.record.test, f"{100 * (ends[1] - ends[0]):g}" if ends else ""
     targets = (chosen,) if schema.wide else schema.targets
     columns = schema.targets[:1] if schema.wide else targets

@@ -249,14 +249,6 @@ class Predictor:
             attributes,
         )  # fmt: skip
 
-    @property
-    def band(self) -> tuple[float, ...]:
-        """The levels at the ends of the 80 % band; none if the model does not have it."""
-        with suppress(UsageError):
-            self.check_levels(BAND)
-            return BAND
-        return ()
-
     def check_levels(self, levels: Sequence[float]) -> None:
         """Raise UsageError, with the reason, if quantiles at these levels are not available, or if
         one would have the name of a target."""
@@ -377,6 +369,14 @@ def load_bundle(
     with tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
         origin = (fetch or _download)(str(source), Path(temporary))
         return replace(load(Path(temporary)), origin=origin)
+
+
+def band(model: Predictor) -> tuple[float, ...]:
+    """The levels at the ends of the 80 % band; none if the model does not have it."""
+    with suppress(UsageError):
+        model.check_levels(BAND)
+        return BAND
+    return ()
 
 
 def own_history(bundle: "Bundle") -> str:

@@ -22,7 +22,7 @@ from forecaster.evaluate.inference import TOGETHER, inference
 from forecaster.evaluate.metrics import Verdict, interval_text, paired_interval
 from forecaster.forecast import effects
 from forecaster.forecast.bundle import Bundle
-from forecaster.forecast.predictor import Predictor, load_bundle, own_history
+from forecaster.forecast.predictor import Predictor, band, load_bundle, own_history
 from forecaster.model.base import parameters
 from forecaster.report import tables
 from forecaster.report.page import Chart, Page, Section, Table
@@ -156,7 +156,7 @@ def _ahead(runs: Runs) -> Section:
     for name, bundle in runs.items():
         try:
             history, model = own_history(bundle), Predictor(bundle, "cpu")
-            figure = future_figure(model, history, {"forecast": None}, model.band)
+            figure = future_figure(model, history, {"forecast": None}, band(model))
         except ForecasterError as error:
             notes.append(f"{name}: no forecast from the last row of its data: {error}")
             charts += [*_examples({name: bundle})][1:2]
