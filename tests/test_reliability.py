@@ -34,6 +34,7 @@ KILLS = int(os.environ.get("FORECASTER_KILLS", "2"))
 EPOCHS = 12
 TRAIN = (
     *("train", "--data", "small.csv", "--horizon", "5", "--lookback", "36", "--no-register"),
+    "--details",  # a line for each epoch
     *("--epochs", str(EPOCHS), "--set", "model.name=tokens", "--set", "model.width=4"),
     *("--set", "model.parts=3", "--set", "model.heads=1", "--set", "train.patience=99"),
     *("--set", "train.schedule=halve", "--set", "train.batch=64"),
@@ -88,8 +89,7 @@ def bundle_of(job: Job) -> Path:
 
 def run_of(job: Job) -> str:
     """The id of its run in the tracker."""
-    (line,) = [line for line in job.out.splitlines() if line.startswith("run ")]
-    return line.split()[2]
+    return json.loads((bundle_of(job) / "about.json").read_text())["run_id"]
 
 
 def runs(home: Path) -> dict[str, str]:
