@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+NEWEST = "newest"
+"""Instead of the name of a model: the one that was registered last."""
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}"
 REFERENCE = re.compile(
     rf"(?:runs:/)?(?P<run>[0-9a-f]{{32}})(?:/(?P<part>{NAME}))?"

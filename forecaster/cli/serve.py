@@ -12,6 +12,7 @@ import typer
 
 from forecaster.base import extras
 from forecaster.base.errors import ForecasterError, Stopped, UnavailableError, UsageError
+from forecaster.base.names import NEWEST
 from forecaster.cli.options import MODEL, Count, Device, Gpus, Ray, check_gpus, described
 from forecaster.cli.output import row, say
 
@@ -37,8 +38,9 @@ def serve(
 ) -> None:
     """Serve a model over HTTP: a page at /, docs at /docs.
 
-    Without --model (or FORECASTER_MODEL), the only champion in the tracker is served. Variables
-    FORECASTER_... set keys, hosts and limits (docs/operate.md#settings).
+    Without --model (or FORECASTER_MODEL), the champion of what was trained last is served, and
+    replaced by what is trained later. Variables FORECASTER_... set keys, hosts and limits
+    (docs/operate.md#settings).
 
     Example: forecaster serve --model forecaster-ETTh1-M-all-336 --port 8080
     """
@@ -55,8 +57,9 @@ def serve(
         os.environ["FORECASTER_DEVICE"] = device
     if ray in (None, "local"):
         _check_free(host, port)
-    named = ",".join(model or ())
-    os.environ["FORECASTER_MODEL"] = named or os.environ.get("FORECASTER_MODEL") or _champion()
+    set_before = os.environ.get("FORECASTER_MODEL", "")
+    named = ",".join(model or ([] if set_before else [NEWEST]))
+    os.environ["FORECASTER_MODEL"] = named or set_before
     # imported by name, as below: the library must not import packages above it
     settings = import_module("forecaster_service.settings").from_environment()
     registry = import_module("forecaster_service.registry").Child(settings)
@@ -137,17 +140,3 @@ def _new_key(name: str) -> None:
     row("key", key)
     row("setting", f"FORECASTER_API_KEYS={name}:{hashlib.sha256(key.encode()).hexdigest()}")
     say("The key is for the client and is shown only now; the service's setting is not secret.")
-
-
-def _champion() -> str:
-    from forecaster.forecast.predictor import ask_tracker
-
-    names = ask_tracker("champions").split()
-    if len(names) == 1:
-        return names[0]
-    if not names:
-        raise UsageError(
-            "there is no champion to serve yet: train a model first (forecaster train --attn prob "
-            "--horizon 336), or name one with --model"
-        )
-    raise UsageError(f"there are several champions; name one with --model: {', '.join(names)}")

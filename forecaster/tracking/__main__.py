@@ -2,7 +2,6 @@
 
 python -m forecaster.tracking download MODEL FOLDER    copy the bundle of MODEL to FOLDER and
                                                        print its origin as JSON
-python -m forecaster.tracking champions                registered names that have a champion
 python -m forecaster.tracking watch FOLDER SECONDS MODEL...
                                                        keep in FOLDER what names resolve to
 """
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from forecaster.base.errors import ForecasterError, UsageError
 from forecaster.tracking import SETTINGS
-from forecaster.tracking.registry import champions, download
+from forecaster.tracking.registry import download
 from forecaster.tracking.watch import watch
 
 
@@ -25,14 +24,11 @@ def main(arguments: list[str]) -> int:
         match arguments:
             case ["download", reference, folder]:
                 print(json.dumps(download(reference, Path(folder))))
-            case ["champions"]:
-                for name in champions():
-                    print(name)
             case ["watch", folder, seconds, *names]:
                 watch(Path(folder), float(seconds), names)
             case _:
                 raise UsageError(
-                    "usage: python -m forecaster.tracking download MODEL FOLDER | champions | "
+                    "usage: python -m forecaster.tracking download MODEL FOLDER | "
                     "watch FOLDER SECONDS MODEL..."
                 )
     except ForecasterError as error:

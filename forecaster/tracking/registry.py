@@ -20,7 +20,7 @@ from mlflow.utils import get_results_from_paginated_fn
 
 from forecaster.base.errors import UsageError
 from forecaster.base.installation import without_password
-from forecaster.base.names import did_you_mean, model_reference
+from forecaster.base.names import NEWEST, did_you_mean, model_reference
 from forecaster.record import challenge
 from forecaster.tracking.notes import NewVersion
 
@@ -28,8 +28,6 @@ KEY = "forecaster.run"
 """The tag of a run with our own id for it."""
 PREFIX = "forecaster-"
 """The prefix of forecaster's registered names."""
-NEWEST = "newest"
-"""Instead of a name: the one that the last training registered."""
 CHAMPION, CHALLENGER = "champion", "challenger"
 DECISION, PROMOTED, CONTEST = "decision", "promoted", "contest"
 """Tags of a version: the outcome of its challenge to the champion, who promoted it when, and the
@@ -193,11 +191,6 @@ def resolve(reference: str) -> dict[str, str]:
         return _location(client, model_reference(reference))[1]
 
 
-def champions() -> list[str]:
-    with store.asked() as client:
-        return [model.name for model in _registered(client) if CHAMPION in model.aliases]
-
-
 def find_run(client: MlflowClient, id: str, deleted: bool = False) -> str | None:
     """MLflow's id of the run with an id, which may be MLflow's or ours; `deleted` allows a run that
     was deleted if there is no other."""
@@ -226,7 +219,7 @@ def _newest(client: MlflowClient) -> str:
         for version in model.latest_versions
     }
     if not since:
-        raise UsageError("no model is registered yet: train one first")
+        raise UsageError("no model is registered yet: train one first (forecaster train --attn prob --horizon 336)")
     return str(since[max(since)])
 
 

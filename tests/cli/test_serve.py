@@ -125,16 +125,12 @@ def test_the_documents_that_help_names_tell_every_setting(run):
     assert {name.lower() for name in names} == set(Settings.model_fields)
 
 
-def test_without_a_name_the_only_champion_is_served(serve, monkeypatch):
-    for names, status, words in (
-        ("x", 0, "starting the service of x"),
-        ("", 2, "there is no champion to serve yet: train a model first"),
-        ("a\nb", 2, "there are several champions; name one with --model: a, b"),
-    ):
-        monkeypatch.setattr("forecaster.forecast.predictor.ask_tracker", lambda *_, it=names: it)
-        monkeypatch.setenv("FORECASTER_MODEL", "")
-        found, err = serve()
-        assert (found, words in err) == (status, True)
+def test_without_a_name_what_was_trained_last_is_served(serve, registry, folder):
+    status, err = serve()
+    assert (status, "no such model" in err) == (69, True), "it does not wait for one"
+    registry.put("newest", folder, name="toy")
+    status, err = serve()
+    assert (status, "starting the service of newest" in err) == (0, True)
 
 
 def test_what_prevents_a_service_is_told_before_it_starts(serve, port, served, monkeypatch):
@@ -142,8 +138,6 @@ def test_what_prevents_a_service_is_told_before_it_starts(serve, port, served, m
         status, err = serve("--model", "m")
     assert status == 69
     assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in err
-    status, err = serve()
-    assert (status, "no MLflow database" in err) == (69, True)
     monkeypatch.setenv("FORECASTER_MAX_QUEUE", "x")
     status, err = serve("--model", "m")
     assert (status, served) == (78, [])

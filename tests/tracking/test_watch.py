@@ -18,16 +18,13 @@ from tests.tracking.toy import CHAMPION, NAME, command, contents
 def test_command(logged, home, tmp_path, capsys):
     assert main(["download", NAME, str(tmp_path / "bundle")]) == 0
     assert contents(tmp_path / "bundle") == contents(home / "some bundle")
-    origin = json.loads(capsys.readouterr().out)
-    assert origin.items() >= CHAMPION.items()
-    assert main(["champions"]) == 0
     output = capsys.readouterr()
-    assert NAME in output.out.splitlines()
+    assert json.loads(output.out).items() >= CHAMPION.items()
     assert output.err == ""
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["download", "x"], ["watch", "x"], ["champions", "x"], ["upload"]]
+    "arguments", [[], ["download", "x"], ["watch", "x"], ["upload"]]
 )
 def test_command_tells_its_usage(arguments, capsys):
     assert main(arguments) == 2
