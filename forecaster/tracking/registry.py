@@ -219,7 +219,8 @@ def _newest(client: MlflowClient) -> str:
         for version in model.latest_versions
     }
     if not since:
-        raise UsageError("no model is registered yet: train one first (forecaster train --attn prob --horizon 336)")
+        first = "forecaster train --attn prob --horizon 336"
+        raise UsageError(f"no model is registered yet: train one first ({first})")
     return str(since[max(since)])
 
 

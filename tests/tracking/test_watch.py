@@ -23,9 +23,7 @@ def test_command(logged, home, tmp_path, capsys):
     assert output.err == ""
 
 
-@pytest.mark.parametrize(
-    "arguments", [[], ["download", "x"], ["watch", "x"], ["upload"]]
-)
+@pytest.mark.parametrize("arguments", [[], ["download", "x"], ["watch", "x"], ["upload"]])
 def test_command_tells_its_usage(arguments, capsys):
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith("usage: python -m forecaster.tracking download")
