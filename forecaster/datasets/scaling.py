@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,7 @@ from forecaster.datasets.dataset import Items
 if TYPE_CHECKING:
     from torch import Tensor
 
-Array = TypeVar("Array", NDArray[np.floating[Any]], "Tensor")
+Array = NDArray[np.floating[Any]]
 
 ROWS = 2**22
 """The rows of a panel that are processed together."""
@@ -40,7 +40,7 @@ class Scaler:
     __hash__ = None  # type: ignore[assignment]
 
     @classmethod
-    def fit(cls, values: NDArray[np.floating[Any]], names: Sequence[str] = ()) -> Self:
+    def fit(cls, values: Array, names: Sequence[str] = ()) -> Self:
         """Mean and population standard deviation of `values` (N, C), which are the training rows.
 
         Errors call the columns by `names`. Missing values are left out; a constant column gets
@@ -62,7 +62,7 @@ class Scaler:
     @classmethod
     def fit_items(
         cls,
-        values: NDArray[np.floating[Any]],
+        values: Array,
         items: Items,
         last: End,
         otherwise: int,
@@ -97,15 +97,11 @@ class Scaler:
 
     def transform(self, values: Array) -> Array:
         """Standardise values (..., C) given in units."""
-        mean, std = self._like(values)
-        scaled: Array = (values - mean) / std
-        return scaled
+        return np.asarray((values - self.mean) / self.std)
 
     def inverse(self, values: Array) -> Array:
         """Convert standardised values (..., C) back to units."""
-        mean, std = self._like(values)
-        restored: Array = values * std + mean
-        return restored
+        return np.asarray(values * self.std + self.mean)
 
     def at(self, item: "Tensor | NDArray[np.integer[Any]] | None", ndim: int) -> "Scaler":
         """The scaler of the items `item` (B,) of a panel, its arrays (B, 1, ..., C) of `ndim`.
@@ -130,11 +126,6 @@ class Scaler:
     def from_dict(cls, state: dict[str, list[Any]]) -> Self:
         """The scaler from `to_dict`."""
         return cls(state["mean"], state["std"])
-
-    def _like(self, values: Array) -> tuple[Array, Array]:
-        if isinstance(values, np.ndarray):
-            return self.mean, self.std
-        return values.new_tensor(self.mean), values.new_tensor(self.std)
 
 
 def _called(names: Sequence[str], column: int) -> str:
