@@ -5,7 +5,7 @@ from statistics import median
 
 import torch
 
-from forecaster.base.machine import memory_rise
+from forecaster.base.machine import memory_rise, threads
 from forecaster.forecast.bundle import Bundle
 
 CALLS, TOGETHER = 21, 32  # odd, so that one call is the median; a round number
@@ -32,13 +32,8 @@ def inference(bundle: Bundle) -> dict[str, float | None]:
         model(past, *known, **more)
         return time.perf_counter() - before
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.inference_mode():
-            times = [forecast(1) for _ in range(CALLS + 1)][1:]
-            _, rise = memory_rise(lambda: forecast(TOGETHER), "cpu")
-    finally:
-        torch.set_num_threads(threads)
+    with threads(1), torch.inference_mode():
+        times = [forecast(1) for _ in range(CALLS + 1)][1:]
+        _, rise = memory_rise(lambda: forecast(TOGETHER), "cpu")
     mib = None if rise is None else rise / 2**20
     return {"inference_ms": 1e3 * median(times), "peak_mib": mib}
