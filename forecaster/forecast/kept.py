@@ -88,16 +88,12 @@ def promise(bundle: "Bundle") -> Promise:
 
 def of_series(series: Series, targets: Sequence[str]) -> pd.DataFrame:
     """The rows of all values of a file."""
-    items = series.items
-    lengths = [len(series.values)] if items is None else items.lengths
-    places = [0] if items is None else items.places
-    names = [""] if items is None else items.names
-    rows = np.concatenate([np.arange(n) + p for n, p in zip(lengths, places, strict=True)])
+    items = series.layout
     columns = [series.columns.index(target) for target in targets]
     table = pd.DataFrame({
-        "series": np.repeat(np.repeat(np.array(names, dtype=object), lengths), len(targets)),
-        "target": np.tile(np.array(targets, dtype=object), len(rows)),
-        "time": np.repeat(series.times.to_numpy()[rows], len(targets)),
+        "series": np.array(items.names, dtype=object).repeat(items.lengths).repeat(len(targets)),
+        "target": np.tile(np.array(targets, dtype=object), len(series.values)),
+        "time": np.repeat(series.times.to_numpy()[items.steps], len(targets)),
         "value": series.values[:, columns].reshape(-1),
     })  # fmt: skip
     return _seen(table, None)
