@@ -100,13 +100,10 @@ def future_figure(
     """
     import pandas as pd
 
-    schema, histories = (
-        model.schema,
-        [
-            read(model.form, history, None, ends, future=known, **how)
-            for known in scenarios.values()
-        ],
-    )
+    schema = model.schema
+    histories = [
+        read(model.form, history, None, ends, future=known, **how) for known in scenarios.values()
+    ]
     names = [*histories[0].items.names]
     chosen = names[0] if series is None else str(series)
     if chosen not in names:
