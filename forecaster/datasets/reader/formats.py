@@ -18,7 +18,7 @@ from datetime import datetime
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -237,10 +237,7 @@ class Workbook(TextFile):
         self.sheet = ""
         self.complete = reading.complete
         reading = replace(reading, text=Text(separator=","), timezone=None)
-        super().__init__(name, self._open, reading)
-
-    def _open(self) -> IO[bytes]:
-        return io.BytesIO(self.text)
+        super().__init__(name, lambda: io.BytesIO(self.text), reading)
 
     @cached_property
     def text(self) -> bytes:
