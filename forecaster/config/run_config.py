@@ -574,6 +574,13 @@ class RunConfig(_Values):
             raise UsageError(f"this configuration cannot be built: {error}") from error
         return model
 
+    def changed(self, **sections: Mapping[str, Any]) -> Self:
+        """The same with other values in some of its sections, which are not checked."""
+        changes = {
+            name: getattr(self, name).model_copy(update=values) for name, values in sections.items()
+        }
+        return self.model_copy(update=changes)
+
     def to_dict(self) -> dict[str, Any]:
         return self.model_dump(mode="json")
 

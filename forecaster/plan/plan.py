@@ -56,11 +56,10 @@ class Plan:
 
     def looking_back(self, past: int) -> "Plan":
         """The same plan with another look-back, and nothing to prefer to it."""
-        window = self.config.window
-        before, start, _ = window.lengths()
+        before, start, _ = self.config.window.lengths()
         start = max(1, past // 2) if start == max(1, before // 2) else start
-        window = window.model_copy(update={"past": past, "start": start})
-        return replace(self, config=self.config.model_copy(update={"window": window}), longer=())
+        config = self.config.changed(window={"past": past, "start": start})
+        return replace(self, config=config, longer=())
 
     @property
     def refitted(self) -> "Plan":
@@ -220,17 +219,13 @@ def make_plan(config: RunConfig, dataset: Dataset, say: Say = lambda _: None) ->
             f"only {past} steps; choose for example "
             f"{spelled('window.start', max(1, past // 2))}"
         )
-    resolved = config.model_copy(
-        update={
-            "data": data.model_copy(
-                update={
-                    "features": features,
-                    "target": None if features == "M" else joined(targets),
-                    "split": "series" if borders.each else data.split,
-                }
-            ),
-            "window": window.model_copy(update={"past": past, "start": start, "reach": reach}),
-        }
+    resolved = config.changed(
+        data={
+            "features": features,
+            "target": None if features == "M" else joined(targets),
+            "split": "series" if borders.each else data.split,
+        },
+        window={"past": past, "start": start, "reach": reach},
     )
     chosen = series.select(targets) if features == "S" else series
     others: tuple[int, ...] = ()

@@ -297,10 +297,9 @@ def make_splits(
     if is_open(plan.config.model.options):
         splits.plan = replace(splits.plan, config=started(splits))
     if plan.config.train.refit is None:
-        config = splits.plan.config
         short = len(splits.training("cpu")) < SHORT
-        train = config.train.model_copy(update={"refit": short})
-        splits.plan = replace(splits.plan, config=config.model_copy(update={"train": train}))
+        config = splits.plan.config.changed(train={"refit": short})
+        splits.plan = replace(splits.plan, config=config)
     return splits
 
 
@@ -310,18 +309,11 @@ def started(splits: Splits) -> RunConfig:
     task = splits.schema.task(*config.window.lengths())
 
     def build(options: dict[str, Any]) -> ForecastModel:
-        return with_options(config, options).build_model(task)
+        return config.changed(model=options).build_model(task)
 
-    return with_options(
-        config,
-        with_start(config.model.options, build, training.rows, lambda: examples(training)),
+    return config.changed(
+        model=with_start(config.model.options, build, training.rows, lambda: examples(training))
     )
-
-
-def with_options(config: RunConfig, options: dict[str, Any]) -> RunConfig:
-    """The configuration with these options of its network."""
-    model = config.model.model_copy(update=options)
-    return config.model_copy(update={"model": model})
 
 
 def examples(training: Windows) -> Iterator[Example]:

@@ -124,14 +124,12 @@ def renew(
 
 
 def _data(champion: Bundle, file: str, device: str) -> tuple[RunConfig, Dataset]:
-    own = champion.config
-    named = own.data.model_copy(update={"name": str(Path(file).absolute()), "path": None})
-    track = own.track.model_copy(update={"register_model": False})
-    train = own.train.model_copy(update={"refit": True})
-    config = own.model_copy(
-        update={"data": named, "track": track, "train": train, "device": device}
+    config = champion.config.model_copy(update={"device": device}).changed(
+        data={"name": str(Path(file).absolute()), "path": None},
+        track={"register_model": False},
+        train={"refit": True},
     )
-    return config, open_data(named, champion.schema.reading)
+    return config, open_data(config.data, champion.schema.reading)
 
 
 def _train(

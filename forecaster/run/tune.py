@@ -217,8 +217,8 @@ def judge(dataset: Dataset, config: RunConfig, seconds: float | None) -> dict[st
 
     if seconds is not None:
         own = config.train.time_limit
-        limited = {"time_limit": seconds if own is None else min(own, seconds)}
-        config = config.model_copy(update={"train": config.train.model_copy(update=limited)})
+        limited = seconds if own is None else min(own, seconds)
+        config = config.changed(train={"time_limit": limited})
     splits = make_splits(make_plan(config, dataset))
     device = machine.device(splits.plan.config.device)
     try:

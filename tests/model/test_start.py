@@ -9,7 +9,7 @@ from forecaster.evaluate.metrics import forecast_with, score
 from forecaster.model.start import STARTS, untrained_error
 from forecaster.plan.data import find_data
 from forecaster.plan.plan import make_plan
-from forecaster.plan.splits import examples, make_splits, with_options
+from forecaster.plan.splits import examples, make_splits
 from tests import shapes, small
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -64,7 +64,7 @@ def test_the_error_is_that_of_the_training_windows():
     task, windows = own.schema.task(*own.plan.config.window.lengths()), own.training("cpu")
     errors = []
     for chosen in STARTS:
-        config = with_options(own.plan.config, own.plan.config.model.options | chosen)
+        config = own.plan.config.changed(model=own.plan.config.model.options | chosen)
         errors.append(
             untrained_error(partial(config.build_model, task), windows.rows(), examples(windows))
         )

@@ -228,8 +228,7 @@ def _group(
         values = options.get(attn, {}) if "encoder" in swap else {}
         set_own = [f"attn.{key}={json.dumps(value)}" for key, value in values.items()]
         config = run_config.load(protocol.config, [*sets, *cross, *set_own], flags).config
-        model = config.model.model_copy(update=start)
-        config = config.model_copy(update={"data": data, "model": model})
+        config = config.changed(model=start).model_copy(update={"data": data})
         return make_splits(make_plan(config, dataset), known=None)
 
     whole = _variant(splits("full"), linear=False)
