@@ -1,11 +1,21 @@
-"""Atomic files: complete or absent, whatever happens while they are written."""
+"""Atomic files: complete or absent, whatever happens while they are written; and why not."""
 
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from forecaster.base.errors import StorageError
+
+
+@contextmanager
+def storing(failure: str, more: str = "") -> Iterator[None]:
+    """In this block, an error of the system is a StorageError: the `failure`, why, and `more`."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{failure}: {error}{more}") from error
 
 
 def write(file: Path, data: bytes) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forecaster.base.errors import StorageError, UsageError
+from forecaster.base.atomic import storing
+from forecaster.base.errors import UsageError
 from forecaster.base.spelling import in_shell
 
 if TYPE_CHECKING:
@@ -113,18 +114,14 @@ def check_ending(option: str, file: Path | None, *endings: str) -> None:
 
 
 def write(frame: Any, output: Path) -> None:
-    try:
+    with storing(f"{output} could not be written"):
         if output.suffix == ".parquet":
             frame.to_parquet(output, index=False)
         else:
             frame.to_csv(output, index=False)
-    except OSError as error:
-        raise StorageError(f"{output} could not be written: {error}") from error
 
 
 def draw(figure: Any, file: Path) -> None:
     check_ending("picture", file, *PICTURES)
-    try:
+    with storing(f"{file} could not be written"):
         figure.savefig(file)
-    except OSError as error:
-        raise StorageError(f"{file} could not be written: {error}") from error

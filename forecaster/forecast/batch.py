@@ -6,22 +6,17 @@ only if that file has changed. Memory is bounded by the largest file and the ser
 
 import glob
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forecaster.base.errors import (
-    DataError,
-    ForecasterError,
-    StorageError,
-    UnavailableError,
-    UsageError,
-)
+from forecaster.base.atomic import storing
+from forecaster.base.errors import DataError, ForecasterError, UnavailableError, UsageError
 from forecaster.base.installation import TABLES
-from forecaster.base.progress import Bar
+from forecaster.base.progress import Bar, Say
 from forecaster.base.workers import FailedError
 from forecaster.config.run_config import differences
 from forecaster.datasets.dataset import MARK
@@ -35,7 +30,6 @@ if TYPE_CHECKING:
 LOG = "forecasts.jsonl"
 """A file in the output folder: the request, then a line for each file that was written."""
 
-Say = Callable[[str], None]
 Write = Callable[["pd.DataFrame", Path], None]
 
 
@@ -92,7 +86,7 @@ class Work:
         except (DataError, UsageError) as error:
             return Draft(sentences=sentences, refused=_named(source, error))
         file = _beside(self.here / self.output / name)
-        with _writing(file):
+        with storing(f"{file} could not be written", "."):
             file.parent.mkdir(parents=True, exist_ok=True)
             self.write(frame, file)
         return Draft(len(frame), _series(frame, self.time), sentences)
@@ -215,9 +209,9 @@ def forecast_all(
                 _beside(target).unlink(missing_ok=True)
                 refuse(name, f"{source}: {shared}")
                 continue
-            with _writing(
-                target,
-                "If other machines forecast, the folder must be the same one on all of them.",
+            with storing(
+                f"{target} could not be written",
+                ". If other machines forecast, the folder must be the same one on all of them.",
             ):
                 _beside(target).replace(target)
             _append(output / LOG, {"file": name, **facts[name], "series": draft.series})
@@ -249,15 +243,6 @@ def _beside(target: Path) -> Path:
     return target.with_name(f".{target.name}")
 
 
-@contextmanager
-def _writing(file: Path, hint: str = "") -> Iterator[None]:
-    """Raise StorageError, with the hint, for what the system says about a file."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"{file} could not be written: {error}. {hint}".strip()) from error
-
-
 def _series(frame: "pd.DataFrame", time: str) -> list[str]:
     """The series ids of a frame; empty for one series without any."""
     ids = list(frame.columns[: list(frame.columns).index(time)])
@@ -282,12 +267,10 @@ def _open(output: Path, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]
 
     Creates the folder if there is none.
     """
-    try:
+    with storing(f"{output} cannot be used as a folder"):
         output.mkdir(parents=True, exist_ok=True)
         log = output / LOG
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    except OSError as error:
-        raise StorageError(f"{output} cannot be used as a folder: {error}") from error
     documents: list[dict[str, Any]] = []
     for line in lines:
         with suppress(ValueError):  # it is empty, or the process was killed while it wrote it
@@ -305,5 +288,5 @@ def _open(output: Path, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]
 
 def _append(log: Path, line: Mapping[str, Any]) -> None:
     """Append a line; it begins with the line break, as the last one may have been cut off."""
-    with _writing(log), log.open("a", encoding="utf-8") as file:
+    with storing(f"{log} could not be written", "."), log.open("a", encoding="utf-8") as file:
         file.write(f"\n{json.dumps(line)}")

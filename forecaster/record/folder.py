@@ -23,7 +23,7 @@ from uuid import uuid4
 from filelock import FileLock, Timeout
 from pydantic import ConfigDict, Field
 
-from forecaster.base import atomic
+from forecaster.base.atomic import storing, write
 from forecaster.base.errors import StorageError
 from forecaster.base.installation import RUN, is_bundle
 from forecaster.record import Document
@@ -88,7 +88,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.about = self.about.model_copy(update=values)
         if self.folder is not None:
             text = json.dumps(self.about.model_dump(), indent=1)
-            atomic.write(self.folder / ABOUT, f"{text}\n".encode())
+            write(self.folder / ABOUT, f"{text}\n".encode())
 
     def add(self, values: Mapping[str, float], step: int) -> None:
         """Keep figures. Raises StorageError."""
@@ -96,11 +96,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.points.append(point)
         if self.folder is not None:
             file = self.folder / EPOCHS
-            try:
-                with file.open("a", encoding="utf-8") as out:  # a line that was cut ends here
-                    out.write(f"\n{json.dumps(point)}")
-            except OSError as error:
-                raise StorageError(f"{file} cannot be written: {error}") from error
+            with storing(f"{file} cannot be written"), file.open("a", encoding="utf-8") as out:
+                out.write(f"\n{json.dumps(point)}")  # a line that was cut ends here
 
     def finish(self) -> None:
         """Remove what only an unfinished run needs, and what a killed process half wrote."""
@@ -194,10 +191,8 @@ def known() -> list[Path]:
 
 def make_folder(folder: Path) -> None:
     """Create the folder of the runs, or one below it, if it is missing. Raises StorageError."""
-    try:
+    with storing(f"cannot create {folder.resolve()} for the run"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot create {folder.resolve()} for the run: {error}") from error
 
 
 def hold(file: Path) -> FileLock | None:

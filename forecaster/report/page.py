@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from forecaster.base.errors import StorageError
+from forecaster.base.atomic import storing
 from forecaster.evaluate.display import svg
 
 if TYPE_CHECKING:
@@ -81,11 +81,9 @@ def render(page: Page) -> str:
 def write(page: Page, file: Path) -> int:
     """Write the page; returns its size in bytes. Raises StorageError if writing fails."""
     data = render(page).encode()
-    try:
+    with storing(f"the report could not be written to {file}"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
-    except OSError as error:
-        raise StorageError(f"the report could not be written to {file}: {error}") from error
     return len(data)
 
 

@@ -36,3 +36,11 @@ def test_a_failure_leaves_what_was_there(call, tmp_path, monkeypatch):
         atomic.write(tmp_path / "x.bin", b"after")
     monkeypatch.undo()
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"before"]
+
+
+def test_an_error_of_the_system_says_what_was_stored():
+    words = r"^x could not be written: \[Errno 28\] full\.$"
+    with pytest.raises(StorageError, match=words), atomic.storing("x could not be written", "."):
+        raise OSError(errno.ENOSPC, "full")
+    with pytest.raises(KeyError), atomic.storing("x could not be written"):
+        raise KeyError

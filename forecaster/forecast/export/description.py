@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from forecaster.base.atomic import write
+from forecaster.base.atomic import storing, write
 from forecaster.base.errors import BundleError, StorageError, UnavailableError
 from forecaster.datasets.calendar import calendar_names
 from forecaster.forecast.intervals import Intervals
@@ -107,10 +107,8 @@ class Description:
     def save(self, folder: Path, model: bytes) -> "Description":
         """Write the model, and this description beside it. Raises StorageError."""
         described = replace(self, sha256=hashlib.sha256(model).hexdigest())
-        try:
+        with storing(f"the export could not be written to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"the export could not be written to {folder}: {error}") from error
         write(folder / FILE, model)
         write(folder / DESCRIPTION, (json.dumps(described.to_dict(), indent=1) + "\n").encode())
         return described

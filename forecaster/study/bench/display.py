@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from forecaster.base.errors import StorageError
+from forecaster.base.atomic import storing
 from forecaster.study.bench.cells import TIE_MIB, TIE_SHARE, Document, Measurement
 
 
@@ -54,11 +54,9 @@ def save(document: Document, folder: Path) -> Path:
     shape = "B{batch}-H{heads}-E{width}-{dtype}".format(**document)
     name = f"attention {where} {shape}{' causal' if document['causal'] else ''}"
     file = folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', name).strip('-')}.json"
-    try:
+    with storing(f"{folder} could not be written"):
         folder.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"{folder} could not be written: {error}") from error
     return file
 
 

@@ -195,14 +195,12 @@ def train(shared: tuple[Data, str, str], cell: Cell) -> dict[str, bytes]:
 def keep(folder: Path, contents: dict[str, bytes]) -> Finished:
     """Write the folder of a cell, completely or not at all. Raises StorageError."""
     temporary = folder.with_name(f".{folder.name}-{os.getpid()}")
-    try:
+    with atomic.storing(f"the cell could not be written to {folder}"):
         temporary.mkdir(parents=True)
         for name, content in contents.items():
             (temporary / name).write_bytes(content)
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
-    except OSError as error:
-        raise StorageError(f"the cell could not be written to {folder}: {error}") from error
     return read(folder)
 
 
