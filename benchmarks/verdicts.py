@@ -122,7 +122,7 @@ def covered(splits: Splits, model: Blend, intervals: Intervals | None) -> float 
     if intervals is None:
         return None
     own = Coverage(model, intervals, splits.schema.target_scaler)
-    score(own.forecast, splits.test("cpu"))
+    score(lambda batch: own.take(batch, model(*batch.asked)), splits.test("cpu"))
     band = own.record(splits.schema.targets).band("80")
     return band["coverage"] if band else None
 

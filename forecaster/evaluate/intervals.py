@@ -269,14 +269,8 @@ class Coverage:
             if intervals.reach(sides(share))
         }
 
-    def forecast(self, batch: Batch) -> Tensor:
-        """The forecast, after measuring the quantiles about it; a metrics.Forecast."""
-        ahead: Tensor = self.model(*batch.asked)
-        self.take(batch, ahead)
-        return ahead
-
-    def take(self, batch: Batch, ahead: Tensor) -> None:
-        """Measure the quantiles about the forecast `ahead` (B, T, K) of a batch."""
+    def take(self, batch: Batch, ahead: Tensor) -> Tensor:
+        """Measure the quantiles about the forecast `ahead` (B, T, K) of a batch; returns it."""
         if self.again is not None:
             self.again.take(batch, ahead)
         past, known, seen, item = seen_by(batch, self.model.task)
@@ -290,6 +284,7 @@ class Coverage:
             None if observed is None else observed.cpu().numpy(),
             self.scaler.at(batch.item, 3).std,
         )
+        return ahead
 
     def add(
         self,

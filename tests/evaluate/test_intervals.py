@@ -46,7 +46,8 @@ def calibrate(model, chosen, levels):
 
 def counted(model, intervals, test, scaler=SCALER):
     coverage = Coverage(model.eval(), intervals, scaler)
-    return score(coverage.forecast, test), coverage.record(("OT", "load")).to_dict()
+    scored = score(lambda batch: coverage.take(batch, model(*batch.asked)), test)
+    return scored, coverage.record(("OT", "load")).to_dict()
 
 
 def test_offsets_about_a_point_by_hand():

@@ -67,7 +67,7 @@ def test_what_is_served_is_calibrated_again_with_the_errors_that_were_judged():
     assert covered == after.backtest.band("80")["coverage"] < 0.6
     test, scaler = splits.test("cpu"), splits.schema.target_scaler
     since = Coverage(model, after.recalibrated, scaler)
-    score(since.forecast, test)
+    score(lambda batch: since.take(batch, model(*batch.asked)), test)
     assert since.record(splits.schema.targets).band("80")["coverage"] == pytest.approx(0.8, abs=0.1)
     assert "too narrow" in before.backtest.intervals.verdict.lower()
     assert "served were calibrated again" in after.backtest.intervals.verdict

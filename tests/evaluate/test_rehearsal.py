@@ -22,6 +22,12 @@ def splits(frame, *sets):
     return make_splits(make_plan(*take_frame(loaded, frame, print)))
 
 
+def measured(splits, model, intervals):
+    coverage = Coverage(model, intervals, splits.schema.target_scaler)
+    score(lambda batch: coverage.take(batch, model(*batch.asked)), splits.test("cpu"))
+    return coverage.record(splits.schema.targets)
+
+
 def months(series, seed, rows=96):
     """Wandering series with a season: what comes is as uncertain as what came."""
     r, k = np.random.default_rng(seed), np.arange(rows)
@@ -77,7 +83,5 @@ def test_the_intervals_of_short_series_hold_what_they_promise():
         own = splits(months(8, seed, rows=72))
         model = blend_of(own)
         found, _ = rehearsal.rehearse(own, model, "cpu")
-        coverage = Coverage(model, found, own.schema.target_scaler)
-        score(coverage.forecast, own.test("cpu"))
-        covered.append(coverage.record(own.schema.targets).band("80")["coverage"])
+        covered.append(measured(own, model, found).band("80")["coverage"])
     assert 0.72 < np.mean(covered) < 0.88
