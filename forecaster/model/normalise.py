@@ -32,6 +32,14 @@ def deviation_of(values: Tensor, observed: Tensor | None) -> Tensor:
     return length / count.sqrt()
 
 
+def last(values: Tensor, observed: Tensor | None) -> Tensor:
+    """(..., 1): the last observed value of values (..., P), 0 if there is none."""
+    if observed is None:
+        return values[..., -1:]
+    places = torch.arange(values.shape[-1], device=values.device)
+    return values.gather(-1, (observed * places).amax(dim=-1, keepdim=True))
+
+
 class WindowNorm(nn.Module):
     """Centres each column of each window and scales it by its standard deviation.
 
@@ -65,10 +73,7 @@ class WindowNorm(nn.Module):
 
     def _centre(self, window: Tensor, observed: Tensor | None) -> Tensor:
         if self.centre == "last":
-            if observed is None:
-                return window[..., -1:]
-            steps = torch.arange(window.shape[-1], device=window.device)
-            return window.gather(-1, (observed * steps).argmax(dim=-1, keepdim=True))
+            return last(window, observed)
         reach = self.season if self.centre == "cycle" else window.shape[-1]
         if observed is None:
             return mean_of(window[..., -reach:], None)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from forecaster.model import Task
+from forecaster.model.normalise import last
 from forecaster.parts.base import Fold, Part, filled
-from forecaster.parts.naive import last
 from forecaster.parts.products import chosen
 
 TREES, DEPTH, RATE = 100, 6, 0.1  # the defaults of the library, with a depth that tensors can hold

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from forecaster.model import Task
+from forecaster.model.normalise import last
 from forecaster.parts.base import Fold, Part, filled
 from forecaster.parts.products import mse
 
@@ -59,14 +60,6 @@ class LastValue(Part):
     ) -> Tensor:
         values, seen = self.own(past, observed)
         return last(values, seen).transpose(1, 2).expand(-1, self.task.horizon, -1)
-
-
-def last(values: Tensor, observed: Tensor | None) -> Tensor:
-    """(..., 1): the last observed value of values (..., P), 0 if there is none."""
-    if observed is None:
-        return values[..., -1:]
-    places = torch.arange(values.shape[-1], device=values.device)
-    return values.gather(-1, (observed * places).amax(dim=-1, keepdim=True))
 
 
 class CycleMean(Part):
