@@ -327,6 +327,17 @@ def described(windows: Windows) -> str:
     return f"{which} {len(windows):,} windows"
 
 
+def evenly(windows: Windows, most: int) -> Tensor:
+    """The indices of at most `most` windows, evenly spaced, including the first and the last."""
+    count = min(len(windows), most)
+    return torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
+
+
+def sample(windows: Windows, most: int) -> Iterator[Batch]:
+    """At most `most` windows, evenly spaced, in batches."""
+    return map(windows.batch, evenly(windows, most).split(windows.evaluation_batch))
+
+
 def longest(windows: Windows) -> int:
     """The most target steps that the windows of one series span."""
     return int(windows._starts[1].max()) + windows.horizon - 1

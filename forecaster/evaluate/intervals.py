@@ -12,7 +12,7 @@ from torch import Tensor
 from forecaster import record
 from forecaster.base import machine, signals
 from forecaster.datasets.scaling import Scaler
-from forecaster.datasets.windows import Batch, Windows
+from forecaster.datasets.windows import Batch, Windows, evenly
 from forecaster.evaluate.figures import By, Ends, IntervalMetric, QuantileMetric, plain, shown
 from forecaster.evaluate.metrics import Score, score
 from forecaster.forecast.intervals import TOLERANCE, Conditions, Intervals
@@ -51,9 +51,9 @@ class Calibration:
     ) -> None:
         task, horizon, targets = model.task, windows.horizon, len(windows.targets)
         most = max(FEWEST, MOST_ERRORS // (horizon * targets))
-        count = min(len(windows), -(-most // blocks))
         self.model, self.windows, self.levels = model, windows, levels
-        self.chosen = torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
+        self.chosen = evenly(windows, -(-most // blocks))
+        count = len(self.chosen)
         self.errors = np.empty((count, horizon, targets), dtype=np.float32)
         bins = min(task.season, PARTS) if task.phase else 1
         ones = np.ones(targets), np.ones((bins, targets))

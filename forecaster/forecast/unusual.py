@@ -85,18 +85,15 @@ class Ranges:
     @classmethod
     def fit(cls, windows: "Windows") -> "Ranges":
         """The ranges of the histories of training windows."""
-        import torch
+        from forecaster.datasets.windows import sample
 
         targets = list(windows.targets)
         most = VALUES // (windows.past * windows.values.shape[1])
-        count = min(len(windows), max(1, min(WINDOWS, most)))
-        chosen = torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
         measured, changes = [], []
-        for index in chosen.split(windows.evaluation_batch):
-            batch = windows.batch(index)
+        for batch in sample(windows, max(1, min(WINDOWS, most))):
             past = batch.past.double()
             if batch.observed is not None:
-                past = past.masked_fill(~batch.observed, torch.nan)
+                past = past.masked_fill(~batch.observed, np.nan)
             values = past.cpu().numpy()
             measured.append(traits(values))
             newest = values[:, -CHANGES - 1 :, targets]

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from forecaster.datasets.windows import sample
 from forecaster.model import Task
 from forecaster.model.normalise import last
 from forecaster.parts.base import Fold, Part, filled
-from forecaster.parts.products import chosen
 
 TREES, DEPTH, RATE = 100, 6, 0.1  # the defaults of the library, with a depth that tensors can hold
 ROWS, STEPS = 100_000, 12
@@ -133,8 +133,7 @@ class Boosted(Part):
         steps, draw = min(horizon, STEPS), torch.Generator().manual_seed(0)
         most = max(1, ROWS // (steps * len(self.task.targets)))
         rows, truth, flat = [], [], []
-        for index in chosen(windows, most).split(windows.evaluation_batch):
-            batch = windows.batch(index)
+        for batch in sample(windows, most):
             shift = batch.shift if self.whole else None
             seen, base, centre, size = self._seen(*batch.inputs, shift)
             target = batch.target if shift is None else batch.target + shift[:, -horizon:]
@@ -142,7 +141,7 @@ class Boosted(Part):
             known = torch.ones_like(target, dtype=torch.bool)
             if batch.target_observed is not None:
                 known = batch.target_observed.transpose(1, 2)
-            order = torch.rand(len(index), 1, horizon, generator=draw).argsort(dim=2)
+            order = torch.rand(len(target), 1, horizon, generator=draw).argsort(dim=2)
             picked = (order < steps).to(known.device) & known
             rows.append(seen[picked].cpu().numpy())
             truth.append(target[picked].cpu().numpy())

@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from forecaster.base.machine import sent
-from forecaster.datasets.windows import Batch, Windows
+from forecaster.datasets.windows import Batch, Windows, evenly
 from forecaster.model import Task
 from forecaster.model.normalise import phase_of
 from forecaster.parts.base import Fold, filled
-from forecaster.parts.products import chosen
 
 MULTIPLICATIONS = 10**10
 """The most multiplications for products of windows that must be gathered: a few seconds."""
@@ -285,7 +284,7 @@ def _gathered(windows: Windows, task: Task, layout: Layout) -> Iterator[Moments]
     Gaps are `filled`: those of the past from the past alone, those of the future from both.
     """
     targets, size = windows.targets, windows.past + windows.horizon + layout.width(windows.horizon)
-    index = chosen(windows, max(1, MULTIPLICATIONS // (len(targets) * size**2)))
+    index = evenly(windows, max(1, MULTIPLICATIONS // (len(targets) * size**2)))
     share, values = len(windows) / len(index), len(windows) * windows.horizon
     room = max(1, HELD // size**2)
     for begin in range(0, len(targets), room):

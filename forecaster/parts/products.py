@@ -1,6 +1,6 @@
 """The errors of forecasts on windows, for many forecasts at a time."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from forecaster.base.errors import DivergedError
-from forecaster.datasets.windows import Batch, Windows
+from forecaster.datasets.windows import Batch, Windows, sample
 from forecaster.parts.base import forecast_of
 
 Forecast = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
@@ -17,12 +17,6 @@ MOST = 2_000
 more tell little and take longer."""
 VALUES = 2**22
 """The most numbers of the products of each series, 32 MB; with more, only those of all are kept."""
-
-
-def chosen(windows: Windows, most: int = MOST) -> Tensor:
-    """The indices of at most `most` windows, evenly spaced, including the first and the last."""
-    count = min(len(windows), most)
-    return torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
 
 
 class Products(NamedTuple):
@@ -54,7 +48,7 @@ def products(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) 
     of_series, counts = torch.zeros(series, n, n, dtype=torch.float64), torch.zeros(series)
     weighed = [i for i, forecast in enumerate(forecasts) if getattr(forecast, "weighed", True)]
     with torch.inference_mode():
-        for batch in _batches(windows, most):
+        for batch in sample(windows, most):
             off = torch.stack([_off(forecast, batch) for forecast in forecasts])
             rows = off.permute(1, 3, 0, 2).flatten(0, 1).double()  # (B K, n, T)
             crossed = rows @ rows.transpose(1, 2)
@@ -81,7 +75,7 @@ def by_window(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST)
     """The mean squared error of n forecasts in each window, (N, n); otherwise as `products`."""
     errors = []
     with torch.inference_mode():
-        for batch in _batches(windows, most):
+        for batch in sample(windows, most):
             off = torch.stack([_off(forecast, batch) for forecast in forecasts], dim=1)
             sums = off.square().sum(dim=(2, 3), dtype=torch.float64)
             seen = batch.target_observed
@@ -111,16 +105,12 @@ def mse(forecasts: Sequence[Forecast], windows: Windows) -> Tensor:
     sums = torch.zeros(len(forecasts), dtype=torch.float64)
     count = 0
     with torch.inference_mode():
-        for batch in _batches(windows, MOST):
+        for batch in sample(windows, MOST):
             for place, forecast in enumerate(forecasts):
                 sums[place] += _off(forecast, batch).square_().sum(dtype=torch.float64).cpu()
             count += _counted(batch)
     _check(forecasts, sums)
     return sums / max(count, 1)
-
-
-def _batches(windows: Windows, most: int) -> Iterator[Batch]:
-    return map(windows.batch, chosen(windows, most).split(windows.evaluation_batch))
 
 
 def _off(forecast: Forecast, batch: Batch) -> Tensor:

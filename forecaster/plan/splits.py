@@ -15,7 +15,7 @@ from forecaster.config.run_config import RunConfig
 from forecaster.datasets.calendar import phase_weights
 from forecaster.datasets.card import Borders, End
 from forecaster.datasets.known import Effects
-from forecaster.datasets.windows import Windows
+from forecaster.datasets.windows import Windows, sample
 from forecaster.model import ForecastModel
 from forecaster.model.start import Example, is_open, with_start
 from forecaster.parts import Fold, Forms, blend_forms, fit_forms, ridge
@@ -318,8 +318,5 @@ def started(splits: Splits) -> RunConfig:
 
 def examples(training: Windows) -> Iterator[Example]:
     """The windows that decide where a network starts."""
-    count = min(len(training), START_WINDOWS)
-    places = torch.linspace(0, len(training) - 1, count, dtype=torch.float64).round().long()
-    for index in places.split(training.evaluation_batch):
-        batch = training.batch(index)
+    for batch in sample(training, START_WINDOWS):
         yield batch.inputs, batch.target, batch.target_observed

@@ -2,8 +2,9 @@ import pytest
 import torch
 
 from forecaster.base.errors import DivergedError
+from forecaster.datasets.windows import evenly
 from forecaster.parts import LastValue, TrainingMean
-from forecaster.parts.products import by_window, chosen, mse, products, ratio
+from forecaster.parts.products import by_window, mse, products, ratio
 from tests.parts import folds
 from tests.parts.folds import HORIZON
 
@@ -39,8 +40,8 @@ def test_a_window_of_extreme_values_does_not_decide_alone():
 
 def test_of_many_windows_some_stand_for_all():
     data = folds.rest(folds.series())
-    assert chosen(data, 3).tolist() == [0, (len(data) - 1) // 2, len(data) - 1]
-    assert chosen(data, 10**6).tolist() == [*range(len(data))]
+    assert evenly(data, 3).tolist() == [0, (len(data) - 1) // 2, len(data) - 1]
+    assert evenly(data, 10**6).tolist() == [*range(len(data))]
     calls = []
 
     def zero(past, *_):
