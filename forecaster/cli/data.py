@@ -108,8 +108,9 @@ def data_check(
     past, _, steps = splits.plan.config.window.lengths()
     report = check.report(dataset, steps, past, borders, oddities)
     advice = check.advice(report)
-    time = dataset.reading.time_columns or dataset.time
-    read = {"time": time, "id": dataset.id, "freq": dataset.freq, "season": dataset.seasons}
+    reading = dataset.reading
+    time = reading.time_columns or dataset.time
+    read = {"time": time, "id": reading.id, "freq": dataset.freq, "season": dataset.seasons}
     cut = {"horizon": steps, "lookback": past, "split": splits.plan.config.data.split}
     if any(oddity.kind == "unfinished" for oddity in oddities):
         cut["drop_last"] = True

@@ -105,11 +105,11 @@ def text(report: dict[str, Any]) -> str:
 
 def _columns(dataset: Dataset) -> dict[str, dict[str, Any]]:
     """Each column's role; for values also how many are missing, and whether all are equal."""
-    times = dataset.reading.time_columns or (dataset.time,)
-    columns: dict[str, dict[str, Any]] = {name: {"role": "time"} for name in times}
-    columns |= {name: {"role": "id"} for name in dataset.id}
     reading = dataset.reading
-    for name in reading.read_from(dataset.columns):
+    times = reading.time_columns or (dataset.time,)
+    columns: dict[str, dict[str, Any]] = {name: {"role": "time"} for name in times}
+    columns |= {name: {"role": "id"} for name in reading.id}
+    for name in reading.read_from(dataset.series.columns):
         columns[name] = {
             "role": "target" if name in dataset.targets else "past covariate",
             "missing": dataset.counts["missing"][name],

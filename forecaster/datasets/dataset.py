@@ -217,17 +217,8 @@ class Dataset:
         return (self.whole or self.series).digest
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of values: the targets and the past covariates."""
-        return self.series.columns
-
-    @property
     def time(self) -> str:
         return self.reading.time or ""
-
-    @property
-    def id(self) -> tuple[str, ...]:
-        return self.reading.id
 
     @property
     def freq(self) -> str:

@@ -73,7 +73,7 @@ def test_every_sample_is_one_window_of_one_part_and_windows_share_nothing():
 
 def test_names_tell_the_length_and_the_hops():
     assert generate("recall-64").past == 64
-    assert len(generate("recall-64-2hops").columns) == 15
+    assert len(generate("recall-64-2hops").series.columns) == 15
     assert generate("phase-64-wander").digest == phase("x", 64, "wander").digest
     assert is_generated("recall-4096")
     wrong = ("recall", "recall-0", "recall-64-3hops", "recall-64.csv", "phase-64", "phase-64-2hops")

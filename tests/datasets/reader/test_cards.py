@@ -57,9 +57,9 @@ def test_the_columns_and_roles_of_a_card(tmp_path):
         read(tmp_path, GOOD, columns=("a", "c"))
     card, file = card_of(), tmp_path / "some.csv"
     found = read_card(card, file, Reading(targets=("b",)))
-    assert (found.targets, found.columns, found.features) == (("b",), ("a", "b"), "MS")
+    assert (found.targets, found.series.columns, found.features) == (("b",), ("a", "b"), "MS")
     alone = read_card(card, file, Reading(targets=("b",), future_covariates=("a",)), "S")
-    assert (alone.columns, alone.series.known_columns) == (("b",), ("a",))
+    assert (alone.series.columns, alone.series.known_columns) == (("b",), ("a",))
     assert found.digest == alone.digest == read_card(card, file).digest
     with pytest.raises(UsageError, match=r"ETTh1 has no column 'c'\. It has a, b\."):
         read_card(card, file, Reading(targets=("c",)))
@@ -85,7 +85,7 @@ def test_the_future_covariates_of_a_card(tmp_path, targets, said, features, colu
     ahead = ("a",) if targets else ("a", "b")
     card = card_of(("a", "b", "c"), target="c", targets=targets, future_covariates=ahead)
     found = read_card(card, tmp_path / "some.csv", Reading(**said), features)
-    assert (found.columns, found.series.known_columns) == (columns, known)
+    assert (found.series.columns, found.series.known_columns) == (columns, known)
     assert found.features == (features or "MS")
     if features != "M":
         assert found.targets == said.get("targets", targets or ("c",))

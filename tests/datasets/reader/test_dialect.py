@@ -38,7 +38,7 @@ def test_batches_do_not_matter(tmp_path, monkeypatch, batch):
     data = "\n".join(["# x", "Zeit;note;Wärme", ";;[°C]", *rows, ""]).encode("cp1252")
     monkeypatch.setattr("forecaster.datasets.reader.formats.BLOCK", batch)
     own = read(put(tmp_path, data))
-    assert own.columns == ("Wärme",)
+    assert own.series.columns == ("Wärme",)
     assert own.series.values[:, 0].tolist() == [h + 0.5 for _ in range(29) for h in range(24)]
     assert "The text is not in UTF-8 and is read as CP1252." in own.said
 

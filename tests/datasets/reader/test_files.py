@@ -39,7 +39,7 @@ class TestColumns:
         facts = Reading(time="t", targets=("a",), freq="h", timezone="naive")
         for blanks in (["t", "a", "b"], [" t", " a ", "b"]):
             frame = TABLE.set_axis(blanks, axis=1)
-            assert history(frame, facts).columns == own.columns == ("a",)
+            assert history(frame, facts).series.columns == own.series.columns == ("a",)
         TABLE.to_csv(file, index=False, header=["t", "a", " a"])
         with pytest.raises(DataError, match="column 'a' appears twice"):
             read(str(file))

@@ -71,6 +71,6 @@ def test_the_kinds_of_columns():
 def test_an_id_is_found_in_a_frame_of_many_pieces_but_no_number_of_the_row():
     days = pd.date_range("2026-01-01", periods=4)
     parts = [pd.DataFrame({"shop": shop, "when": days, "y": range(4)}) for shop in "abc"]
-    assert read_frame(pd.concat(parts), where="it").id == ("shop",)
+    assert read_frame(pd.concat(parts), where="it").reading.id == ("shop",)
     table = frame_table(FRAME[:2].assign(id=[1, 2])[["id", "day", "sold"]], "day", "here")
     assert Roles(table, []).find(Reading()).id == ()

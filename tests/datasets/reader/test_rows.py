@@ -59,8 +59,8 @@ class TestWide:
     def test_everything_is_inferred_and_said(self, tmp_path):
         own = read(put(tmp_path, wide().assign(note="fine", c=5, flag=True)))
         assert (own.name, own.time, own.freq, own.timezone) == ("sales", "when", "h", "naive")
-        assert own.columns == own.targets == ("a", "b", "c")
-        assert (own.id, own.series.items) == ((), None)
+        assert own.series.columns == own.targets == ("a", "b", "c")
+        assert (own.reading.id, own.series.items) == ((), None)
         assert own.seasons == (1,), "60 rows hold not two days before the last 30 %"
         assert (own.series.values[:, :2] == wide()[["a", "b"]].to_numpy()).all()
         assert list(own.series.times) == list(wide()["when"])
@@ -80,7 +80,7 @@ class TestWide:
             time="when", targets=("b",), past_covariates=("a",), freq="60min", seasons=(24, 168)
         )
         own = read(put(tmp_path, wide()), reading)
-        assert own.columns == ("b", "a")
+        assert own.series.columns == ("b", "a")
         assert (own.targets, own.freq, own.seasons, own.said) == (("b",), "h", (24, 168), ())
         wide().to_csv(tmp_path / "sales.csv")
         assert read(str(tmp_path / "sales.csv")).targets == ("a", "b"), "the index is none"
@@ -92,7 +92,7 @@ class TestLong:
     def test_a_panel_of_series_of_different_lengths(self, tmp_path):
         own = read(put(tmp_path, long()), self.READING)
         items = own.series.items
-        assert (own.id, own.time, own.columns) == (("unique_id",), "ds", ("y",))
+        assert (own.reading.id, own.time, own.series.columns) == (("unique_id",), "ds", ("y",))
         assert list(items.names) == ["s0", "s1", "s2"]
         assert (items.bounds.tolist(), items.places.tolist()) == ([0, 20, 50, 75], [0, 5, 3])
         assert len(own.series.times) == 35
@@ -104,7 +104,7 @@ class TestLong:
         named = long()[["unique_id", "ds", "y"]].rename(columns={"unique_id": "code"})
         for name in ("s", "STORE0", "Shop 202"):
             renamed = named.assign(code=named["code"].str.replace("s", name))
-            assert read(put(tmp_path, renamed)).id == ("code",)
+            assert read(put(tmp_path, renamed)).reading.id == ("code",)
         numbered = named.replace({"s0": 10, "s1": 9, "s2": 100})
         own = read(put(tmp_path, numbered, "x.parquet"), Reading(id=("code",)))
         assert list(own.series.items.names) == ["9", "10", "100"]
@@ -149,7 +149,7 @@ class TestFiles:
         own = read(str(tmp_path))
         assert list(own.series.items.names) == ["oslo", "tokyo"]
         assert own.series.values[:, 0].tolist() == [10] * ROWS + [0] * ROWS
-        assert (own.name, own.id) == (tmp_path.name, ("file",))
+        assert (own.name, own.reading.id) == (tmp_path.name, ("file",))
         facts = Reading(time="when", id=("file",), targets=("a", "b"), freq="h")
         assert told(tmp_path, facts).series.digest == own.series.digest
         assert list(told(tmp_path / "tokyo.csv", facts).series.items.names) == ["tokyo"]
