@@ -22,7 +22,7 @@ from forecaster.datasets.windows import Windows
 from forecaster.model import ForecastModel
 from forecaster.train.checkpoint import Checkpoints
 from forecaster.train.graphs import GraphedStep, suits_graphs
-from forecaster.train.loaders import EpochOrder, InOrder, loader
+from forecaster.train.loaders import EpochOrder, in_order, loader
 from forecaster.train.memory import checkpointed
 from forecaster.train.module import ForecastModule
 from forecaster.train.resume import Checkpointing, finished, load_weights, set_random
@@ -101,11 +101,12 @@ def fit(
 ) -> Fit:
     """Train `model` in place and leave it on `device`, in eval mode.
 
-    Training lasts at most `epochs` (a fraction is allowed), by default `epochs_at_most`. With
-    `validation` it stops early, or after `train.time_limit`, and the weights that `KeepEarliest`
-    chose are restored; without it the last weights stay. With `checkpoints` it continues from the
-    newest one, if there is any, and ends with the weights of an uninterrupted training. Raises
-    DivergedError when a loss, a validation error or the final weights are not finite.
+    Training lasts at most `epochs` (a fraction is allowed), by default `train.epochs` or,
+    if that is more, as many as `train.updates` takes. With `validation` it stops early, or after
+    `train.time_limit`, and the weights that `KeepEarliest` chose are restored; without it the last
+    weights stay. With `checkpoints` it continues from the newest one, if there is any, and ends
+    with the weights of an uninterrupted training. Raises DivergedError when a loss, a validation
+    error or the final weights are not finite.
     """
     state = checkpoints.read() if checkpoints else None
     if state is not None and "fit" in state.facts:
@@ -118,7 +119,7 @@ def fit(
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     pl.seed_everything(seed, verbose=False)
     order = EpochOrder(len(train), config.batch, config.stride, seed, config.windows)
-    most = epochs_at_most(config, len(order))
+    most = max(config.epochs, math.ceil((config.updates or 0) / len(order)))
     steps = round((most if epochs is None else epochs) * len(order))
     last_epoch = math.ceil(steps / len(order))
     between = max(1, len(order) // config.checks, (config.updates or 0) // CHECKS)
@@ -137,8 +138,8 @@ def fit(
     if validation is not None:
         callbacks += [keep, stop, late]
         checked = (config.validation_stride, config.validation_windows)
-        in_order = InOrder(len(validation), validation.evaluation_batch, *checked)
-        checks = loader(validation, in_order)
+        order_of_checks = in_order(len(validation), validation.evaluation_batch, *checked)
+        checks = loader(validation, order_of_checks)
         limits["val_check_interval"] = between
         if between > len(order):
             limits["check_val_every_n_epoch"] = None
@@ -216,11 +217,6 @@ def takes_bf16(config: TrainConfig, model: ForecastModel, device: str) -> bool:
         return config.precision == "bf16"
     widths = (m.place.width for m in model.modules() if isinstance(m, Attention))
     return max(widths, default=0) >= WIDE and torch.cuda.is_bf16_supported(False)
-
-
-def epochs_at_most(config: TrainConfig, steps: int) -> int:
-    """The limit on epochs of `steps` optimiser steps: `epochs`, or more to reach `updates`."""
-    return max(config.epochs, math.ceil((config.updates or 0) / steps))
 
 
 class KeepEarliest(Callback):

@@ -1,6 +1,6 @@
 """Batches of windows: index tensors into strided views, in an order fixed by (seed, epoch)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -44,22 +44,17 @@ class EpochOrder(Sampler[Tensor]):
         return iter(order.tensor_split(len(self)))
 
 
-class InOrder(Sampler[Tensor]):
+def in_order(
+    windows: int, batch: int, stride: int = 1, most: int | None = None
+) -> tuple[Tensor, ...]:
     """Every `stride`-th window once, in order, or at most `most` of them, evenly spread."""
-
-    def __init__(self, windows: int, batch: int, stride: int = 1, most: int | None = None) -> None:
-        wider = widened(windows, stride, most)
-        if wider > stride:
-            chosen = one_of_each(windows, wider, torch.Generator().manual_seed(0))
-        else:
-            chosen = torch.arange(0, windows, stride)
-        self.batches = chosen.split(batch)
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return iter(self.batches)
+    wider = widened(windows, stride, most)
+    if wider > stride:
+        chosen = one_of_each(windows, wider, torch.Generator().manual_seed(0))
+    else:
+        chosen = torch.arange(0, windows, stride)
+    batches: tuple[Tensor, ...] = chosen.split(batch)
+    return batches
 
 
 def widened(windows: int, stride: int, most: int | None) -> int:
@@ -85,7 +80,7 @@ class WindowBatches(Dataset[Batch]):
         return self.windows.batch(index)
 
 
-def loader(windows: Windows, order: Sampler[Tensor], seed: int = 0) -> DataLoader[Batch]:
+def loader(windows: Windows, order: Iterable[Tensor], seed: int = 0) -> DataLoader[Batch]:
     """A loader whose items are whole batches; it draws nothing from the global generator."""
     generator = torch.Generator().manual_seed(seed)
     return DataLoader(WindowBatches(windows), sampler=order, batch_size=None, generator=generator)

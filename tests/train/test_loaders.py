@@ -3,7 +3,7 @@ from itertools import chain
 import pytest
 import torch
 
-from forecaster.train.loaders import EpochOrder, InOrder, loader
+from forecaster.train.loaders import EpochOrder, in_order, loader
 from tests.train.small import TRAIN
 
 SIZES = [(1, 1, 1), (2, 32, 1), (33, 32, 1), (64, 32, 1), (101, 8, 7), (10, 4, 16), (7801, 64, 2)]
@@ -66,14 +66,14 @@ def test_so_many_windows_at_most(windows: int, most: int) -> None:
         assert torch.equal(chosen // order.stride, torch.arange(len(chosen)))  # one of each
         used.append(chosen)
     assert windows < 10 or not torch.equal(*used)
-    checks = torch.cat([*InOrder(windows, 16, 1, most)])
+    checks = torch.cat(in_order(windows, 16, 1, most))
     assert 0 < len(checks) <= most
     assert (checks.diff() > 0).all()
     assert checks[-1] < windows
 
 
 def test_checks_take_windows_in_order() -> None:
-    assert torch.equal(torch.cat([*InOrder(101, 16, 3)]), torch.arange(0, 101, 3))
+    assert torch.equal(torch.cat(in_order(101, 16, 3)), torch.arange(0, 101, 3))
 
 
 def test_the_loader_gives_whole_batches_and_draws_nothing() -> None:
