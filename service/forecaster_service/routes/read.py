@@ -209,7 +209,7 @@ def _read_future(
     if not form.reading.future_covariates:
         raise UsageError("this model takes no covariates known ahead")
     series = histories.rows_ahead(source, form, most=MOST_CELLS)
-    items = series.items or Items.single(len(series.times))
+    items = series.layout
     place, _ = _place(items, item if series.items is not None else None)
     if (count := int(items.lengths[place])) != form.horizon:
         raise DataError(
