@@ -47,9 +47,6 @@ class Judgement:
     challenger: tuple[float, ...]
     decision: Decision
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Renewal:
@@ -67,7 +64,7 @@ class Renewal:
             "outcome": "renewed" if self.served else "kept",
             "became": self.became,
             "folder": str(self.folder),
-            "contest": self.contest.to_dict(),
+            "contest": asdict(self.contest),
             "challenger": self.challenger.to_dict(),
         }
 
@@ -113,7 +110,7 @@ def renew(
     say(f"the challenger trains on the rows before {series.times[cut]}")
     before = replace(data, series=series.before(cut), whole=None)
     trained = _train(config, before, champion, say, show)
-    count = len(series.items) if series.items is not None else 1
+    count = len(series.layout)
     contest = _contest(champion, trained.bundle, file, horizons, cut, count, device, say)
     say(contest.decision.reason)
     served = trained
@@ -135,8 +132,7 @@ def _data(champion: Bundle, file: str, device: str) -> tuple[RunConfig, Dataset]
 def _train(
     config: RunConfig, data: Dataset, champion: Bundle, say: Say, show: Callable[[Backtest], None]
 ) -> Result:
-    loaded = Loaded(config, {})
-    return train.run(loaded, say, show, data=(config, data), called=champion.name)
+    return train.run(Loaded(config, {}), say, show, data=(config, data), called=champion.name)
 
 
 def _contest(
@@ -182,7 +178,7 @@ def _serve(
 ) -> tuple[str, Path, bool]:
     """Let a winner be served; returns a sentence on what became of it, its folder, and whether it
     is served."""
-    why = {**contest.to_dict(), "judged": not whole, "before": champion.digest}
+    why = {**asdict(contest), "judged": not whole, "before": champion.digest}
     became, folder, wins = contest.decision.reason, served.folder, contest.decision.wins
     if champion.origin.get("name"):
         from forecaster.tracking import registry, texts
