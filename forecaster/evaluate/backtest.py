@@ -52,7 +52,6 @@ class Evaluation:
     targets: tuple[str, ...]
     scaler: Scaler
     naive: np.ndarray
-    paired: dict[str, tuple[float, float]]
     items: Sequence[str] | None = None
     every: int = 1
     """1 if all windows were judged, n if every n-th was."""
@@ -133,10 +132,6 @@ class Evaluation:
             f"floor that is best on the other: {interval_text(low, high)}."
         )
 
-    def lost_to(self) -> list[str]:
-        """The floors with a smaller MSE than the model."""
-        return [name for name, floor in self.floors.items() if floor.mse < self.model.mse]
-
     def errors(self, score: Score) -> Errors:
         """The errors from which the metrics of the model, or of a floor, are computed."""
         return Errors(score, np.atleast_2d(self.scaler.std), self.naive)
@@ -144,7 +139,7 @@ class Evaluation:
     @cached_property
     def backtest(self) -> Backtest:
         """What was found, in plain types."""
-        model = self.errors(self.model)
+        model, floors = self.errors(self.model), self.floors
         by_column = measure(model, "column")
         return Backtest(
             windows=self.model.windows,
@@ -156,9 +151,9 @@ class Evaluation:
             by_step=measure(model, "step"),
             items=self._items(measure(model, "item")),
             network=self._network(),
-            floors={name: self._floor(name) for name in self.floors},
+            floors={name: self._floor(name) for name in floors},
             best_floor=self.best_floor,
-            lost_to=tuple(self.lost_to()),
+            lost_to=tuple(name for name in floors if floors[name].mse < self.model.mse),
             adds={kind: self._added(rest) for kind, rest in self.without.items()},
             headline=self.headline,
             outcome=self.outcome,
@@ -175,8 +170,8 @@ class Evaluation:
         return tuple(stretches(score.by_window, len(score.squared), score.steps))
 
     def _floor(self, name: str) -> FloorScores:
-        low, high = self.paired[name]
-        errors = self.errors(self.floors[name])
+        floor = self.floors[name]
+        (low, high), errors = self.model.against(floor), self.errors(floor)
         return FloorScores(
             skill=plain(self.skill(name)),
             paired_low=plain(low),
@@ -276,16 +271,14 @@ def evaluate(
     """
     model, *others = scores(forecasts, test)
     rest = iter(others)
-    of_floors = {name: next(rest) for name in floors}
     return Evaluation(
         model=model,
         every=test.every,
-        floors=of_floors,
+        floors={name: next(rest) for name in floors},
         chosen=dict(floors),
         targets=targets,
         scaler=scaler,
         naive=naive,
-        paired={name: model.against(floor) for name, floor in of_floors.items()},
         items=None if test.items is None else test.items.names,
         weights=weights or {},
         network=next(rest) if network else None,

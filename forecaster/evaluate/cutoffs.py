@@ -95,8 +95,7 @@ class Rolling:
         names = [name for name in first.floors if all(name in other.floors for other in others)]
         model = self._pooled([evaluation.model for evaluation in self.found])
         floors = {n: self._pooled([other.floors[n] for other in self.found]) for n in names}
-        paired = {name: model.against(floor) for name, floor in floors.items()}
-        return replace(first, model=model, floors=floors, paired=paired, intervals=None)
+        return replace(first, model=model, floors=floors, intervals=None)
 
     def _pooled(self, scores: Sequence[Score]) -> Score:
         counts = np.stack(
@@ -136,7 +135,7 @@ class Rolling:
         are none.
         """
         best, networks = self.whole.best_floor, [each.network for each in self.found]
-        low, high = self.whole.paired[best]
+        low, high = self.whole.model.against(self.whole.floors[best])
         each = tuple(self._at(number) for number in range(len(self.found)))
         return Cutoffs(
             count=len(each),

@@ -64,8 +64,8 @@ def test_the_verdict_says_what_was_measured(model, outcome, than, lost_to):
     assert text.startswith(f"{opening} against {got.floors['zero'].mse:.3f}")
     assert text.endswith(f"{interval_text(low, high)}.")
     # zero is the best on both halves, so that only a gap of a horizon between them is left out
-    assert (low, high) == pytest.approx(got.paired["zero"], rel=0.15, abs=0.01)
-    assert got.lost_to() == lost_to
+    assert (low, high) == pytest.approx(got.model.against(got.floors["zero"]), rel=0.15, abs=0.01)
+    assert got.backtest.lost_to == tuple(lost_to)
 
 
 def test_the_best_of_many_floors_is_not_compared_where_it_was_chosen():
@@ -77,9 +77,8 @@ def test_the_best_of_many_floors_is_not_compared_where_it_was_chosen():
         model, *floors = (Score(240, blank, blank * each.mean(), each) for each in errors)
         model, *floors = (replace(x, squared=x.absolute) for x in (model, *floors))
         named = {f"floor {i}": floor for i, floor in enumerate(floors)}
-        paired = {name: model.against(floor) for name, floor in named.items()}
-        made = replace(got, model=model, floors=named, paired=paired)
-        found["as chosen"] += paired[made.best_floor][0] > 0
+        made = replace(got, model=model, floors=named)
+        found["as chosen"] += model.against(named[made.best_floor])[0] > 0
         found[made.outcome] += 1
     assert found["as chosen"] > 60
     assert found["worse"] <= 15
