@@ -173,6 +173,8 @@ def warning(bundle, past=0.0):
     ranges = {"low": range_, "high": range_, "change": [0.0] * targets}
     found = rejudged(
         bundle,
+        windows=1000,
+        columns={name: {} for name in bundle.schema.targets},
         floors={"last value": {"mse": 0.2, "mae": 0.2, "skill": -1.0, "paired_low": 0.1}},
         intervals={"80": {"coverage": 0.44}},
         outcome="worse",

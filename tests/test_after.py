@@ -23,7 +23,7 @@ from forecaster.record.look import look
 from tests.forked import forked
 from tests.service.processes import Server, free_port, running, until, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 BEFORE, SHIFTED, RENEWED, DAYS = 120, 30, 60, 75
 """The days of training; then the day of the shift, of the renewal, and the last one."""

@@ -435,6 +435,15 @@ class TestFewAndUnfinished:
         assert "to 2023-05-01 00:00:00, 53 steps of MS" in out
         assert out.splitlines()[-1].count(" --drop-last ") == 1
 
+    def test_a_forecast_from_it_says_so(self):
+        model = Forecaster(horizon=6, target="sales", epochs=1, blend="seasonal naive")
+        model.fit(self.months())
+        for last in (1.0, 0.6):
+            said = []
+            model.predict(self.months(last), say=said.append)
+            heard = any("'sales': the last value is far lower" in sentence for sentence in said)
+            assert heard == (last < 1)
+
     def test_a_model_leaves_it_out_of_its_history_too(self):
         model = Forecaster(
             horizon=6, target="sales", epochs=1, blend="seasonal naive",

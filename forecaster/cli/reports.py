@@ -73,7 +73,7 @@ def compare(
     cores = quota.cores()
     if jobs is not None and jobs > cores:
         say(f"--jobs {jobs}: this machine has only {cores} cores, so {cores} cells at a time")
-    resolved = comparison.resolve(name, definition)
+    resolved = comparison.resolve(name, definition, say)
     device = machine.device(resolved.cells[0].config.device)
     usual = 1 if device == "cuda" else cores  # --ray gives each GPU cells of its own
     where: dict[str, Any] = {"jobs": min(jobs or usual, cores), "ray": ray, "gpus": gpus}

@@ -42,6 +42,7 @@ CYCLES = {"D": 7, "B": 5, "W": 52, "M": 12, "Q": 4}
 NEVER = 0.75
 """The last step may not be over if the ratio of its value to that one cycle before is below this
 part of the smallest such ratio before: noise of a tenth moves that by less."""
+FALLS = "the last value is far lower, against that of one cycle before, than any other"
 MOST_SAID = 5
 """The most sentences about oddities, so that what a run says stays readable."""
 
@@ -119,20 +120,17 @@ class _Column:
         """A last value that may be that of a day, week or month which is not over: its ratio to the
         value one cycle before is below NEVER times the smallest such ratio of the rows before, in
         the median series that ends with the grid."""
-        lag = CYCLES.get(self.series.freq.lstrip("0123456789")[:1], 0)
         ends = self.items.places + self.items.lengths == len(self.series.times)
         low, row = list[float](), 0
-        for item in self.chosen[ends[self.chosen]] if lag else ():
-            values = self._values(*(int(bound) for bound in self.items.bounds[item : item + 2]))
-            values = values[-4 * lag - 1 :]
-            if len(values) >= lag + 9 and (values > 0).all():
-                ratios = values[lag:] / values[:-lag]
-                row = int(self.items.bounds[item + 1]) - 1
-                low.append(ratios[-1] / ratios[:-1].min())
+        for item in self.chosen[ends[self.chosen]]:
+            first, last = (int(bound) for bound in self.items.bounds[item : item + 2])
+            fall = float(falls(self._values(first, last), self.series.freq))
+            if fall < np.inf:
+                low.append(fall)
+                row = last - 1
         if low and np.median(low) < NEVER:
-            what = "the last value is far lower, against that of one cycle before, than any other"
             remedy = f"if its step is not over, {spelled('drop_last', True)} leaves it out"
-            yield self._oddity("unfinished", [row], f"{what}; {remedy}")
+            yield self._oddity("unfinished", [row], f"{FALLS}; {remedy}")
 
     def _oddity(self, kind: Kind, rows: Rows, what: str) -> Oddity:
         name = self.series.columns[self.place]
@@ -210,6 +208,19 @@ class _Column:
         if shifted:
             where = "where 98 % of the training values lie"
             yield self._oddity("shift", shifted, f"the level shifts: {what} {where}")
+
+
+def falls(values: Numbers, freq: str) -> Numbers:
+    """The ratio of the last of `values` (..., N) to that one cycle before, by the smallest such
+    ratio of the rows before; inf where it says nothing."""
+    lag = CYCLES.get(freq.lstrip("0123456789")[:1], 0)
+    values = values[..., -4 * lag - 1 :]
+    if not lag or values.shape[-1] < lag + 9:
+        return np.full(values.shape[:-1], np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = values[..., lag:] / values[..., :-lag]
+        fall = ratios[..., -1] / ratios[..., :-1].min(axis=-1)
+    return np.where((values > 0).all(axis=-1), fall, np.inf)
 
 
 def outlying(values: Numbers) -> list[int]:

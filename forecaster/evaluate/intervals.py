@@ -15,7 +15,7 @@ from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.windows import Batch, Windows, evenly
 from forecaster.evaluate.figures import By, Ends, IntervalMetric, QuantileMetric, plain, shown
 from forecaster.evaluate.metrics import Score, score
-from forecaster.forecast.intervals import TOLERANCE, Conditions, Intervals
+from forecaster.forecast.intervals import Conditions, Intervals, tolerance
 from forecaster.forecast.quantiles import (
     Quantiles,
     between,
@@ -354,22 +354,25 @@ class Coverage:
             calibration_windows=self.intervals.windows,
             again=again,
             pinball=dict(zip(map(str, levels), pinball.tolist(), strict=True)),
-            verdict=verdict(bands[percent(SHARES[0])]) + (SINCE if again else ""),
+            verdict=verdict(bands[percent(SHARES[0])], self.observed.sum() / len(self.observed))
+            + (SINCE if again else ""),
             **bands,
             **quantiles,
         )
 
 
-def verdict(found: record.BandScores | None) -> str:
-    """A sentence on whether the intervals of the first share cover what they should."""
+def verdict(found: record.BandScores | None, values: float) -> str:
+    """A sentence on whether the intervals of the first share cover what they should, of `values`
+    observed at each step."""
     name = f"{percent(SHARES[0])} % intervals"
     if found is None:
         return f"Too few calibrating windows for {name}."
     covered, share = found["coverage"] or 0.0, SHARES[0]
     text = f"The {name} cover {covered:.1%} of the test values"
-    if covered < share - TOLERANCE:
+    allowed = tolerance(share, values)
+    if covered < share - allowed:
         text += ": they are TOO NARROW here"
-    elif covered > share + TOLERANCE and found["width"] != 0:
+    elif covered > share + allowed and found["width"] != 0:
         text += ": they are WIDER than they should be"
     columns = sorted(
         (coverage, column)

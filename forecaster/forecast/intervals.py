@@ -5,14 +5,18 @@ normalised conformal prediction (Papadopoulos, Gammerman and Vovk, 2008). So the
 the forecast.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-TOLERANCE = 0.03
-"""How far the coverage of a band may be off before a sentence states it."""
+
+def tolerance(share: float, values: float) -> float:
+    """How far the coverage of a band may be off before a sentence states it: 3 %, and what happens
+    by chance, in two standard deviations of a share of `values` observed at one step."""
+    return max(0.03, 2 * math.sqrt(share * (1 - share) / max(values, 1)))
 
 
 @dataclass(frozen=True, eq=False)

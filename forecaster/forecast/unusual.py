@@ -14,8 +14,9 @@ import numpy as np
 from forecaster.base.errors import BundleError
 from forecaster.base.names import quoted
 from forecaster.base.spelling import rounded
+from forecaster.datasets.oddities import FALLS, NEVER, falls
 from forecaster.forecast.composition import in_words
-from forecaster.forecast.intervals import TOLERANCE
+from forecaster.forecast.intervals import tolerance
 from forecaster.forecast.notices import OWN_SCALE, Notice, NoticeCode
 from forecaster.record import Backtest
 
@@ -212,6 +213,16 @@ def remarks(
         _shortened(model, int(place), int(counts[place]), banded)
         for place in np.flatnonzero(counts < model.needs)
     ]
+    if not schema.items:  # a notice for each series of a panel would be false for some
+        fall = falls(history[..., list(schema.target_positions)].swapaxes(1, 2), model.form.freq)
+        notices += [
+            Notice(
+                NoticeCode.UNFINISHED,
+                f"'{schema.targets[target]}': {FALLS}; if its step is not over, leave it out",
+                int(place),
+            )
+            for place, target in np.argwhere(fall < NEVER)
+        ]
     if model.ranges is not None:
         scaler, targets = model.scaler_of(question), list(schema.target_positions)
         std = scaler.select(tuple(targets)).std.reshape(-1, len(targets))
@@ -271,7 +282,8 @@ def figures(test: Backtest | None, levels: Sequence[float]) -> Iterator[Notice]:
         share = 1 - 2 * level
         band = test.band(f"{100 * share:g}")
         covered = band["coverage"] if band else None
-        off = covered is not None and abs(covered - share) > TOLERANCE
+        allowed = tolerance(share, test.windows * len(test.columns))
+        off = covered is not None and abs(covered - share) > allowed
         if covered is not None and off and not test.calibrated_again:
             which = "narrower" if covered < share else "wider"
             yield Notice(

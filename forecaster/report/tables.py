@@ -220,7 +220,7 @@ def brief(test: Backtest) -> str:
 
 def text(test: Backtest) -> str:
     """What was found on the test split, for the terminal."""
-    which = "all of them" if test.every == 1 else f"every {test.every}th of them"
+    which = "all of them" if test.every == 1 else f"one in {test.every} of them"
     model, *others = parts(Record(test=test))
     errors = [*map(of_metric, shown(ErrorMetric, "terminal"))]
     by_target = [*map(of_metric, shown(ErrorMetric, "columns"))]

@@ -85,6 +85,7 @@ for name in sys.argv[1:]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_what_is_said_to_be_exported_is() -> None:
     """With torch.export and ONNX Runtime, short and long, masked or not, for any batch."""

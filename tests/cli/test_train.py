@@ -1,9 +1,5 @@
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -76,39 +72,6 @@ def test_a_run_goes_on_as_it_was_begun_by_its_name_alone(
     assert "2 cut-offs of the test split" in out
     (folder,) = Path("runs").iterdir()
     assert bundle.load(folder).config.seed == 3
-
-
-KILLED = """
-import os, signal
-from forecaster.train import resume
-
-def step(self, trainer, *rest):
-    if trainer.global_step == 9:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-resume.Checkpointing.on_train_batch_start = step
-from forecaster.cli import main
-main()
-"""
-
-
-def test_a_run_that_is_killed_within_its_second_epoch_ends_with_the_same_bits(small_run, done):
-    file = small_run[1].with_name("data") / "small.csv"
-    own = ("--data", file, "--target", "b", "--epochs", 3, "--resume", "auto")
-    words = ["train", *map(str, (*small_run, *own))]
-    command = [sys.executable, "-c", KILLED, *words]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # as here
-    died = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert died.returncode == -signal.SIGKILL, died.stderr
-    again = done(*words)[1]
-    assert " at epoch 2, step 6 of 18" in again
-    (resumed,) = Path("runs").iterdir()
-    whole = done(*words, "--force")[1]
-    assert "starts anew" in whole
-    (other,) = {*Path("runs").iterdir()} - {resumed}
-    for name in ("model", "parts", "intervals", "golden"):
-        one, same = (folder / f"{name}.safetensors" for folder in (resumed, other))
-        assert one.read_bytes() == same.read_bytes()
 
 
 def test_a_finished_run_is_shown_again(small_run, done, monkeypatch):

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -140,8 +141,8 @@ def test_intervals_that_too_few_windows_back_are_not_reported():
 
 
 def test_a_coverage_that_is_off_is_said_in_words():
-    def said(**given):
-        return verdict(BandScores.read({"by_step": {}, **given}))
+    def said(values=1000, **given):
+        return verdict(BandScores.read({"by_step": {}, **given}), values)
 
     columns = {"a": {"coverage": 0.993}, "b": {"coverage": 0.54}, "c": {"coverage": 0.8}}
     for coverage, words in (
@@ -151,6 +152,8 @@ def test_a_coverage_that_is_off_is_said_in_words():
         assert found.startswith(f"The 80 % intervals cover {coverage:.1%} of the test values")
         assert words in found
         assert found.endswith("; by column from 54% (b) to 99% (a).")
+        assert not re.search("NARROW|WIDER", said(12, coverage=coverage, columns=columns))
+    assert "TOO NARROW" in said(12, coverage=0.56, columns=columns)
     flat = said(coverage=1.0, width=0.0, columns={"a": {"coverage": 1.0}})
     assert flat == "The 80 % intervals cover 100.0% of the test values.", "nothing is narrower"
 

@@ -202,15 +202,18 @@ class TestFigures:
             assert not [*figures(test, (0.1, 0.9))]
 
     def test_a_band_that_was_asked_for(self) -> None:
-        for coverage, levels, word in (
-            (0.44, (0.9, 0.5, 0.1), "narrow"),
-            (0.84, (0.1, 0.9), "wider"),
-            (0.78, (0.1, 0.9), ""),
-            (0.44, (0.1, 0.5), ""),
-            (0.44, (0.025, 0.975), ""),
+        for coverage, levels, windows, word in (
+            (0.44, (0.9, 0.5, 0.1), 3000, "narrow"),
+            (0.84, (0.1, 0.9), 3000, "wider"),
+            (0.78, (0.1, 0.9), 3000, ""),
+            (0.44, (0.1, 0.5), 3000, ""),
+            (0.44, (0.025, 0.975), 3000, ""),
+            (1.0, (0.1, 0.9), 12, ""),  # it may be chance
+            (0.44, (0.1, 0.9), 12, "narrow"),
         ):
             bands = {"80": {"coverage": coverage}, "95": None}
-            found = [*figures(judged(mse=0.3, floors=self.FLOORS, intervals=bands), levels)]
+            known = {"floors": self.FLOORS, "intervals": bands, "columns": {"a": {}}}
+            found = [*figures(judged(mse=0.3, windows=windows, **known), levels)]
             assert [notice.code for notice in found] == [NoticeCode.COVERAGE] * bool(word)
             for notice in found:
                 assert f"80 % band covered {coverage:.1%} of the test values: " in notice

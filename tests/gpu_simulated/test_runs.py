@@ -70,6 +70,10 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
 }  # fmt: skip
 
+USUAL = ("default", "known ahead", "panel", "informer in bf16")
+"""What each change is tried with; the others are long proofs."""
+LONG = [pytest.mark.slow, pytest.mark.long]
+
 
 def fitted(kind: str) -> Forecaster:
     flags, options = KINDS[kind]
@@ -78,7 +82,10 @@ def fitted(kind: str) -> Forecaster:
     return Forecaster(**flags, options={**SMALL, **options}, device="cuda").fit(data)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind in USUAL else pytest.param(kind, marks=LONG) for kind in KINDS],
+)
 def test_a_bundle_forecasts_there_what_it_forecasts_on_a_processor(
     kind: str, tmp_path: Path
 ) -> None:

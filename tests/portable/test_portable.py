@@ -86,6 +86,7 @@ def test_a_run_is_forecast_judged_and_described(elsewhere):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_python_and_compare(elsewhere):
     code = (
         "import pandas as pd; from forecaster import Forecaster\n"

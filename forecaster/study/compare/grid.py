@@ -20,8 +20,9 @@ from forecaster.attention import ATTENTIONS, CATALOGUE, CONTROLS, SYNONYMS
 from forecaster.attention.base import Attention, SelfAttention
 from forecaster.attention.static import LONGEST
 from forecaster.base import installation
-from forecaster.base.errors import ConfigError, UsageError
+from forecaster.base.errors import ConfigError, DataError, UsageError
 from forecaster.base.names import did_you_mean, find
+from forecaster.base.progress import Say
 from forecaster.config import run_config
 from forecaster.datasets.dataset import Dataset
 from forecaster.model import ForecastModel, TokenInformer
@@ -68,7 +69,7 @@ class GridProtocol(run_config.ConfigSection):
     """The settings that all cells share."""
 
     config: str = "default"
-    """A name in configs/ or a YAML file."""
+    """A name in configs/ or a YAML file; `default` is `own` for a file, as in a training."""
     set: list[str] = Field(default=[])
     """Values as `--set` takes them."""
     steps: run_config.Positive
@@ -76,6 +77,11 @@ class GridProtocol(run_config.ConfigSection):
     epochs: run_config.Positive | None = None
     """Train for so many epochs of the data instead."""
     regimes: Annotated[dict[Name, TokenRegime], Field(min_length=1)]
+
+    def load(self, sets: list[str], flags: dict[str, Any]) -> run_config.Loaded:
+        """The configuration with more sets, and flags as those of the commands."""
+        file = self.config == "default" and installation.names_a_file(flags["data"])
+        return run_config.load("own" if file else self.config, [*self.set, *sets], flags)
 
 
 class Definition(run_config.ConfigSection):
@@ -188,19 +194,26 @@ def define(values: Mapping[str, Any], changes: Mapping[str, Any], where: str) ->
     raise ConfigError(f"{where}: {message}, got {splits['input']!r}")
 
 
-def resolve(name: str, definition: Definition) -> Grid:
-    """Load the data, and find every cell with its configuration, its budget and its name."""
+def resolve(name: str, definition: Definition, say: Say = lambda _: None) -> Grid:
+    """Load the data, and find every cell with its configuration, its budget and its name.
+
+    A regime for which the data are too few is left out, unless all are.
+    """
     data: Data = {}
     cells: list[Cell] = []
     for data_name in definition.data:
-        loaded = run_config.load(
-            definition.protocol.config, definition.protocol.set, {"data": data_name}
-        )
+        loaded = definition.protocol.load([], {"data": data_name})
         config, dataset = find_data(loaded, lambda _: None)
         data[dataset.name] = dataset
         for horizon in definition.horizons:
-            for regime in definition.protocol.regimes:
-                cells += _group(definition, data_name, config.data, dataset, horizon, regime)
+            before = len(cells)
+            for place, regime in enumerate(definition.protocol.regimes, start=1):
+                try:
+                    cells += _group(definition, data_name, config.data, dataset, horizon, regime)
+                except DataError:
+                    if len(cells) == before and place == len(definition.protocol.regimes):
+                        raise
+                    say(f"horizon {horizon}: too few rows for '{regime}' of the grid, left out")
     cells.sort(key=lambda cell: definition.each_seed().index(cell.seed))
     names = [cell.name for cell in cells]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -219,7 +232,7 @@ def _group(
     """The cells of a data set, a horizon and a regime; names include the data set if several."""
     protocol = definition.protocol
     options = {_known(name): values for name, values in definition.options.items()}
-    sets, swap = [*protocol.set, *protocol.regimes[regime].set], protocol.regimes[regime].swap
+    regime_sets, swap = protocol.regimes[regime].set, protocol.regimes[regime].swap
     start: dict[str, Any] = {}
 
     def splits(attn: str) -> Splits:
@@ -227,7 +240,7 @@ def _group(
         cross = [f"attn.cross={attn}"] if "cross" in swap else []
         values = options.get(attn, {}) if "encoder" in swap else {}
         set_own = [f"attn.{key}={json.dumps(value)}" for key, value in values.items()]
-        config = run_config.load(protocol.config, [*sets, *cross, *set_own], flags).config
+        config = protocol.load([*regime_sets, *cross, *set_own], flags).config
         config = config.changed(model=start).model_copy(update={"data": data})
         return make_splits(make_plan(config, dataset), known=None)
 

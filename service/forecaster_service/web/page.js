@@ -307,7 +307,7 @@ function showCard(card) {
 const percent = (share) => `${Math.round(100 * share)} %`;
 
 // The codes of notices that question a forecast; the others state what was done with the input.
-const REMARKS = new Set(["short_history", "lost_to_floor", "coverage", "first_step", "unlike_training", "unlike_covariates", "unclear_effect"]);
+const REMARKS = new Set(["short_history", "unfinished", "lost_to_floor", "coverage", "first_step", "unlike_training", "unlike_covariates", "unclear_effect"]);
 
 function showResult() {
   const { card, prediction, answer, body, skipped, notes, file, example, other, repeated } = state.shown;

@@ -77,6 +77,7 @@ for folder in map(Path, sys.argv[1:]):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_real_files(tmp_path):
     for kind in ("plain", "wide, past", "all"):  # the others run in Python, above

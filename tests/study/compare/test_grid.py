@@ -1,11 +1,13 @@
 import os
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from forecaster.attention import ATTENTIONS
 from forecaster.base import installation
-from forecaster.base.errors import ConfigError, UsageError
+from forecaster.base.errors import ConfigError, DataError, UsageError
 from forecaster.model.start import STARTS
 from forecaster.plan import splits as module
 from forecaster.plan.plan import make_plan
@@ -22,7 +24,7 @@ from tests import small
 from tests.study.compare.grids import REGIMES, small_grid, values
 
 DATA = os.environ.get("FORECASTER_DATA", "")
-LONG = ("usual", "known", "columns")
+LONG = ("usual", "known", "columns", "recall", "drift", "hops")
 """The grids that build the most models."""
 PACKAGED = [
     pytest.param(file, id=file.stem, marks=[pytest.mark.long] * (file.stem in LONG))
@@ -37,6 +39,20 @@ def grid(home):
 
 def build(cell, grid):
     return make_splits(make_plan(cell.config, grid.data[cell.data]), known=None).build_model()
+
+
+def test_a_small_file_gets_the_recipe_of_files_and_the_regimes_that_fit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    months = pd.date_range("2020-01-01", periods=54, freq="MS")
+    frame = pd.DataFrame({"month": months, "sales": np.sin(np.arange(54) * np.pi / 6) + 2})
+    frame.to_csv("own.csv", index=False)
+    said, changes = [], {"data": ["own.csv"], "horizons": [3], "attn": ["prob"], "seeds": 1}
+    found = resolve("own", define(read("default")[1], changes, "default"), said.append)
+    assert {cell.regime for cell in found.cells} == {"quarters"}
+    assert {cell.config.window.past for cell in found.cells} == {12}
+    assert said == ["horizon 3: too few rows for 'hours' of the grid, left out"]
+    with pytest.raises(DataError, match="too few for a horizon of 30"):
+        resolve("own", define(read("default")[1], {**changes, "horizons": [30]}, "default"))
 
 
 class TestDefine:

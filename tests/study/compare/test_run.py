@@ -228,7 +228,7 @@ class TestCommand:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ray", [None, "local"])
+@pytest.mark.parametrize("ray", [None, pytest.param("local", marks=pytest.mark.long)])
 def test_cells_of_two_processes_and_of_ray_are_those_of_one(apart, monkeypatch, ray):
     monkeypatch.setenv("PYTHONPATH", str(Path(cli.__file__).parents[2]))
     one, _ = run(few_of(small_grid("one")))
@@ -244,7 +244,9 @@ def test_cells_of_two_processes_and_of_ray_are_those_of_one(apart, monkeypatch, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGKILL, marks=pytest.mark.long), signal.SIGINT]
+)
 def test_after_a_signal_only_what_is_missing_is_run(home, apart, number):
     """A stop in the middle leaves no half-finished cell; finished ones are not run again."""
     code = (
