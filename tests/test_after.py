@@ -3,7 +3,7 @@
 Hourly values arrive for 75 days at a service of two processes; on day 30 their level rises.
 docs/after.md shows the picture:
 
-    AFTER_PICTURE=docs/pictures/after.png pytest -m slow tests/test_after.py
+    AFTER_PICTURE=docs/pictures/after.png pytest -m long tests/test_after.py
 """
 
 import json
@@ -23,7 +23,7 @@ from forecaster.record.look import look
 from tests.forked import forked
 from tests.service.processes import Server, free_port, running, until, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 BEFORE, SHIFTED, RENEWED, DAYS = 120, 30, 60, 75
 """The days of training; then the day of the shift, of the renewal, and the last one."""

@@ -56,7 +56,6 @@ def panel(tmp_path_factory):
     return file
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_it_trains_in_little_memory(panel, tmp_path):

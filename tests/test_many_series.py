@@ -62,7 +62,6 @@ def predict(folder, bundle, files, *arguments):
     return time.monotonic() - begun, int(peak)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 def test_ray_gives_the_bytes_of_one_process_whose_memory_is_that_of_one_file(home, capsys):

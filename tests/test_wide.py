@@ -34,7 +34,6 @@ cli.main()
 """
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_traffic_trains_and_forecasts_by_name(httpserver, tmp_path):

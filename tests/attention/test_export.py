@@ -84,7 +84,6 @@ for name in sys.argv[1:]:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_what_is_said_to_be_exported_is() -> None:

@@ -84,7 +84,6 @@ def measured(name: str, **sizes: Any) -> Figures:
     return parts.run_part(next(part for part in every if part.name == name), 1000)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_each_part_runs_to_its_end(
     gpu: Telling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
@@ -127,7 +126,6 @@ def test_a_line_that_waits_in_each_step_is_counted(
     assert count == 1
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_wrong_numbers_are_failures(gpu: Telling, monkeypatch: pytest.MonkeyPatch) -> None:
     def drifting(runner: Runner, *given: Any) -> Any:

@@ -72,7 +72,6 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 USUAL = ("default", "known ahead", "panel", "informer in bf16")
 """What each change is tried with; the others are long proofs."""
-LONG = [pytest.mark.slow, pytest.mark.long]
 
 
 def fitted(kind: str) -> Forecaster:
@@ -84,7 +83,7 @@ def fitted(kind: str) -> Forecaster:
 
 @pytest.mark.parametrize(
     "kind",
-    [kind if kind in USUAL else pytest.param(kind, marks=LONG) for kind in KINDS],
+    [kind if kind in USUAL else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS],
 )
 def test_a_bundle_forecasts_there_what_it_forecasts_on_a_processor(
     kind: str, tmp_path: Path

@@ -85,7 +85,6 @@ def test_a_run_is_forecast_judged_and_described(elsewhere):
     elsewhere.out(call=[sys.executable, "-c", code])
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_python_and_compare(elsewhere):
     code = (

@@ -83,7 +83,6 @@ def test_a_difference_on_few_rows_changes_nothing(champion, monkeypatch):
     assert load_bundle(champion).origin["version"] == "1"
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_winner_may_train_on_all_rows_and_says_that_this_was_not_judged(champion, tmp_path):
     bundle = load_bundle(load_bundle(f"{champion}/1").about["run_id"])

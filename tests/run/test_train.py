@@ -345,7 +345,6 @@ def test_a_refit_changes_all_but_figures_choices_and_widths(refitted, result):
         rejudge(new, "cpu")
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.data
 def test_the_quick_start_on_etth1_is_as_good_as_docs_results_says(tmp_path):

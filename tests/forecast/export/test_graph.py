@@ -76,7 +76,6 @@ for folder in map(Path, sys.argv[1:]):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_real_files(tmp_path):
