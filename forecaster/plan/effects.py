@@ -25,7 +25,8 @@ from forecaster.datasets.known import Effects, Term, Terms, tuples
 Array = NDArray[np.floating[Any]]
 
 KNOTS = 8
-"""The number of bends of an effect, evenly spaced over the training range."""
+"""The number of bends of an effect, evenly spaced from the quantile 2 % to that of 98 %: on fewer
+rows, the coldest of all, a slope would be too uncertain to go on with beyond the range."""
 SHAPED = 8
 """With more covariates than that, all act linearly and at once."""
 BETTER, EARNED = 0.99, 0.997
@@ -186,7 +187,7 @@ def _shapes(covariate: int, inside: Array, season: int, past: int) -> list[Terms
     shapes: list[Terms] = [(Term(covariate, *time),) for time in times[1:]]
     values = inside[:, covariate]
     if len(np.unique(values)) > KNOTS + 2:
-        knots = np.linspace(values.min(), values.max(), KNOTS + 2)[1:-1].tolist()
+        knots = np.unique(np.linspace(*np.quantile(values, [0.02, 0.98]), KNOTS)).tolist()
         shapes += [tuple(Term(covariate, *time, knot) for knot in knots) for time in times]
     return shapes
 
@@ -229,7 +230,8 @@ class _Regression:
 
     def choose(self, first: Sequence[Terms]) -> list[Terms]:
         """Groups, from the `first` ones on: others are added as long as that helps, then those are
-        left out that do not."""
+        left out that do not. A line of each covariate stays: with bends alone, the coldest rows,
+        which are few, would have no slope, and colder ones no effect."""
         chosen, least = [*first], self.missed(first)
         while rest := [group for group in self.groups if group not in chosen]:
             errors = [self.missed([*chosen, group]) for group in rest]
@@ -239,8 +241,8 @@ class _Regression:
             chosen.append(rest[int(np.argmin(errors))])
         for group in [*chosen]:
             left = [other for other in chosen if other is not group]
-            alone = all(other[0].covariate != group[0].covariate for other in left)
-            if not alone and (found_without := self.missed(left)) <= least:
+            lines = [other[0].covariate for other in left if other[0].knot is None]
+            if group[0].covariate in lines and (found_without := self.missed(left)) <= least:
                 chosen, least = left, found_without
         return chosen
 

@@ -81,6 +81,19 @@ def test_known_effects_are_found(effect):
         assert [each.knot for each in found.terms] == [None]
 
 
+def test_the_coldest_rows_have_a_slope_where_it_depends_on_the_hour():
+    random, steps = np.random.default_rng(2), np.arange(500 * DAY)
+    slow = 0.05 * lfilter([1], [1, -0.99], random.normal(size=len(steps)))
+    year, day = steps * 2 * np.pi / 365 / DAY, (steps - 9) * 2 * np.pi / DAY
+    known = slow - 1.2 * np.cos(year) + 0.5 * np.sin(day)
+    known = (known - known.mean()) / known.std()
+    shape = 1 + 0.4 * np.sin(day + np.pi / 12)
+    found = fit(shape * (3 + bent(known)) + random.normal(0, 0.05, len(steps)), known)
+    lowest = np.full((2 * DAY, 1), found.low[0])
+    slope = (shift(found, lowest + 0.2) - shift(found, lowest))[-1, 0] / 0.2
+    assert slope == pytest.approx(-shape.min(), rel=0.4)
+
+
 def test_inputs_without_an_effect_of_their_own_are_not_used():
     rows = 60 * DAY
     clock = np.sin(np.arange(rows) * 2 * np.pi / DAY)
