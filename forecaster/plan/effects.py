@@ -187,7 +187,8 @@ def _shapes(covariate: int, inside: Array, season: int, past: int) -> list[Terms
     shapes: list[Terms] = [(Term(covariate, *time),) for time in times[1:]]
     values = inside[:, covariate]
     if len(np.unique(values)) > KNOTS + 2:
-        knots = np.unique(np.linspace(*np.quantile(values, [0.02, 0.98]), KNOTS)).tolist()
+        low, high = np.quantile(values, [0.02, 0.98]).tolist()
+        knots = np.unique(np.linspace(low, high, KNOTS)).tolist()
         shapes += [tuple(Term(covariate, *time, knot) for knot in knots) for time in times]
     return shapes
 
