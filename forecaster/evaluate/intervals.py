@@ -259,7 +259,7 @@ class Coverage:
         self.quantiles = Quantiles(intervals)
         self.again = again
         # sums over windows of scaled values, by step and column
-        shape = intervals.scale.shape
+        shape, self.windows = intervals.scale.shape, 0
         self.pinball = np.zeros((len(intervals.levels), shape[1]))
         self.observed = np.zeros(shape)
         self.metrics = shown(IntervalMetric)
@@ -306,6 +306,7 @@ class Coverage:
             summed: np.ndarray = known.sum(axis=0, dtype=float)
             return summed
 
+        self.windows += len(truth)
         self.observed += len(truth) if observed is None else observed.sum(axis=0)
         for q, level in enumerate(self.intervals.levels):
             error = truth - quantiles[..., q]
@@ -354,16 +355,16 @@ class Coverage:
             calibration_windows=self.intervals.windows,
             again=again,
             pinball=dict(zip(map(str, levels), pinball.tolist(), strict=True)),
-            verdict=verdict(bands[percent(SHARES[0])], self.observed.sum() / len(self.observed))
+            verdict=verdict(bands[percent(SHARES[0])], self.windows * len(names))
             + (SINCE if again else ""),
             **bands,
             **quantiles,
         )
 
 
-def verdict(found: record.BandScores | None, values: float) -> str:
-    """A sentence on whether the intervals of the first share cover what they should, of `values`
-    observed at each step."""
+def verdict(found: record.BandScores | None, values: int) -> str:
+    """A sentence on whether the intervals of the first share cover what they should; `values` as
+    for `tolerance`."""
     name = f"{percent(SHARES[0])} % intervals"
     if found is None:
         return f"Too few calibrating windows for {name}."

@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 
 
-def tolerance(share: float, values: float) -> float:
+def tolerance(share: float, values: int) -> float:
     """How far the coverage of a band may be off before a sentence states it: 3 %, and what happens
-    by chance, in two standard deviations of a share of `values` observed at one step."""
+    by chance, in two standard deviations of a share of `values`, windows times columns."""
     return max(0.03, 2 * math.sqrt(share * (1 - share) / max(values, 1)))
 
 

@@ -25,8 +25,8 @@ from forecaster.datasets.known import Effects, Term, Terms, tuples
 Array = NDArray[np.floating[Any]]
 
 KNOTS = 8
-"""The number of bends of an effect, evenly spaced from the quantile 2 % to that of 98 %: on fewer
-rows, the coldest of all, a slope would be too uncertain to go on with beyond the range."""
+"""The number of bends of an effect, evenly spaced from the quantile 2 % to that of 98 %: on the
+fewer rows outside, a slope would be too uncertain to go on with beyond the range."""
 SHAPED = 8
 """With more covariates than that, all act linearly and at once."""
 BETTER, EARNED = 0.99, 0.997
@@ -231,8 +231,8 @@ class _Regression:
 
     def choose(self, first: Sequence[Terms]) -> list[Terms]:
         """Groups, from the `first` ones on: others are added as long as that helps, then those are
-        left out that do not. A line of each covariate stays: with bends alone, the coldest rows,
-        which are few, would have no slope, and colder ones no effect."""
+        left out that do not. A line of each covariate stays: with bends alone, values below the
+        lowest bend would have no effect."""
         chosen, least = [*first], self.missed(first)
         while rest := [group for group in self.groups if group not in chosen]:
             errors = [self.missed([*chosen, group]) for group in rest]

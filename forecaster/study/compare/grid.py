@@ -206,14 +206,16 @@ def resolve(name: str, definition: Definition, say: Say = lambda _: None) -> Gri
         config, dataset = find_data(loaded, lambda _: None)
         data[dataset.name] = dataset
         for horizon in definition.horizons:
-            before = len(cells)
-            for place, regime in enumerate(definition.protocol.regimes, start=1):
+            refused = list[tuple[str, DataError]]()
+            for regime in definition.protocol.regimes:
                 try:
-                    cells += _group(definition, data_name, config.data, dataset, horizon, regime)
-                except DataError:
-                    if len(cells) == before and place == len(definition.protocol.regimes):
-                        raise
-                    say(f"horizon {horizon}: too few rows for '{regime}' of the grid, left out")
+                    cells += [*_group(definition, data_name, config.data, dataset, horizon, regime)]
+                except DataError as error:
+                    refused.append((regime, error))
+            if len(refused) == len(definition.protocol.regimes):
+                raise refused[0][1]
+            for regime, why in refused:  # without its remedy, which is that of `train`
+                say(f"without the regime '{regime}': {str(why).partition('. ')[0]}")
     cells.sort(key=lambda cell: definition.each_seed().index(cell.seed))
     names = [cell.name for cell in cells]
     if twice := next((name for name in names if names.count(name) > 1), None):

@@ -50,8 +50,8 @@ def test_a_small_file_gets_the_recipe_of_files_and_the_regimes_that_fit(tmp_path
     found = resolve("own", define(read("default")[1], changes, "default"), said.append)
     assert {cell.regime for cell in found.cells} == {"quarters"}
     assert {cell.config.window.past for cell in found.cells} == {12}
-    assert said == ["horizon 3: too few rows for 'hours' of the grid, left out"]
-    with pytest.raises(DataError, match="too few for a horizon of 30"):
+    assert said[0].startswith("without the regime 'hours': own: 54 steps are too few for a horizon")
+    with pytest.raises(DataError, match=r"too few for a horizon of 30: .* window of 12 \+ 30"):
         resolve("own", define(read("default")[1], {**changes, "horizons": [30]}, "default"))
 
 
