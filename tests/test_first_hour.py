@@ -73,6 +73,7 @@ def walk(line, start, filled=""):
     `filled` goes into the empty cells of the future. Every forecast lies inside its band.
     """
     done, folder = run(line, start), start.folder
+    assert len(done.out.splitlines()) <= 11  # twelve with the registered name
     printed = dict(re.findall(r"^(fill in|forecast|look)\s+(forecaster .*)$", done.out, re.M))
     if "fill in" in printed:
         run(printed["fill in"], start)

@@ -59,7 +59,7 @@ def train(
         return
     if result.record.cutoffs:
         show(result.record.cutoffs)
-    print(f"\nbundle   {result.folder}")
+    print("\n" * details + f"bundle   {result.folder}")
     if result.registered:
         print(f"model    {result.registered}")
     ahead = ""
@@ -195,4 +195,4 @@ def show(judged: "Backtest | Cutoffs", whole: bool = True) -> None:
     if isinstance(judged, record.Cutoffs):
         print(f"\n{cutoffs.text(judged)}")
     else:
-        print(f"\n{tables.text(judged) if whole else tables.brief(judged)}")
+        print(f"\n{tables.text(judged)}" if whole else tables.brief(judged))

@@ -48,8 +48,7 @@ def test_a_small_file_gets_the_recipe_of_files_and_the_regimes_that_fit(tmp_path
     frame.to_csv("own.csv", index=False)
     said, changes = [], {"data": ["own.csv"], "horizons": [3], "attn": ["prob"], "seeds": 1}
     found = resolve("own", define(read("default")[1], changes, "default"), said.append)
-    assert {cell.regime for cell in found.cells} == {"quarters"}
-    assert {cell.config.window.past for cell in found.cells} == {12}
+    assert {(cell.regime, cell.config.window.past) for cell in found.cells} == {("quarters", 12)}
     assert said[0].startswith("without the regime 'hours': own: 54 steps are too few for a horizon")
     with pytest.raises(DataError, match=r"too few for a horizon of 30: .* window of 12 \+ 30"):
         resolve("own", define(read("default")[1], {**changes, "horizons": [30]}, "default"))
