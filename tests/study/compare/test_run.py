@@ -227,15 +227,9 @@ class TestCommand:
         assert "  none-5-many-plain-s0: raised UsageError: 1 steps end before" in said
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ray", [None, pytest.param("local", marks=pytest.mark.long)])
-def test_cells_of_two_processes_and_of_ray_are_those_of_one(apart, monkeypatch, ray):
-    monkeypatch.setenv("PYTHONPATH", str(Path(cli.__file__).parents[2]))
-    one, _ = run(few_of(small_grid("one")))
-    two, _ = run(few_of(small_grid("two")), jobs=2, ray=ray)
-    assert two.failed == {}
-    assert len(one.cells) == len(two.cells) == FEW
-    for first, second in zip(one.cells, two.cells, strict=True):
+def assert_same(cells, others):
+    assert len(cells) == len(others) == FEW
+    for first, second in zip(cells, others, strict=True):
         assert first.folder.name == second.folder.name
         np.testing.assert_array_equal(first.by_window(), second.by_window())
         for key in ("mse", "mae", "validation_mse", "best_step", "by_step", "floors"):
@@ -243,11 +237,20 @@ def test_cells_of_two_processes_and_of_ray_are_those_of_one(apart, monkeypatch, 
         assert {f.name for f in first.folder.iterdir()} == {f.name for f in second.folder.iterdir()}
 
 
+@pytest.mark.long
+def test_cells_of_ray_are_those_of_one_process(apart, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(cli.__file__).parents[2]))
+    one, _ = run(few_of(small_grid("one")))
+    two, _ = run(few_of(small_grid("two")), jobs=2, ray="local")
+    assert two.failed == {}
+    assert_same(one.cells, two.cells)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "number", [pytest.param(signal.SIGKILL, marks=pytest.mark.long), signal.SIGINT]
 )
-def test_after_a_signal_only_what_is_missing_is_run(home, apart, number):
+def test_two_processes_that_are_stopped_and_go_on_end_with_the_cells_of_one(home, here, number):
     """A stop in the middle leaves no half-finished cell; finished ones are not run again."""
     code = (
         "import signal, sys; sys.path.insert(0, sys.argv[1])\n"
@@ -258,7 +261,7 @@ def test_after_a_signal_only_what_is_missing_is_run(home, apart, number):
         "from tests.study.compare.test_run import few_of, run, small_grid\n"
         "if __name__ == '__main__':\n"
         "    installation.cards = lambda: Path(sys.argv[2])\n"
-        "    run(few_of(small_grid()))\n"
+        "    run(few_of(small_grid()), jobs=2)\n"
     )
     Path("go.py").write_text(code)
     root = Path(__file__).resolve().parents[3]
@@ -276,5 +279,5 @@ def test_after_a_signal_only_what_is_missing_is_run(home, apart, number):
     outcome, said = run(few_of(small_grid()))
     assert f"{len(before)} of them finished" in said
     after = stamps(outcome)
-    assert len(after) == FEW
     assert before.items() <= after.items()
+    assert_same(run(few_of(small_grid("one")))[0].cells, outcome.cells)
