@@ -33,20 +33,6 @@ from mlflow.models.model import Model
 from tests import small
 from tests.tracking.toy import Server, complete, contents, points, tracked_at
 
-CHILD = """
-import sys, time
-from forecaster.config.run_config import load_dict
-from forecaster.record.folder import begin
-from forecaster.tracking.run import start
-own = begin("killed", resumable=True)
-with start(load_dict({"track": {"uri": sys.argv[1]}}, "x"), "killed", {}, held=own) as run:
-    print(run.id, flush=True)
-    for epoch in range(1, 10_000):
-        run.report({"loss": 1.0, "rate": 1.0}, epoch)
-        print(epoch, flush=True)
-        time.sleep(0.05)
-"""
-
 pytestmark = pytest.mark.slow
 
 
@@ -255,31 +241,6 @@ def test_a_run_that_is_published_again_and_again(between, client, waits):
     assert only_model(client, found)
     (version,) = client.search_model_versions("name = 'forecaster-twice'")
     assert version.run_id == found.info.run_id
-
-
-@pytest.mark.timeout(600)
-def test_a_killed_process_and_sync(between, client, waits):
-    """Its run is closed as KILLED, and may go on: each point is there once."""
-    command = [sys.executable, "-c", CHILD, between.address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        for _ in range(2):
-            child.stdout.readline()
-        between.way = "lose"
-        for _ in range(20):
-            child.stdout.readline()
-        child.send_signal(signal.SIGKILL)
-        child.stdout.read()
-    between.way = "hand on"
-    known = only_run(client, "killed").info
-    assert known.status == "RUNNING"
-    config, folder = tracked_at(between.address), Path("runs/killed")
-    assert [each["left"] for each in sync([])] == [""]
-    assert client.get_run(known.run_id).info.status == "KILLED"
-    with start(config, "killed", {}, held=take(folder)) as run:
-        report(run, range(1, 30), pause=0)
-    assert run.id == known.run_id
-    assert_each_once(client, run.id, 29)
-    assert client.get_run(run.id).info.status == "FINISHED"
 
 
 @pytest.mark.timeout(600)

@@ -3,14 +3,11 @@ import sys
 import warnings
 from contextlib import contextmanager
 
-import numpy as np
 import pandas as pd
 import pytest
-import requests
 
 from forecaster.forecast.predictor import Predictor
 from forecaster.tracking import run as tracked
-from tests.service.processes import free_port, running, wait_for
 from tests.service.toy import HORIZON, KINDS, make_bundle
 from tests.tracking.toy import tracked_at
 
@@ -119,8 +116,9 @@ def test_mistakes_are_explained(kind):
         (ready.example.drop(columns="time"), {}, "column 'time' not found"),
         (ready.example, {"horizon": 7}, f"1 to {HORIZON} steps, got horizon=7"),
     ):
-        with pytest.raises(MlflowException, match=words):
+        with pytest.raises(MlflowException, match=words) as caught:
             model.predict(frame, params=params)
+        assert caught.value.get_http_status_code() == 400
 
 
 @only("past", "wide, past", "all")
@@ -173,27 +171,3 @@ def test_no_series_is_left_out_without_a_word(kind):
     words = f"that any forecast needs: '{name}'; ask without them, or with more rows"
     with pytest.raises(MlflowException, match=words):
         model.predict(panel)
-
-
-@pytest.mark.slow
-def test_mlflow_serves_it(tmp_path):
-    """The answers of `mlflow models serve` are those of the bundle, to 1e-5."""
-    ready = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
-    folder, port = log(tmp_path / "bundle", tmp_path / "store"), free_port()
-    command = [
-        *(sys.executable, "-m", "mlflow", "models", "serve", "--env-manager", "local"),
-        *("--host", "127.0.0.1", "--port", str(port), "--model-uri", str(folder)),
-    ]
-    address, told = f"http://127.0.0.1:{port}", tmp_path / "log"
-    body = json.loads((folder / "serving_input_example.json").read_text())
-    short = {"dataframe_split": {**body["dataframe_split"]}}
-    short["dataframe_split"]["data"] = body["dataframe_split"]["data"][:3]
-    with running(command, {}, tmp_path, told) as process:
-        wait_for(f"{address}/ping", process, told)
-        good, bad = (requests.post(f"{address}/invocations", json=each, timeout=60)
-                     for each in (body, short))  # fmt: skip
-    expected, got = ready.predict(ready.example), pd.DataFrame(good.json()["predictions"])
-    assert list(got.columns) == list(expected.columns)
-    np.testing.assert_allclose(got.iloc[:, 1:], expected.iloc[:, 1:], rtol=0, atol=1e-5)
-    assert bad.status_code == 400
-    assert "the history has 3 rows, the model needs 24" in bad.json()["message"]
