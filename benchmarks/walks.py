@@ -94,15 +94,16 @@ class Trace:
     def __call__(self, frame: FrameType, event: str, result: object) -> None:
         if event not in ("call", "return") or (file := self.place(frame)) is None:
             return
-        stack = [frame, *outward(frame)]
-        if any(is_import(outer) for outer in stack):
-            return
-        callers = [place for outer in stack[1:] if (place := self.place(outer)) is not None]
-        if callers[:1] == [file]:
+        placed = (place for outer in outward(frame) if (place := self.place(outer)) is not None)
+        if next(placed, None) == file:
             return
         kinds = dict.fromkeys(records([result] if event == "return" else arguments(frame)))
         if not kinds:
             return
+        stack = [frame, *outward(frame)]
+        if any(is_import(outer) for outer in stack):
+            return
+        callers = [place for outer in stack[1:] if (place := self.place(outer)) is not None]
         if file not in self.walk.callers:
             self.walk.callers[file] = list(dict.fromkeys(callers))
             self.walk.taken[file], self.walk.given[file] = [], []

@@ -5,8 +5,6 @@ The cases are exports of programs, each smaller than a real one; all numbers are
 
 import json
 import re
-import subprocess
-import sys
 import zipfile
 
 import holidays
@@ -86,20 +84,10 @@ class TestNames:
         assert """ --target 'temp,"Energy, kWh"' """ in both[1]
         assert """ --target 'temp,"Energy, kWh"' """ in both[2]
 
-    def test_a_name_with_a_comma_from_python(self, tmp_path):
-        program = (
-            "import numpy as np, pandas as pd\n"
-            "from forecaster import Forecaster\n"
-            "time = pd.date_range('2024-01-01', periods=400, freq='h')\n"
-            "frame = pd.DataFrame({'time': time, 'a, b': np.arange(400) % 24, 'a': 1.0})\n"
-            "model = Forecaster(horizon=6, target=['a, b'], epochs=1, blend='cycle mean')\n"
-            "print([*model.fit(frame).predict()])\n"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True, text=True, check=False, cwd=tmp_path,
-        )  # fmt: skip
-        assert done.stdout == "['time', 'a, b']\n", done.stderr
+    def test_a_name_with_a_comma_from_python(self):
+        frame = pd.DataFrame({"time": hours(400), "a, b": np.arange(400) % 24, "a": 1.0})
+        model = Forecaster(horizon=6, target=["a, b"], epochs=1, blend="cycle mean")
+        assert [*model.fit(frame).predict()] == ["time", "a, b"]
 
 
 def lines(stamps, values=None, header="time,y", form="{},{}"):

@@ -183,8 +183,10 @@ class TestFit:
         assert found[0].predict().equals(model.predict())
         assert [*map(signal.getsignal, WANTED)] == before
 
-    @pytest.mark.parametrize(("freq", "start"), [("M", "1990-03"), ("W", "2020-01"), ("h", "2024")])
-    @pytest.mark.parametrize("indexed", [False, True])
+    @pytest.mark.parametrize(
+        ("freq", "start", "indexed"),
+        [("M", "1990-03", False), ("W", "2020-01", True), ("h", "2024", False)],
+    )
     def test_periods_are_read_as_their_first_moments(self, freq, start, indexed):
         periods = pd.period_range(start, periods=ROWS, freq=freq)
         table = wide()[["ds", "load"]]

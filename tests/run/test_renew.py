@@ -1,6 +1,7 @@
 """A model is trained anew on newer rows, and both are compared on rows that neither has seen."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -53,9 +54,15 @@ def scaled(bundle, origins):
     return errors
 
 
-def test_after_a_shift_the_challenger_is_served_and_the_record_says_why(champion, tmp_path):
+@pytest.fixture(scope="module")
+def renewed(champion):
+    """The champion before, and what became of it."""
     before = load_bundle(champion)
-    found = renew(before, "new.csv", quiet, quiet, horizons=12, to=tmp_path / "served")
+    return before, renew(before, "new.csv", quiet, quiet, horizons=12, to=Path("served"))
+
+
+def test_after_a_shift_the_challenger_is_served_and_the_record_says_why(champion, renewed):
+    before, found = renewed
     contest = found.contest
     assert contest.first == frame(480)["time"].iloc[-60].isoformat()
     assert found.challenger.bundle.about["seen_until"] < contest.first
@@ -66,15 +73,16 @@ def test_after_a_shift_the_challenger_is_served_and_the_record_says_why(champion
         tags = client.get_model_version(champion, "2").tags
     assert tags["decision"] in found.became
     assert json.loads(tags["contest"])["champion"] == [*contest.champion]
-    written = load_bundle(tmp_path / "served")
+    written = load_bundle("served")
     assert written.about["renewed"]["before"] == before.digest
     assert written.about["renewed"]["judged"]
     errors = scaled(before, range(480 - 60, 480 - HORIZON + 1))
     assert contest.champion == pytest.approx(stretches(np.array(errors), HORIZON), rel=1e-4)
 
 
-def test_a_difference_on_few_rows_changes_nothing(champion, monkeypatch):
+def test_a_difference_on_few_rows_changes_nothing(champion, renewed, monkeypatch):
     registry.promote(f"{champion}/1")
+    monkeypatch.setattr(module, "_train", lambda *_: renewed[1].challenger)
     monkeypatch.setattr(module, "MOST", 2)  # the origins of many series are further apart
     before = load_bundle(f"{champion}/1")
     found = renew(before, "new.csv", quiet, quiet, horizons=2)
