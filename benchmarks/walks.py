@@ -173,7 +173,7 @@ def trace(tree: Path) -> dict[str, Walk]:
     with open("x.csv", "w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(("time", "load"))
-        for hour in range(1200):
+        for hour in range(600):
             load = 10 + 3 * math.sin(hour * math.tau / 24) + math.sin(hour**2)
             rows.writerow((datetime(2024, 1, 1) + timedelta(hours=hour), f"{load:.3f}"))
     to_bundle, to_answer = Trace(tree), Trace(tree)

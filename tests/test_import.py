@@ -39,9 +39,8 @@ OTHERS = "torch pandas pyarrow requests"
     ("modules", "others"),
     [
         ("forecaster forecaster.errors forecaster.cli", ""),
-        ("forecaster forecaster.estimator forecaster.client", OTHERS),
+        ("forecaster.estimator forecaster.client forecaster_service.app", f"{OTHERS} fastapi"),
         ("forecaster forecaster.train.fit forecaster.tracking.run", f"{OTHERS} lightning mlflow"),
-        ("forecaster forecaster_service.app", f"{OTHERS} fastapi"),
     ],
 )
 def test_it_changes_nothing(modules, others, tmp_path, monkeypatch):

@@ -147,12 +147,12 @@ class Quiet(SimpleHTTPRequestHandler):
 def test_axe_finds_nothing(site, tab, width, scheme):
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/"
+        tab.open(address, width, scheme, READY)
+        tab.run("localStorage.clear()")  # where the theme stores a colour scheme
+        shown = f"document.body?.dataset.mdColorScheme === '{SCHEMES[scheme]}'"
         for page in ("", "api/", "results/"):
-            address = f"http://127.0.0.1:{server.server_port}/{page}"
-            tab.open(address, width, scheme, READY)
-            tab.run("localStorage.clear()")  # where the theme stores a colour scheme
-            shown = f"document.body?.dataset.mdColorScheme === '{SCHEMES[scheme]}'"
-            tab.open(address, width, scheme, f"{READY} && {shown}")
+            tab.open(address + page, width, scheme, f"{READY} && {shown}")
             tab.wait("[...document.querySelectorAll('.md-code__nav')].every((n) => n.ariaLabel)")
             assert complaints(tab) == []
             assert tab.run("document.documentElement.scrollWidth <= innerWidth")
