@@ -3,9 +3,11 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -48,6 +50,13 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return caught.value.code, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture
+def untracked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are kept in their folders, and no store is told of them."""
+    run = MagicMock(id="none", registered="", ui_command="")
+    monkeypatch.setattr("forecaster.tracking.run.start", lambda *_, **options: nullcontext(run))
 
 
 @pytest.fixture(scope="module")

@@ -71,6 +71,7 @@ def warm() -> Forecaster:
 
 
 class TestFit:
+    @pytest.mark.usefixtures("untracked")
     def test_the_weights_are_those_of_the_command(self, model, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         wide().to_csv("own.csv", index=False)

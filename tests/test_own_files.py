@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from forecaster import Forecaster
 from forecaster.base.errors import DataError, UsageError
 from forecaster.config.run_config import load
 from forecaster.evaluate import judge
@@ -17,7 +18,6 @@ from forecaster.parts import Blend, Network
 from forecaster.plan.data import find_data
 from forecaster.plan.plan import make_plan
 from forecaster.plan.splits import make_splits
-from forecaster.run import train
 from forecaster.train.fit import fit
 from tests import shapes, small
 from tests.bundles import of_splits
@@ -362,11 +362,8 @@ def test_what_is_served_of_a_small_file_is_about_the_best_part(shape, most):
     make, horizon = shapes.SHAPES[shape]
     ratios = []
     for seed in range(3):
-        make(seed).to_csv("own.csv", index=False)
-        loaded = load(None, ["track.register_model=false", "train.updates=200"],
-                      {"data": "own.csv", "horizon": horizon}, {})  # fmt: skip
-        result = train.run(loaded, lambda said: None, lambda metrics: None)
-        test = result.record.to_dict()["test"]
+        model = Forecaster(horizon=horizon, options={"train.updates": 200}).fit(make(seed))
+        test = model.bundle.record.to_dict()["test"]
         parts = [test["network"], *test["floors"].values()]
         ratios.append(test["mse"] / min(part["mse"] for part in parts))
     assert np.exp(np.log(ratios).mean()) <= most

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("untracked")]
 
 QUICK = ("train.epochs=1", "train.checks=1", "model.width=4", "model.feed_forward=4",
          "track.register_model=false")  # fmt: skip

@@ -54,6 +54,7 @@ class TestConfig:
         assert not shown["config"]["track"]["register_model"]
 
 
+@pytest.mark.usefixtures("untracked")
 def test_a_run_goes_on_as_it_was_begun_by_its_name_alone(
     small_run, run, done, refused, monkeypatch
 ):
@@ -91,6 +92,7 @@ def test_a_finished_run_is_shown_again(small_run, done, monkeypatch):
     assert shown in done("train", "--config", folder / "config.json")[1]
 
 
+@pytest.mark.usefixtures("untracked")
 def test_a_refitted_model_is_shown_as_it_was_judged(small_run, done):
     done("train", *small_run, "--refit")
     (folder,) = Path("runs").iterdir()

@@ -151,6 +151,7 @@ class TestFaces:
         for gpu, processor in zip(there, forecasts("cpu"), strict=True):
             np.testing.assert_allclose(gpu, processor, rtol=1e-3, atol=1e-3)
 
+    @pytest.mark.usefixtures("untracked")
     def test_the_command_trains(
         self, folder: Path, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -69,6 +69,7 @@ def test_a_service_imports_only_what_its_settings_name():
     assert parts.kind_of("repeated").kind == "repeated"
 
 
+@pytest.mark.usefixtures("untracked")
 def test_it_is_weighed_judged_saved_and_served(home, package, monkeypatch):
     loaded = load("small.yaml", ["track.register_model=false"], {"refit": False}, {})
     result = train.run(loaded, lambda said: None, lambda metrics: None)

@@ -84,6 +84,7 @@ def test_it_forecasts_each_column_of_each_window_by_the_median(model):
     assert not part.state_dict(), "the weights stay where they are"
 
 
+@pytest.mark.usefixtures("untracked")
 def test_it_is_weighed_and_served_while_its_folder_is_what_it_was(model, home, tmp_path):
     folder = shutil.copytree(model, home / "own")
     flags = {"refit": False, "part": "chronos:own", "blend": "chronos"}

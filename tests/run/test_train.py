@@ -122,6 +122,7 @@ class TestRun:
         line = next(line for line in said if "is made of" in line)
         assert all(f"{100 * weight:.0f} % {name}" in line for name, weight in weighty.items())
 
+    @pytest.mark.usefixtures("untracked")
     def test_the_seed_decides(self, result):
         again, _ = run(UNREGISTERED)
         assert (again.record.test, again.registered) == (result.record.test, "")
@@ -139,6 +140,7 @@ class TestRun:
         assert failed.info.status == "FAILED"
         assert unfinished() == []
 
+    @pytest.mark.usefixtures("untracked")
     def test_no_picture_no_example_and_no_effect_costs_a_run(self, monkeypatch):
         monkeypatch.setattr(train, "example", lambda *arguments: 1 / 0)
         monkeypatch.setattr(texts, "figures", lambda *arguments: 1 / 0)
@@ -148,6 +150,7 @@ class TestRun:
         assert {f"{each}: ZeroDivisionError: division by zero" for each in what} <= {*said}
         assert bundle.load(result.folder).record == result.record
 
+    @pytest.mark.usefixtures("untracked")
     def test_the_data_of_a_test_of_memory_have_a_bundle_too(self):
         few = ("train.updates=2", "train.windows=64", "model.width=4", "model.feed_forward=4")
         loaded = load(
@@ -198,12 +201,14 @@ class TestResume:
         assert any(f"the tracker does not know run {forgotten}" in line for line in said)
         assert client.get_run(again.run_id).data.tags["forecaster.run"] == about.key
 
+    @pytest.mark.usefixtures("untracked")
     def test_without_any_it_begins_anew_and_says_so(self):
         again, said = run(UNREGISTERED, "train.epochs=1", call={"resume": "auto"})
         assert any(line.startswith("--resume auto: no unfinished run") for line in said)
         assert again.folder.exists()
 
 
+@pytest.mark.usefixtures("untracked")
 def test_an_unfinished_run_is_offered(monkeypatch):
     monkeypatch.setattr(installation, "commit", lambda: "c")
     sets = ("train.lr=0.008", "train.epochs=1")
@@ -299,6 +304,7 @@ class TestTracking:
         assert (file.parent / described["saved_input_example_info"]["artifact_path"]).exists()
 
 
+@pytest.mark.usefixtures("untracked")
 class TestIntervals:
     def test_without_calibration_all_of_validation_stops(self):
         plain, _ = run(UNREGISTERED, "intervals.calibrate=false")

@@ -42,15 +42,15 @@ def test_it_ends_with_the_same_weights(clip: float | None) -> None:
 
 def test_a_step_that_waits_runs_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     topk = AttentionPlan(AttentionChoice("topk", {"topk": 2}), AttentionChoice("full"))
-    graphed, *_ = trained(True, topk)
+    graphed, *_ = trained(True, topk, epochs=3)
     assert capsys.readouterr().err.count("train.graphs: steps run as they are") == 1
-    plain, *_ = trained(False, topk)
+    plain, *_ = trained(False, topk, epochs=3)
     for name in set(plain) - {"encoder.0.attention.key_projection.bias"}:  # without effect
         torch.testing.assert_close(graphed[name], plain[name], atol=1e-4, rtol=1e-3, msg=name)
 
 
 def test_a_step_in_parts_runs_as_it_is() -> None:
-    (_, graphed, _), (_, plain, _) = (trained(x, accumulate=2, epochs=5) for x in (True, False))
+    (_, graphed, _), (_, plain, _) = (trained(x, accumulate=2, epochs=3) for x in (True, False))
     assert graphed == pytest.approx(plain, rel=0.02)
 
 
