@@ -96,7 +96,7 @@ def same(answer: pd.DataFrame, wanted: pd.DataFrame) -> None:
 @pytest.mark.parametrize("kind", [*KINDS, "UTC"])
 def test_it_answers_as_the_model_itself(kind: str, tmp_path: Path) -> None:
     others = {"UTC": {"timezone": "UTC", "freq": "15min"}}
-    bundle = make_bundle(tmp_path, model="tokens", **{**others, **KINDS}[kind])
+    bundle = make_bundle(tmp_path, **{**others, **KINDS}[kind])
     frame, levels = history(bundle), (0.9, 0.1, 0.25)
     expected = Predictor(bundle).predict(frame, 4, levels)
     with serving(tmp_path) as url:

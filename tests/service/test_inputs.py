@@ -1,4 +1,4 @@
-"""Missing values, covariates, attributes and panels, for every kind of model."""
+"""What a request may say in several ways; test_client.py compares each kind with its model."""
 
 from copy import deepcopy
 
@@ -44,46 +44,18 @@ def test_past_covariates_apart_or_among_the_columns_are_the_same(serve):
     assert answer["warnings"] == ["2 missing values of 72 were masked"]
 
 
-class TestKnownAhead:
-    def test_it_matters_at_every_step_and_belongs_to_its_series(self, serve):
-        client, _, series = serve("ahead")
-        bodies = [deepcopy(series) for _ in range(3)]
-        bodies[1]["past_covariates"]["holiday"][2] += 1
-        bodies[2]["future_covariates"]["holiday"][5] += 1
-        together = means(client, *bodies)
-        for one, body in zip(together, bodies, strict=True):
-            np.testing.assert_allclose(one, means(client, body)[0], rtol=1e-5, atol=1e-5)
-        assert not np.allclose(together[0], together[1])
-        assert not np.allclose(together[0], together[2])
-
-    def test_the_newest_belong_to_the_newest_rows(self, serve):
-        client, _, series = serve("ahead")
-        before = pd.Timestamp(series["start"]) - pd.Timedelta("2h")
-        longer = {
-            **series,
-            "start": before.isoformat(),
-            "target": [[7.0], [None], *series["target"]],
-            "past_covariates": {
-                name: [9.0, None, *values] for name, values in series["past_covariates"].items()
-            },
-        }
-        np.testing.assert_array_equal(means(client, longer)[0], means(client, series)[0])
-
-
-def test_a_series_that_is_not_known_is_scaled_by_its_history(serve):
-    client, _, series = serve("panel")
-    other = {**series, "item_id": "Zürich 2"}
-    unnamed = {**series, "item_id": None}
-    answer = ask(client, series, other, unnamed)
-    words = "it is scaled by its own history: no series in training had its name"
-    assert answer["notices"] == [
-        {"code": "own_scale", "input": place, "text": words} for place in (1, 2)
-    ]
-    known, new, nameless = (np.array(each["mean"]) for each in answer["predictions"])
-    np.testing.assert_allclose(new, nameless, rtol=1e-5)
-    assert not np.allclose(known, new)
-    grown = {**other, "target": (np.array(series["target"]) * 1000).tolist()}
-    np.testing.assert_allclose(means(client, grown)[0], new * 1000, rtol=1e-5)
+def test_the_newest_known_ahead_belong_to_the_newest_rows(serve):
+    client, _, series = serve("ahead")
+    before = pd.Timestamp(series["start"]) - pd.Timedelta("2h")
+    longer = {
+        **series,
+        "start": before.isoformat(),
+        "target": [[7.0], [None], *series["target"]],
+        "past_covariates": {
+            name: [9.0, None, *values] for name, values in series["past_covariates"].items()
+        },
+    }
+    np.testing.assert_array_equal(means(client, longer)[0], means(client, series)[0])
 
 
 def test_words_may_be_columns_of_0_and_1(serve):
@@ -93,12 +65,6 @@ def test_words_may_be_columns_of_0_and_1(serve):
         sky = parted[role].pop("sky")
         parted[role] |= {"sky=clear": [1.0] * len(sky), "sky=rain": [0.0] * len(sky)}
     np.testing.assert_array_equal(*means(client, series, parted))
-
-
-def test_attributes_matter(serve):
-    client, _, series = serve("attributes")
-    other = {**series, "static_covariates": {"kind": "out", "size": 300}}
-    assert not np.allclose(*means(client, series, other))
 
 
 def test_series_of_different_contents_run_together(serve):

@@ -34,7 +34,7 @@ def wrong(client, text, status=422):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_forecast_is_that_of_the_library(kind, serve):
     """And the example of every kind can be posted."""
-    client, forecaster, example = serve(kind, "tokens")
+    client, forecaster, example = serve(kind)
     (answer,) = client.post("/predict", json={"inputs": [example]}).json()["predictions"]
     frame, schema = history(forecaster.bundle), forecaster.schema
     assert answer["item_id"] == (schema.items or ("example",))[0]
