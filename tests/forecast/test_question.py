@@ -12,7 +12,7 @@ from tests.service.toy import HORIZON, KINDS, PAST, make_bundle
 @pytest.fixture(scope="module", params=[*KINDS])
 def model(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bundle")
-    return Predictor(make_bundle(folder, model="tokens", **KINDS[request.param]), "cpu")
+    return Predictor(make_bundle(folder, **KINDS[request.param]), "cpu")
 
 
 def same(one, other):

@@ -108,7 +108,7 @@ def test_it_opens_with_the_example_of_the_model(tab, width, scheme, tmp_path):
 @pytest.mark.parametrize("kind", ["two ids", "wide", "all", "UTC"])
 def test_its_forecast_is_that_of_the_model(tab, kind, tmp_path):
     others = {"UTC": {"timezone": "UTC", "freq": "15min"}}
-    bundle = make_bundle(tmp_path, model="tokens", **{**others, **KINDS}[kind])
+    bundle = make_bundle(tmp_path, **{**others, **KINDS}[kind])
     schema, frame = bundle.schema, history(bundle)
     expected = Predictor(bundle).predict(frame, levels=(0.1, 0.9))
     with opened(tab, tmp_path):

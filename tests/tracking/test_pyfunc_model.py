@@ -34,7 +34,7 @@ def loaded(folder):
 
 MODELS = {
     **{zone: {"timezone": zone} for zone in ("naive", "UTC")},
-    **{name: {"model": "tokens", **KINDS[name]} for name in ("past", "wide, past", "all")},
+    **{name: KINDS[name] for name in ("past", "wide, past", "all")},
 }
 
 
