@@ -7,6 +7,7 @@ future = Client("http://127.0.0.1:8000").predict(history, levels=(0.1, 0.9))
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ import requests
 from forecaster.base.errors import DataError, ForecasterError, UnavailableError, UsageError
 from forecaster.base.names import model_names
 from forecaster.forecast.answer import Answer
-from forecaster.forecast.history import Frame, Given, as_pandas, numbers, read
+from forecaster.forecast.history import TOGETHER, Frame, Given, as_pandas, numbers, read
 from forecaster.forecast.notices import ShortHistory
 from forecaster.forecast.question import Form, Question, concatenate
+from forecaster.forecast.totals import Period, Totals, check_asked
 
 if TYPE_CHECKING:
     from forecaster.config.flags import Policy
@@ -76,6 +78,9 @@ class Client:
         short_history: ShortHistory | None = None,
         where: str = "the history",
         say: Callable[[str], None] = lambda _: None,
+        samples: int | None = None,
+        total: Period | None = None,
+        by: str | None = None,
     ) -> Given:
         """The result of `Forecaster.predict` for arguments of these names, from the service.
 
@@ -87,29 +92,39 @@ class Client:
         levels = sorted({*numbers("levels", levels)})
         if not all(0 < level < 1 for level in levels):
             raise UsageError(f"quantile levels lie between 0 and 1, got {list(levels)}")
+        check_asked(samples, total, by, levels)
         form = _form(self.model(model))
 
         def answer(question: Question) -> Answer:
             parameters = {
                 "prediction_length": question.steps, "quantile_levels": levels,
-                "short_history": histories.short,
+                "short_history": histories.short, "samples": samples, "total": total, "by": by,
             }  # fmt: skip
             size = form.past * len(form.columns) + (form.past + form.horizon) * len(form.known)
-            together = max(1, min(SERIES, NUMBERS // size))
+            together = max(1, min(SERIES, NUMBERS // size)) if by is None else len(question)
             answers = []
             for first in range(0, len(question), together):
                 part = question[first : first + together]
                 body = {"inputs": part.to_json(form), "parameters": parameters, "model": model}
                 forecasts = self._ask("POST", "/predict", json=body)
                 answers.append(Answer.from_json(forecasts, part, form))
+                rows.extend(forecasts.get("totals", ()))
             return concatenate(answers)
 
+        def summed(answer: Answer) -> Answer:
+            return replace(answer, totals=Totals.from_json(rows)) if rows else answer
+
+        rows: list[Any] = []
         table, back = as_pandas(frame)
         histories = read(
             form, table, horizon, levels,
             future=future, policy=policy, where=where, say=say, short_history=short_history,
         )  # fmt: skip
-        ahead: Given = back(histories.answer(answer, say))
+        if by is not None and len(histories.chosen) > TOGETHER:
+            raise UsageError(
+                f"by: a service sums at most {TOGETHER} series, got {len(histories.chosen)}"
+            )
+        ahead: Given = back(histories.answer(answer, say, summed, by))
         return ahead
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:

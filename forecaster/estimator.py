@@ -30,6 +30,7 @@ from forecaster.datasets import reader
 from forecaster.forecast.history import Frame, Given, as_pandas, numbers, steps_of, unchanged
 from forecaster.forecast.notices import NoticeCode, ShortHistory
 from forecaster.forecast.predictor import Predictor, keep
+from forecaster.forecast.totals import ALL, Period
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -206,6 +207,9 @@ class Forecaster:
         policy: Policy | None = None,
         short_history: ShortHistory | None = None,
         say: Callable[[str], None] | None = None,
+        samples: int | None = None,
+        total: Period | None = None,
+        by: str | None = None,
     ) -> Given:
         """Forecast the steps after a history, or after the fitted frame.
 
@@ -214,7 +218,10 @@ class Forecaster:
         "load 0.1". level: central intervals in percent, in columns such as "load-lo-80" and
         "load-hi-80". future: the covariates known ahead for the steps of the horizon, if the model
         reads any; without it, they are taken from rows after the history that have no other values.
-        `say` gets sentences about irregular and unusual values of the history.
+        `say` gets sentences about irregular and unusual values of the history. samples: that many
+        paths instead, numbered in the column "sample". total: instead of steps, totals over each
+        "day", "week" or "month", or over the "horizon", with the 80 % band by default; by: of
+        series with the same value of a static attribute or id column, or of "all".
 
         Returns a frame of the same kind as the history: the time (and ids), and a column for each
         target. Raises UsageError for levels that the model does not have, DataError naming what is
@@ -227,7 +234,11 @@ class Forecaster:
         ahead = self.fitted.predict(
             table, horizon, quantiles,
             future=future, policy=policy, short_history=short_history, say=say or self._say,
+            samples=samples, total=total, by=by,
         )  # fmt: skip
+        if samples or not (levels or ends):
+            plain: Given = back(_with_ids(ahead, self.fitted.schema.id, table))
+            return plain
         named = _named(ahead, self.fitted.schema, levels, ends)
         answer: Given = back(_with_ids(named, self.fitted.schema.id, table))
         return answer
@@ -437,13 +448,15 @@ class Forecaster:
         series: str | None = None,
         policy: Policy | None = None,
         short_history: ShortHistory | None = None,
+        samples: int | None = None,
     ) -> "Figure":
         """Plot the end of a history and the forecast, in units, for up to four targets.
 
         If `future` is a mapping of names to frames, there is a line for each of these scenarios,
         and the differences from the first one below. `level` is the interval in percent, by default
         80, or the widest that the model has if that is less. `series` is one of a panel, by default
-        its first. The others are those of `predict`, whose errors are raised.
+        its first; `samples` is the number of paths to draw. The others are those of `predict`,
+        whose errors are raised.
         """
         from forecaster.evaluate.display import future_figure
 
@@ -455,7 +468,7 @@ class Forecaster:
             widest = self.bundle.intervals.widest(0.8)
             level = widest and round(100 * widest, 6)
         ends = self._ends(level) if level is not None and len(scenarios) == 1 else ()
-        how: dict[str, Any] = {"policy": policy, "short_history": short_history}
+        how: dict[str, Any] = {"policy": policy, "short_history": short_history, "samples": samples}
         return future_figure(self.fitted, table, scenarios, ends, series, **how)
 
     def __repr__(self) -> str:
@@ -566,7 +579,7 @@ def _with_ids(
         if isinstance(history, pd.DataFrame) and name in history:
             known = history[name].drop_duplicates()
             meant = dict(zip(known.astype(str), known, strict=True))
-            if meant.keys() >= {*ahead[name]}:
+            if name in ahead and meant.keys() >= {*ahead[name].unique()}:
                 ahead[name] = ahead[name].map(meant).astype(known.dtype)
     return ahead
 
@@ -581,9 +594,8 @@ def _named(
     ends_of = {f" {level}": f" {level}" for level in sorted(set(levels))}
     for share, (low, high) in ends.items():
         ends_of |= {f"-lo-{share:g}": f" {low}", f"-hi-{share:g}": f" {high}"}
-    index = [*schema.id, schema.time]
-    targets = [name for name in ahead if name in {*schema.targets, *schema.items}]
-    pairs = [(name, name) for name in index]
+    targets = [name for name in ahead if name in {*schema.targets, *schema.items, ALL}]
+    pairs = [(name, name) for name in ahead.columns[: ahead.columns.get_loc(targets[0])]]
     for target in targets:
         pairs += [(target, target), *((target + new, target + old) for new, old in ends_of.items())]
     columns = dict(pairs)

@@ -31,6 +31,14 @@ MODELS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def whole_errors(series, horizon, targets, windows=39, seed=0):
+    """Normal errors of whole windows, each step half of the one before it; half precision."""
+    errors = np.random.default_rng(seed).normal(size=(windows, series, horizon, targets))
+    for step in range(1, horizon):
+        errors[:, :, step] += errors[:, :, step - 1] / 2
+    return errors.astype(np.float16)
+
+
 def unsaved(
     model="cycle",
     *,
@@ -63,7 +71,9 @@ def unsaved(
     if calibrated:
         steps = np.arange(1.0, horizon + 1).repeat(len(targets)).reshape(horizon, -1)
         scale = steps / schema.target_scaler.std
-        intervals = Intervals(LEVELS, scale[..., None] * [-1.0, 0.0, 2.0], scale, 99)
+        errors = whole_errors(1, horizon, len(targets))
+        offsets = scale[..., None] * [-1.0, 0.0, 2.0]
+        intervals = Intervals(LEVELS, offsets, scale, 99, errors=errors, apart=5.0)
     about = {
         "name": f"forecaster-toy-M-all-{horizon}",
         "refit": False,

@@ -224,6 +224,22 @@ class TestPredict:
         one = model.predict(levels=np.float32(0.5), level=np.int64(80), horizon=np.int64(2))
         assert one.equals(model.predict(levels=[0.5], level=80, horizon=2))
 
+    def test_paths_and_totals(self, model, panel):
+        paths, ahead = model.predict(samples=400), model.predict(levels=(0.1, 0.9))
+        assert [*paths] == ["ds", "sample", "load"]
+        table = paths.pivot(index="ds", columns="sample", values="load")
+        low, high = ahead["load 0.1"].to_numpy(), ahead["load 0.9"].to_numpy()
+        found = table.quantile([0.1, 0.9], axis=1).to_numpy()
+        assert np.abs(found - [low, high]).max() < 0.05 * (high - low).max()
+        assert panel.predict(samples=np.int64(2))["sample"].max() == 2
+        whole = panel.predict(total="horizon", by="all", level=80)
+        assert [*whole] == ["ds", "y", "y-lo-80", "y-hi-80"]
+        assert whole["y"].item() == pytest.approx(panel.predict()["y"].sum())
+        parts = panel.predict(long().astype({"unique_id": "category"}), total="horizon")
+        assert [*parts] == ["unique_id", "ds", "y", "y 0.1", "y 0.9"]
+        together = whole["y-hi-80"] - whole["y-lo-80"]
+        assert together.item() < (parts["y 0.9"] - parts["y 0.1"]).sum() * 1.001
+
     def test_targets_whose_names_end_in_numbers_and_a_frame_that_changes(self):
         frame = wide()[["ds", "load"]]
         names = ["load", "load 2", "load 0.3", "load-lo-50"]
@@ -374,6 +390,8 @@ class TestShow:
         held = f"covered {100 * bands['load']['coverage']:.0f} %"
         covered = f"80 % ({held} before it was calibrated again)"
         assert [each.get_label() for each in axis.collections] == [covered]
+        lines = model.plot(samples=7).axes[0].get_lines()
+        assert len(lines) == 3 + 7
         for wrong in ({"future": {}}, {"level": 0.8}, {"level": [80]}):
             with pytest.raises(UsageError):
                 model.plot(**wrong)

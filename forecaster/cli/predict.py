@@ -23,6 +23,7 @@ from forecaster.cli.output import (
 )  # fmt: skip
 from forecaster.config.flags import parse
 from forecaster.forecast.notices import ShortHistory
+from forecaster.forecast.totals import Period, check_asked
 
 if TYPE_CHECKING:
     from forecaster.forecast import batch
@@ -40,8 +41,14 @@ Runtime = Literal["torch", "onnx"]
     output="CSV or Parquet file to write, or a folder for one file per input file; by default CSV "
     "on stdout.",
     levels="Quantiles to give beside the forecast, such as 0.1,0.9.",
+    samples="So many paths instead, numbered in the column sample: what may come at all steps and "
+    "series together.",
+    total="Totals over each whole day, week (from Monday) or month, or over the horizon, with an "
+    "80 % band.",
+    by="Totals of series: all, or those with the same value of a static attribute or id column.",
     digits="Round to so many digits after the point; by default all are given.",
-    picture="PNG or SVG file to draw the history and the forecast to, with its band.",
+    picture="PNG or SVG file to draw the history and the forecast to, with its band and any "
+    "--samples.",
     ledger="Folder in which the forecast is kept, for `forecaster score`.",
     runtime="With onnx, --model is a folder that `forecaster export` wrote.",
 )
@@ -57,6 +64,9 @@ def predict(
     output: Path | None = None,
     horizon: options.Horizon = None,
     levels: str | None = None,
+    samples: Annotated[int | None, typer.Option(min=1)] = None,
+    total: Period | None = None,
+    by: str | None = None,
     digits: Annotated[int | None, typer.Option(min=0)] = None,
     picture: Path | None = None,
     ledger: Path | None = None,
@@ -72,6 +82,8 @@ def predict(
     with the next steps rounded beside it; on a terminal as those alone. With --levels, each column
     is followed by its quantiles. With --url http://127.0.0.1:8000 instead of --model, a
     service computes the forecast.
+
+    --total week sums the steps of each week, and --by region those series, with a band of the sum.
 
     With --input 'parts/*.parquet' --output out/, each file is forecast separately, and the same
     command continues where it was stopped. With --ray, several are forecast at a time.
@@ -105,11 +117,12 @@ def predict(
     check_ending("picture", picture, *PICTURES)
     options.check_gpus(gpus, ray)
     chosen_levels = parse("--levels", _levels, levels) if levels else []
+    check_asked(samples, total, by, chosen_levels)
     source, card = _source(model, url, runtime, "cpu" if ray else device or "auto")
     if url is None:
         source.check_levels(chosen_levels)
+    from forecaster.forecast.predictor import BAND, own_history
     from forecaster.forecast.predictor import band as band_of
-    from forecaster.forecast.predictor import own_history
 
     if input is None:
         input = own_history(source.bundle)
@@ -119,7 +132,13 @@ def predict(
 
         shares = {part["name"]: part["weight"] for part in card["made_of"]}
         say(f"made of {in_words(shares)}")
-    settings = {"horizon": horizon, "policy": policy, "short_history": short_history}
+    settings: dict[str, Any] = {
+        "horizon": horizon,
+        "policy": policy,
+        "short_history": short_history,
+    }
+    joint = {"samples": samples, "total": total, "by": by}
+    settings |= {name: value for name, value in joint.items() if value is not None}
     time = card["time"]
     if folder and output is not None:
         from forecaster.forecast import batch
@@ -135,8 +154,9 @@ def predict(
         if as_json:
             print_json(done)
         return
-    printed = output is None and not as_json
-    band = band_of(source) if printed and url is None else ()
+    printed = output is None and not as_json and not samples
+    summed = total is not None or by is not None
+    band = band_of(source) if printed and url is None else BAND if printed and summed else ()
     levels_read = sorted({*chosen_levels, *band})
     arguments: dict[str, Any] = {**settings, "levels": levels_read, "future": future}
     if ledger is not None:
@@ -151,13 +171,14 @@ def predict(
             raise StorageError(f"{ledger} could not be written: the forecast is not kept")
     lines = glance(frame, time, levels_read, band) if printed else []
     unasked = [f"{name} {level:g}" for level in {*band} - {*chosen_levels} for name in frame]
-    frame = frame.drop(columns=unasked, errors="ignore")
+    if chosen_levels or not summed:
+        frame = frame.drop(columns=unasked, errors="ignore")
     if digits is not None:
         frame = frame.round(dict.fromkeys(frame.select_dtypes("floating"), digits))
     if picture:
         from forecaster.evaluate.display import future_figure
 
-        how = {"policy": policy, "short_history": short_history}
+        how: dict[str, Any] = {"policy": policy, "short_history": short_history, "samples": samples}
         draw(future_figure(source, input, {"forecast": future}, band_of(source), **how), picture)
         say(f"drew the forecast to {picture}")
     if output is not None:
@@ -166,11 +187,12 @@ def predict(
     if as_json:
         rows = frame.to_dict("records")
         print_json([{**row, time: row[time].isoformat()} for row in rows])
-    elif printed and sys.stdout.isatty():
+    elif lines and sys.stdout.isatty():
         print("\n".join(lines))
-    elif printed:
+    elif output is None:
         print(frame.to_csv(index=False, lineterminator="\n"), end="", flush=True)
-        say("\n".join(lines))
+        if lines:
+            say("\n".join(lines))
 
 
 @options.described(

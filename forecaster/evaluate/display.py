@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from forecaster.forecast.answer import Answer
     from forecaster.forecast.predictor import Predictor
+    from forecaster.forecast.question import Question
 
 FORECAST, TRUTH, MUTED = "#c2410c", "#1e3a5f", "#94a3b8"
 HUES = ("#047857", "#7c3aed", "#0891b2", "#db2777", "#a16207", "#64748b")
@@ -44,12 +46,13 @@ def forecast_figure(
     band: np.ndarray | None = None,
     labels: Sequence[str] = (),
     differences: bool = False,
+    samples: np.ndarray | None = None,
 ) -> "Figure":
     """A figure of forecasts after a history, in units, for up to four columns.
 
     Lines have gaps at missing values (nan). times (h + T,), history (h, K), each of the named paths
     (T, K), band (T, K, 2) of the first of them with a label for each column. `differences` of the
-    others from the first are drawn below.
+    others from the first are drawn below. `samples` (N, T, K) are thin lines.
     """
     some, rows, h = min(4, len(names)), 1 + differences, len(history)
     figure = _figure(10, 2.6 * some * rows + 0.6)
@@ -65,6 +68,8 @@ def forecast_figure(
                 axes[i * rows + 1].plot(
                     times[h:], change, color=color, lw=1.4, label=f"{name} − {main}"
                 )
+        if samples is not None:
+            axis.plot(times[h:], samples[..., i].T, color=FORECAST, lw=0.5, alpha=0.4)
         if band is not None:
             axis.fill_between(
                 times[h:], *band[:, i].T, color=FORECAST, alpha=0.18, lw=0, label=labels[i]
@@ -90,12 +95,14 @@ def future_figure(
     scenarios: Mapping[str, Any],
     ends: Sequence[float],
     series: str | None = None,
+    samples: int | None = None,
     **how: Any,
 ) -> "Figure":
     """A figure of the end of a history and the steps after it, with the band between the quantiles
     `ends`, if there are any, and a line for each of `scenarios`: what is known ahead, by name.
 
-    `series` is one of a panel, by default its first; `how` are options of `Predictor.predict`,
+    `series` is one of a panel, by default its first; so many `samples` of paths of the first
+    scenario are drawn, too; `how` are options of `Predictor.predict`,
     whose errors are raised.
     """
     import pandas as pd
@@ -120,9 +127,20 @@ def future_figure(
             table = table[table[column].astype(str) == part]
         return table
 
-    ahead = [answered(history) for history in histories]
-    test, share = model.bundle.record.test, f"{100 * (ends[1] - ends[0]):g}" if ends else ""
     targets = (chosen,) if schema.wide else schema.targets
+    ahead, drawn = [answered(history) for history in histories], None
+    if samples:
+        from forecaster.forecast.predictor import joined
+
+        alone = replace(histories[0], chosen=np.array([place]))
+
+        def with_paths(question: "Question") -> "Answer":
+            wanted = replace(question, samples=samples)
+            return joined(model, wanted, model.answer(question, model.levels))
+
+        table = alone.answer(with_paths, lambda _: None)[[*targets]]
+        drawn = table.to_numpy().reshape(samples, -1, len(targets))
+    test, share = model.bundle.record.test, f"{100 * (ends[1] - ends[0]):g}" if ends else ""
     columns = schema.targets[:1] if schema.wide else targets
     bands = [ahead[0][[f"{target} {end}" for target in targets]] for end in ends]
     return forecast_figure(
@@ -145,6 +163,7 @@ def future_figure(
             for name in columns if ends
         ],
         differences=len(ahead) > 1,
+        samples=drawn,
     )  # fmt: skip
 
 

@@ -43,16 +43,22 @@ class Calibration:
     """Intervals from the model's errors on the observed values of `windows`.
 
     Evenly spaced windows are `chosen` to represent all: as many as MOST_ERRORS allows, but at least
-    FEWEST, of which each of several `blocks` has its share.
+    FEWEST, of which each of several `blocks` has its share; unless they are given.
     """
 
     def __init__(
-        self, model: Blend, windows: Windows, levels: tuple[float, ...], *, blocks: int = 1
+        self,
+        model: Blend,
+        windows: Windows,
+        levels: tuple[float, ...],
+        *,
+        blocks: int = 1,
+        chosen: Tensor | None = None,
     ) -> None:
         task, horizon, targets = model.task, windows.horizon, len(windows.targets)
         most = max(FEWEST, MOST_ERRORS // (horizon * targets))
         self.model, self.windows, self.levels = model, windows, levels
-        self.chosen = evenly(windows, -(-most // blocks))
+        self.chosen = evenly(windows, -(-most // blocks)) if chosen is None else chosen
         count = len(self.chosen)
         self.errors = np.empty((count, horizon, targets), dtype=np.float32)
         bins = min(task.season, PARTS) if task.phase else 1

@@ -24,6 +24,7 @@ from forecaster.evaluate.intervals import (
     sides,
     together,
 )
+from forecaster.evaluate.joint import covered, with_errors
 from forecaster.evaluate.metrics import Score, forecast_with, naive_mae, score
 from forecaster.evaluate.rehearsal import rehearse
 from forecaster.forecast.bundle import Bundle
@@ -88,7 +89,7 @@ def find_intervals(
     if not why_not:
         if done is None:
             done = Calibration(model, splits.calibrating(device), levels).complete()
-        windows, intervals = done.windows, done.intervals()
+        windows, intervals = done.windows, with_errors(done.intervals(), [done])
         few = f"{len(windows)} of validation {'are' if len(windows) > 1 else 'is'} too few"
         if not intervals.reach(sides(SHARES[0])) and (anew := rehearse(splits, model, device)):
             return anew[0], anew[1] + few, []
@@ -162,8 +163,12 @@ def judge(
     anew = None
     if again is not None and intervals is not None:
         anew = together([*(done or ()), again], pooled=not done)
-        anew = anew if {*intervals.levels} <= {*anew.levels} else None
+        fits = {*intervals.levels} <= {*anew.levels}
+        before = None if done else intervals
+        anew = with_errors(anew, [*(done or ()), again], before) if fits else None
     scores = None if coverage is None else coverage.record(names, again=anew is not None)
+    if again is not None and intervals is not None and scores is not None:
+        scores = scores.model_copy(update={"totals": covered(intervals, again)})
     judged = replace(evaluation, intervals=scores, recalibrated=anew)
     return replace(judged, headline=headline(splits, judged, named, test))
 

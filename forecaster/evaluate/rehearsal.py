@@ -18,6 +18,7 @@ import torch
 from forecaster.datasets.card import End
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate.intervals import Calibration, together
+from forecaster.evaluate.joint import with_errors
 from forecaster.forecast.intervals import Intervals
 from forecaster.parts import Blend, Network, Part
 from forecaster.parts.blend import shares
@@ -60,7 +61,7 @@ def rehearse(splits: Splits, model: Blend, device: str) -> tuple[Intervals, str]
     if not intervals.levels:
         return None
     few = f", as much as {horizons:.0f} apart" if series == 1 else ""
-    return intervals, (
+    return with_errors(intervals, done), (
         f"from a rehearsal on {intervals.windows:,} windows{few}, forecast by the closed forms "
         f"alone, fitted anew before each of {len(done)} blocks of training and validation rows: "
     )

@@ -16,6 +16,9 @@ from forecaster.datasets.dataset import id_parts
 from forecaster.datasets.reader.irregular import is_closed
 from forecaster.forecast.notices import OWN_SCALE, REMARKS, Notice, NoticeCode
 from forecaster.forecast.question import Form, Question, SeriesBatch, Times, later
+from forecaster.forecast.totals import Totals
+
+SAMPLE = "sample"
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +27,8 @@ class Answer(SeriesBatch):
 
     For whoever writes them: the form of their histories, the time of each first step `starts` (B,),
     the names of the series `items` (B,), and which are `flat`, as in the question; and `notices`.
+    `spread` (B, T, K) are the half widths of bands that the errors of `Intervals` multiply, known
+    where the levels are those of the model; `paths` (B, N, T, K) and `totals` what was asked for.
     """
 
     form: Form
@@ -34,6 +39,9 @@ class Answer(SeriesBatch):
     levels: Sequence[float] = ()
     flat: Sequence[bool] = ()
     notices: Sequence[Notice] = ()
+    spread: np.ndarray | None = None
+    paths: np.ndarray | None = None
+    totals: Totals | None = None
 
     @classmethod
     def of(
@@ -43,12 +51,12 @@ class Answer(SeriesBatch):
         numbers: tuple[np.ndarray, np.ndarray],
         levels: Sequence[float],
         notices: Sequence[Notice],
+        spread: np.ndarray | None = None,
     ) -> "Answer":
         """The answer to a question with these forecasts and quantiles."""
         items = question.items or [None] * len(question)
-        return cls(
-            form, question.first_steps(form), items, *numbers, levels, question.flat, notices
-        )
+        start = question.first_steps(form)
+        return cls(form, start, items, *numbers, levels, question.flat, notices, spread)
 
     def at(
         self, levels: Sequence[float], steps: int | None, notices: Iterable[Notice] = ()
@@ -62,10 +70,12 @@ class Answer(SeriesBatch):
             quantiles = between(quantiles, self.levels, levels, forecasts)
         elif (*levels,) != (*self.levels,):
             quantiles = quantiles[..., [self.levels.index(level) for level in levels]]
-        notices = [*notices, *self.notices]
         return replace(
-            self, forecasts=forecasts, quantiles=quantiles, levels=levels, notices=notices
-        )
+            self, forecasts=forecasts, quantiles=quantiles, levels=levels,
+            notices=[*notices, *self.notices],
+            spread=None if self.spread is None else self.spread[:, :steps],
+            paths=None if self.paths is None else self.paths[:, :, :steps],
+        )  # fmt: skip
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any], question: Question, form: Form) -> "Answer":
@@ -80,16 +90,20 @@ class Answer(SeriesBatch):
         notices = [
             Notice(NoticeCode(notice["code"]), notice["text"], notice["input"])
             for notice in answer["notices"]
-            if notice["code"] in {*REMARKS, OWN_SCALE.code}
+            if notice["code"] in {*REMARKS, OWN_SCALE.code, NoticeCode.CUT_PERIOD}
         ]
-        return cls.of(question, form, (values[..., 0], values[..., 1:]), levels, notices)
+        drawn = [series["samples"] for series in answer["predictions"] if series.get("samples")]
+        return replace(
+            cls.of(question, form, (values[..., 0], values[..., 1:]), levels, notices),
+            paths=np.array(drawn, dtype=np.float64) if drawn else None,
+        )
 
     def to_json(self, apart: bool = True) -> dict[str, Any]:
         """The answer of /predict; `apart` as in `Question.from_json`."""
         zone = "+00:00" if self.form.reading.timezone == "UTC" else ""
         predictions = []
         for place, (name, start) in enumerate(zip(self.items, self.starts, strict=True)):
-            at = (place, slice(None), 0) if self.flat and self.flat[place] else place
+            at = (place, ..., 0) if self.flat and self.flat[place] else (place,)
             prediction = {
                 "item_id": name,
                 "start": start.isoformat() + zone,
@@ -98,15 +112,18 @@ class Answer(SeriesBatch):
                 "mean": self.forecasts[at].tolist(),
             }
             if self.levels:
-                quantiles = np.moveaxis(self.quantiles[at], -1, 0).tolist()
+                quantiles = [ends[at].tolist() for ends in np.moveaxis(self.quantiles, -1, 0)]
                 prediction["quantiles"] = dict(zip(map(str, self.levels), quantiles, strict=True))
+            if self.paths is not None:
+                prediction["samples"] = self.paths[at].tolist()
             predictions.append(prediction)
         warnings, notices = list[str](), list[dict[str, Any]]()
         for notice in sorted(self.notices, key=_rank):
             number, text = notice.place if apart else None, str(notice)
             warnings.append(text if number is None else f"inputs[{number}]: {text}")
             notices.append({"code": notice.code, "input": number, "text": text})
-        return {"predictions": predictions, "warnings": warnings, "notices": notices}
+        totals = {} if self.totals is None else {"totals": self.totals.to_json()}
+        return {"predictions": predictions, **totals, "warnings": warnings, "notices": notices}
 
     def to_csv(self) -> str:
         """The answer of /predict as CSV: a row for each step of each series, in columns such as
@@ -150,6 +167,23 @@ class Answer(SeriesBatch):
         parts = [id_parts(str(name), len(reading.id)) for name in self.items]
         for place, column in enumerate(reading.id):
             table.insert(place, column, np.repeat([part[place] for part in parts], steps))
+        return table
+
+    def to_paths(self, where: str) -> pd.DataFrame:
+        """`to_frame` for all paths, one after another, with their numbers in the column `sample`.
+        Raises DataError if the data have a column of that name."""
+        assert self.paths is not None
+        empty = np.empty((*self.forecasts.shape, 0))
+        one = replace(self, levels=(), quantiles=empty).to_frame(where)
+        if SAMPLE in one:
+            raise DataError(f"the data have a column '{SAMPLE}', which numbers paths: rename it")
+        count = self.paths.shape[1]
+        order = (1, 2, 0, 3) if self.form.reading.panel else (1, 0, 2, 3)
+        values = self.paths.transpose(order)
+        table = one.loc[np.tile(np.arange(len(one)), count)].reset_index(drop=True)
+        place = len(self.form.reading.id) + 1
+        table.isetitem([*range(place, table.shape[1])], values.reshape(len(table), -1))
+        table.insert(place, SAMPLE, np.repeat(np.arange(1, count + 1), len(one)))
         return table
 
     @property

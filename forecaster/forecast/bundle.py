@@ -3,7 +3,8 @@
     parts.json             what the forecast is made of: kind and settings of each part
     parts.safetensors      the weight of each part at each step, and what each has learned but for
     model.safetensors      the network's weights; empty where it has no share
-    intervals.safetensors  what makes quantiles of the forecast, scaled; empty without any
+    intervals.safetensors  what makes quantiles of the forecast, scaled, and whole windows of errors
+                           for paths and totals; empty without any
     golden.safetensors     what it forecast of made-up histories when it was saved; empty if unknown
     config.json            the resolved RunConfig
     schema.json            columns, targets, how the file was read, and each column's scaler
@@ -41,7 +42,7 @@ from forecaster.parts import NETWORK, Blend, Network, Part, kind_of
 from forecaster.plan.schema import Schema
 from forecaster.record import Record
 
-FORMAT = 10
+FORMAT = 11
 WEIGHTS = "model.safetensors"
 INTERVALS = "intervals.safetensors"
 JSON_FILES = ("config.json", "schema.json", "metrics.json", "about.json", "parts.json")
@@ -356,7 +357,12 @@ def _tensors(intervals: Intervals | None) -> dict[str, Tensor]:
         "offsets": intervals.offsets,
         "scale": intervals.scale,
         "windows": intervals.windows,
-        **({} if intervals.of_series is None else {"of_series": intervals.of_series}),
+        "apart": intervals.apart,
+        **{
+            name: getattr(intervals, name)
+            for name in ("of_series", "errors")
+            if getattr(intervals, name) is not None
+        },
         **(vars(intervals.conditions) if intervals.conditions else {}),
     }
     return {name: torch.from_numpy(np.asarray(value)) for name, value in tensors.items()}
@@ -372,7 +378,8 @@ def _intervals(tensors: dict[str, Tensor]) -> Intervals | None:
         conditions = Conditions(int(arrays["season"]), weights, arrays["usual"], arrays["phases"])
     levels = tuple(arrays["levels"].tolist())
     known = arrays["offsets"], arrays["scale"], int(arrays["windows"])
-    return Intervals(levels, *known, conditions, arrays.get("of_series"))
+    more = arrays.get("of_series"), arrays.get("errors"), float(arrays["apart"])
+    return Intervals(levels, *known, conditions, *more)
 
 
 def _check_intervals(own: Intervals, bundle: Bundle) -> None:
@@ -387,6 +394,11 @@ def _check_intervals(own: Intervals, bundle: Bundle) -> None:
     if own.of_series is not None:
         count = len(bundle.schema.items)
         checks.append(("widths of series of shape", own.of_series.shape, (count, targets)))
+    if own.errors is not None:
+        most = max(1, len(bundle.schema.items)), horizon, targets
+        shape = own.errors.shape
+        limits = (max(1, shape[0]), *map(min, shape[1:], most)) if len(shape) == 4 else (1, *most)
+        checks.append(("errors of a shape within", shape, limits))
     if (conditions := own.conditions) is not None:
         weights, known = len(conditions.weights), len(calendar_names(bundle.schema.freq))
         checks += [

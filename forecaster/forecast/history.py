@@ -24,6 +24,7 @@ from forecaster.datasets.reader.irregular import is_closed
 from forecaster.forecast.answer import Answer, by_code, opened
 from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
 from forecaster.forecast.question import Form, Question, concatenate, later
+from forecaster.forecast.totals import labels
 
 if TYPE_CHECKING:
     from forecaster.datasets.reading import Reading
@@ -140,12 +141,29 @@ class History:
         begin, step = int(items.bounds[place]), int(items.places[place])
         return series.times[step + first : step + rows], series.values[begin + first : begin + rows]
 
-    def answer(self, run: Callable[[Question], Answer], say: Callable[[str], None]) -> pd.DataFrame:
-        """The table of what `run` answers to all questions; `say` gets what stands out in it."""
-        answer = concatenate([run(question) for question in self.questions()])
+    def groups(self, by: str | None) -> list[str] | None:
+        """The group of each series that is forecast (`totals.labels`); None for None."""
+        if by is None:
+            return None
+        names = [self.items.names[int(place)] for place in self.chosen]
+        static = {name: values[self.chosen] for name, values in self.series.static.items()}
+        return labels(by, names, static, self.form.reading)
+
+    def answer(
+        self,
+        run: Callable[[Question], Answer],
+        say: Callable[[str], None],
+        finish: Callable[[Answer], Answer] = lambda answer: answer,
+        by: str | None = None,
+    ) -> pd.DataFrame:
+        """The table of what `run` answers to all questions and `finish` makes of it; `say` gets
+        what stands out in it. Totals are of series with the same value of `by`."""
+        answer = finish(concatenate([run(question) for question in self.questions()]))
         for sentence in by_code(answer.notices, answer.items):
             say(sentence)
-        table = answer.to_frame(self.where)
+        if answer.totals is not None:
+            return answer.totals.to_frame(self.form, by)
+        table = answer.to_frame(self.where) if answer.paths is None else answer.to_paths(self.where)
         left = opened(table, self.form)
         if len(left) < len(table):
             say(f"{len(table) - len(left):,} of {len(table):,} steps are closed: left out")

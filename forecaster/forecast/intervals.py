@@ -45,6 +45,11 @@ class Intervals:
     `windows` is the number of calibrating windows. The series of a panel share them, each in its
     own standard deviations, times its width (K,) in `of_series` (S, K); a series that was not in
     training has a width of 1.
+
+    `errors` (M, S', T', K') are whole windows of calibrating errors over the half width of the
+    bands at level `half`, those of the series of a panel from one origin: how the errors of series,
+    steps and columns go together. Some stand for their neighbours where there are too many
+    (`paths.middles`). The windows of a series span `apart` horizons.
     """
 
     nominal: tuple[float, ...]
@@ -53,12 +58,27 @@ class Intervals:
     windows: int
     conditions: Conditions | None = None
     of_series: np.ndarray | None = None
+    errors: np.ndarray | None = None
+    apart: float = 0.0
 
     @cached_property
     def backed(self) -> np.ndarray:
         """Which of the levels enough windows support, (Q,)."""
         finite: np.ndarray = np.isfinite(self.offsets).all(axis=(0, 1))
         return finite
+
+    @cached_property
+    def half(self) -> int:
+        """The place among `levels` of the upper end of the band whose half width is the unit of the
+        errors: that of 80 %, or the next to it. A rarer level is not known as well."""
+        return min(range(len(self.levels)), key=lambda place: abs(self.levels[place] - 0.9))
+
+    @cached_property
+    def ranks(self) -> np.ndarray:
+        """The rank of each of the `errors` among the M windows, from 0."""
+        assert self.errors is not None
+        order = np.argsort(self.errors, axis=0, kind="stable")
+        return np.argsort(order, axis=0).astype(np.int16)
 
     @cached_property
     def levels(self) -> tuple[float, ...]:

@@ -31,6 +31,8 @@ class NoticeCode(StrEnum):
     """The history is unlike those of the training rows: its level, scale or gaps."""
     UNLIKE_COVARIATES = "unlike_covariates"
     """A covariate known ahead is far outside its range in the training rows."""
+    CUT_PERIOD = "cut_period"
+    """The forecast holds only a part of a period: it has no total."""
     UNCLEAR_EFFECT = "unclear_effect"
     """The training rows do not determine what a covariate known ahead does."""
 

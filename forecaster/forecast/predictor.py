@@ -18,11 +18,12 @@ from forecaster.base.errors import DataError, UnavailableError, UsageError, of_s
 from forecaster.base.installation import is_bundle, no_bundle
 from forecaster.datasets.dataset import Items
 from forecaster.datasets.scaling import Scaler
-from forecaster.forecast import golden, unusual
+from forecaster.forecast import golden, paths, totals, unusual
 from forecaster.forecast.answer import Answer
 from forecaster.forecast.history import numbers, read
-from forecaster.forecast.notices import ShortHistory
+from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
 from forecaster.forecast.question import Form, Question
+from forecaster.forecast.totals import Period
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,6 +107,12 @@ class Predictor:
         sizes that do not fit and for values that are infinite before or after the model, UsageError
         as `check_levels` does.
         """
+        return self._forecast(question, levels)[:2]
+
+    def _forecast(
+        self, question: Question, levels: Sequence[float]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """`forecast_quantiles`, and `Answer.spread` at our own levels."""
         self.check_levels(levels)
         schema, past, history = self.schema, self.past, question.values
         if history.shape[1:] != (past, len(schema.columns)):
@@ -125,13 +132,17 @@ class Predictor:
         scaler = self.scaler_of(question)
         with np.errstate(over="ignore"):
             scaled = scaler.transform(history).astype(np.float32)
-        self._check_finite(np.nan_to_num(scaled, posinf=np.inf, neginf=-np.inf), schema.columns,
+        _check_finite(np.nan_to_num(scaled, posinf=np.inf, neginf=-np.inf), schema.columns,
                            "history, once scaled,")  # fmt: skip
         forecast, quantiles = self._ahead(question, scaler, self._known(question), levels)
-        self._check_finite(forecast, schema.targets, "forecast")
+        _check_finite(forecast, schema.targets, "forecast")
+        spread, intervals = None, self.facts.intervals
+        if intervals is not None and levels and tuple(levels) == self.levels:
+            spread = quantiles[..., intervals.half] - forecast
         return (
             schema.within(forecast[..., None], history)[..., 0],
             schema.within(quantiles, history),
+            spread,
         )
 
     def _ahead(
@@ -191,9 +202,9 @@ class Predictor:
         default those of the question, and what stands out in them. Raises as `forecast_quantiles`
         does."""
         levels = question.levels if levels is None else levels
-        numbers = self.forecast_quantiles(question, levels)
-        notices = [*question.notices, *unusual.remarks(self, question, numbers[0], bool(levels))]
-        return Answer.of(question, self.form, numbers, levels, notices)
+        forecast, quantiles, spread = self._forecast(question, levels)
+        notices = [*question.notices, *unusual.remarks(self, question, forecast, bool(levels))]
+        return Answer.of(question, self.form, (forecast, quantiles), levels, notices, spread)
 
     def scaler_of(self, question: Question) -> Scaler:
         """The scaler of each history, with arrays (B, 1, C), or one for all."""
@@ -233,7 +244,7 @@ class Predictor:
                     f"and of the horizon, an array {shape}, got {got}"
                 )
             scaled = known.scaled(covariates)
-            self._check_finite(scaled, known.columns, "table of covariates, once scaled,")
+            _check_finite(scaled, known.columns, "table of covariates, once scaled,")
             parts.append(scaled)
         if known.attributes:
             encoded = known.encode(question.static)
@@ -278,6 +289,9 @@ class Predictor:
         where: str = "the history",
         say: Callable[[str], None] = lambda _: None,
         ledger: "Ledger | None" = None,
+        samples: int | None = None,
+        total: Period | None = None,
+        by: str | None = None,
     ) -> "pd.DataFrame":
         """Forecast a history, or each series of a panel, from the step after its last row.
 
@@ -298,23 +312,43 @@ class Predictor:
         irregular or missing values, and a `Notice` for each code of `notices.REMARKS` that
         applies, and for series that training did not know (`notices.OWN_SCALE`). `ledger` gets the
         forecasts, with all quantiles of the model.
+
+        samples: that many paths instead, one after another, numbered in the column `sample`: what
+        may come at all steps, columns and series together. total, by: instead of steps, totals over
+        each whole day, week (from Monday) or month, or over the horizon, and over series with the
+        same value of a static attribute or id column, or "all"; levels are by default 0.1 and 0.9.
         """
         levels = sorted({*numbers("levels", levels)})
-        all_levels = levels if ledger is None else sorted({*levels, *self.levels})
+        totals.check_asked(samples, total, by, levels)
+        joint = bool(samples or total or by)
+        all_levels = sorted({*levels, *self.levels}) if joint or ledger is not None else levels
 
         def answer(question: Question) -> Answer:
-            answer = self.answer(question, all_levels).at(all_levels, question.steps)
+            whole = self.answer(question, self.levels if joint else all_levels)
+            whole = joined(self, replace(question, samples=samples or 0), whole)
             if ledger is not None:
                 from forecaster.forecast import kept
 
-                ledger.add("forecasts", kept.forecasts(self, question, answer))
-            return answer.at(levels, None, unusual.of_all(self, levels))
+                shown = whole.at(all_levels, question.steps)
+                ledger.add("forecasts", kept.forecasts(self, question, shown))
+            remarks = unusual.of_all(self, levels)
+            return whole.at(self.levels if joint else levels, question.steps, remarks)
 
         histories = read(
             self.form, history, horizon, levels,
             future=future, policy=policy, where=where, say=say, short_history=short_history,
         )  # fmt: skip
-        return histories.answer(answer, say)
+
+        def finished(answer: Answer) -> Answer:
+            """With the totals that are wanted, over all series."""
+            if not (total or by):
+                return answer
+            return summed(self, answer, total, histories.groups(by), levels)
+
+        if samples:
+            values = samples * len(histories.chosen) * self.facts.horizon * len(self.schema.targets)
+            paths.check(self.facts.intervals, values)
+        return histories.answer(answer, say, finished, by)
 
     @cached_property
     def example(self) -> "pd.DataFrame":
@@ -330,13 +364,6 @@ class Predictor:
         )
         features = self.schema.calendar(pd.DatetimeIndex(first.append(others)))
         return features.reshape(len(starts), steps, -1)
-
-    @staticmethod
-    def _check_finite(values: np.ndarray, names: tuple[str, ...], what: str) -> None:
-        bad = ~np.isfinite(values).all(axis=(0, 1))
-        if bad.any():
-            column = names[int(bad.argmax())]
-            raise DataError(f"the {what} has values that are not finite in column '{column}'")
 
 
 def keep(bundle: "Bundle", folder: Path) -> "Bundle":
@@ -369,6 +396,47 @@ def load_bundle(
     with tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
         origin = (fetch or _download)(str(source), Path(temporary))
         return replace(load(Path(temporary)), origin=origin)
+
+
+def joined(model: Predictor, question: Question, answer: Answer) -> Answer:
+    """An answer at all levels of a model with the paths and totals that its question wants.
+
+    Raises UsageError for a model that has none, and for too many values of paths; and the errors of
+    `totals.of`.
+    """
+    if question.samples:
+        intervals = paths.check(model.facts.intervals, question.samples * answer.forecasts.size)
+        rows = paths.rows_of(answer.items, model.places, intervals)
+        about = answer.forecasts, answer.quantiles, intervals, rows
+        made = np.moveaxis(paths.paths(*about, question.samples), 1, -1)
+        within = model.schema.within(made, question.values)
+        answer = replace(answer, paths=np.moveaxis(within, -1, 1))
+    if question.total or question.by:
+        groups, shown = question.groups(model.form), answer.at(model.levels, question.steps)
+        shown = summed(model, shown, question.total, groups, question.levels)
+        answer = replace(answer, totals=shown.totals, notices=shown.notices)
+    return answer
+
+
+def summed(
+    model: Predictor,
+    answer: Answer,
+    period: Period | None,
+    groups: Sequence[str] | None,
+    levels: Sequence[float],
+) -> Answer:
+    """An answer at all levels of a model with `totals.of`, their quantiles at `levels`, by default
+    the ends of the 80 % band, if there is one."""
+    intervals = paths.check(model.facts.intervals)
+    if not levels and totals.least(intervals) <= BAND[0]:
+        levels = band(model)
+    rows, ends = paths.rows_of(answer.items, model.places, intervals), model.schema.ends
+    made = totals.of(answer, intervals, rows, ends, period, groups, levels)
+    notices = [*answer.notices]
+    if made.cut:
+        text = f"the forecast holds only a part of {' and '.join(made.cut)}: no total"
+        notices.append(Notice(NoticeCode.CUT_PERIOD, text))
+    return replace(answer, totals=made, notices=notices)
 
 
 def band(model: Predictor) -> tuple[float, ...]:
@@ -406,3 +474,10 @@ def ask_tracker(*arguments: str) -> str:
         words = (child.stderr.strip().splitlines() or [silence])[-1]
         raise of_status(child.returncode)(words)
     return child.stdout
+
+
+def _check_finite(values: np.ndarray, names: tuple[str, ...], what: str) -> None:
+    bad = ~np.isfinite(values).all(axis=(0, 1))
+    if bad.any():
+        column = names[int(bad.argmax())]
+        raise DataError(f"the {what} has values that are not finite in column '{column}'")

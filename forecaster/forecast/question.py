@@ -19,6 +19,8 @@ from forecaster.base.names import did_you_mean
 from forecaster.datasets.calendar import normalise_freq
 from forecaster.datasets.dataset import id_parts
 from forecaster.forecast.notices import Notice, NoticeCode
+from forecaster.forecast.paths import check
+from forecaster.forecast.totals import Period, check_period, labels
 
 if TYPE_CHECKING:
     from forecaster.datasets.reading import Reading
@@ -29,7 +31,7 @@ PLAIN_NAME = re.compile(r"\w[\w .:@-]{0,127}")
 EXAMPLE = "GET /models/NAME/example shows a request that fits"
 
 
-ALIKE = {"form", "steps", "levels", "notices"}
+ALIKE = {"form", "steps", "levels", "notices", "samples", "total", "by", "totals"}
 """What is the same for all series of a question or an answer."""
 
 
@@ -161,8 +163,9 @@ class Question(SeriesBatch):
     all; values before them are missing, and covariates before them repeat the first one: no part
     that forecasts from that many rows reads them.
 
-    Wanted are `steps`, by default the horizon, and quantiles at `levels`; those series that are
-    `flat` (B,) get a number for each step, the others a list. `ends` (B,) are the times of the
+    Wanted are `steps`, by default the horizon, quantiles at `levels`, and `samples` paths; totals
+    over a period `total`, of series with the same value of `by`. Those series that are `flat` (B,)
+    get a number for each step, the others a list. `ends` (B,) are the times of the
     first steps, by default P steps after the starts. `notices` say how the series were read.
     """
 
@@ -177,6 +180,9 @@ class Question(SeriesBatch):
     flat: Sequence[bool] = ()
     ends: Times | None = None
     notices: Sequence[Notice] = ()
+    samples: int = 0
+    total: Period | None = None
+    by: str | None = None
 
     def first_steps(self, form: Form) -> Times:
         """The time of the first step after each history, (B,)."""
@@ -200,9 +206,27 @@ class Question(SeriesBatch):
         if refusals:
             first, *others = refusals
             raise Refusal(first.path, str(first), first.code, others)
-        steps = parameters.get("prediction_length") or model.form.horizon
-        levels = sorted(set(parameters.get("quantile_levels", ())))
-        return replace(concatenate(parts), steps=steps, levels=levels)
+        question = replace(
+            concatenate(parts), steps=parameters.get("prediction_length") or model.form.horizon,
+            levels=sorted(set(parameters.get("quantile_levels", ()))),
+            samples=parameters.get("samples") or 0,
+            total=parameters.get("total"),
+            by=parameters.get("by"),
+        )  # fmt: skip
+        try:
+            question.groups(model.form)
+        except UsageError as error:
+            raise Refusal((*("parameters",) * apart, "by"), str(error), "no_by") from None
+        return question
+
+    @property
+    def joint(self) -> bool:
+        """Whether paths or totals are wanted."""
+        return bool(self.samples or self.total or self.by)
+
+    def groups(self, form: Form) -> list[str] | None:
+        """The group of each series, if totals of groups are wanted. Raises UsageError."""
+        return None if self.by is None else labels(self.by, self.items, self.static, form.reading)
 
     def to_json(self, form: Form) -> list[dict[str, Any]]:
         """The series as /predict takes them."""
@@ -261,6 +285,14 @@ def _refusals(parameters: Json, model: "Predictor", parents: tuple[str, ...]) ->
         model.check_levels(parameters.get("quantile_levels", ()))
     except UsageError as error:
         yield Refusal((*parents, "quantile_levels"), str(error), "no_quantiles")
+    for name in ("samples", "total", "by"):
+        try:
+            if parameters.get(name):
+                check(model.facts.intervals)
+            if name == "total":
+                check_period(form.freq, parameters.get(name))
+        except UsageError as error:
+            yield Refusal((*parents, name), str(error), f"no_{name}")
 
 
 def _of_series(series: Json, model: "Predictor", short_history: str | None) -> Question:

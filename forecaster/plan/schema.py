@@ -110,6 +110,11 @@ class Schema:
     def target_scaler(self) -> Scaler:
         return self.scaler.select(self.target_positions)
 
+    @property
+    def ends(self) -> "NDArray[Any]":
+        """The limits of the targets, (targets, 2), infinite where there are none."""
+        return ends(self.limits or ((None, None),) * len(self.targets))
+
     def within(
         self, values: "NDArray[Any]", history: "NDArray[Any] | None" = None
     ) -> "NDArray[Any]":

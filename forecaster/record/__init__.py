@@ -120,6 +120,8 @@ class IntervalScores(Document):
     pinball: dict[str, Value]
     """The scaled pinball loss of each level."""
     verdict: str
+    totals: Value = None
+    """The share of totals over the horizon that their 80 % bands held."""
 
     def band(self, share: str) -> BandScores | None:
         """The band of a share such as "80"; None if it could not be calibrated."""

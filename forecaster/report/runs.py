@@ -22,7 +22,8 @@ from forecaster.evaluate.inference import TOGETHER, inference
 from forecaster.evaluate.metrics import Verdict, interval_text, paired_interval
 from forecaster.forecast import effects
 from forecaster.forecast.bundle import Bundle
-from forecaster.forecast.predictor import Predictor, band, load_bundle, own_history
+from forecaster.forecast.paths import windows_of
+from forecaster.forecast.predictor import BAND, Predictor, band, load_bundle, own_history
 from forecaster.model.base import parameters
 from forecaster.report import tables
 from forecaster.report.page import Chart, Page, Section, Table
@@ -157,12 +158,28 @@ def _ahead(runs: Runs) -> Section:
         try:
             history, model = own_history(bundle), Predictor(bundle, "cpu")
             figure = future_figure(model, history, {"forecast": None}, band(model))
+            total = _total(model, history)
         except ForecasterError as error:
             notes.append(f"{name}: no forecast from the last row of its data: {error}")
             charts += [*_examples({name: bundle})][1:2]
         else:
-            charts.append(Chart(figure, f"{name}: the steps after the data, in units."))
+            charts.append(Chart(figure, f"{name}: the steps after the data, in units.{total}"))
     return Section("ahead", "The next steps", notes, charts=charts)
+
+
+def _total(model: Predictor, history: str) -> str:
+    """What the forecast of the first series comes to over its horizon, for up to four targets."""
+    if not windows_of(model.facts.intervals):
+        return ""
+    (ahead, *_) = model.predict(history, total="horizon").to_dict("records")
+    words = []
+    for name in [name for name in (*model.schema.targets, *model.schema.items) if name in ahead][
+        :4
+    ]:
+        ends = [ahead[end] for end in (f"{name} {BAND[0]}", f"{name} {BAND[1]}") if end in ahead]
+        between = f" (80 % band {ends[0]:,.4g} to {ends[1]:,.4g})" if ends else ""
+        words.append(f"{name} {ahead[name]:,.4g}{between}")
+    return f" Totals over the horizon: {'; '.join(words)}."
 
 
 def _effects(runs: Runs) -> Section:

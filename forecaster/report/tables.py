@@ -253,7 +253,9 @@ def _interval_lines(test: Backtest) -> list[str]:
             for metric in shown(QuantileMetric, "terminal")
         ),
         scores.verdict,
-    ]
+        *([f"The 80 % bands of totals over the horizon held {scores.totals:.1%} of them."]
+          if scores.totals is not None else []),
+    ]  # fmt: skip
 
 
 def _lines(of: Sequence[TableColumn], rows: Sequence[Row]) -> list[str]:

@@ -87,6 +87,31 @@ class TestPredict:
         for levels, words in (("0.1;0.9", "got '0.1;0.9'"), ("0.99", "from 0.1 to 0.9, got 0.99")):
             assert words in refused(2, *arguments, "--levels", levels)
 
+    def test_paths_and_totals(self, csv, done, refused, tmp_path):
+        unsaved(calibrated=True).save(tmp_path / "with")
+        arguments = ("predict", "--model", tmp_path / "with", "--input", csv)
+        out, err = done(*arguments, "--samples", "3", "--picture", "p.svg")
+        table = pd.read_csv(StringIO(out))
+        assert [*table] == ["time", "sample", *COLUMNS]
+        assert table["sample"].tolist() == [1] * 6 + [2] * 6 + [3] * 6
+        assert err == "drew the forecast to p.svg\n"
+        out, err = done(*arguments, "--total", "horizon", "--horizon", "4")
+        table = pd.read_csv(StringIO(out))
+        names = [f"{column}{level}" for column in COLUMNS for level in ("", " 0.1", " 0.9")]
+        assert [*table] == ["time", *names]
+        assert table["load"].tolist() == [50.0]
+        assert "50 (31 to 69)" in err
+        assert (
+            done(*arguments, "--total", "horizon", "--levels", "0.5", "--json")[0].count("0.5") == 3
+        )
+        for words, options in (
+            ("no whole day lies in the 6 steps", ("--total", "day")),
+            ("no sums by 'load': this model forecasts one series", ("--by", "load")),
+            ("expected no levels, total or by", ("--samples", "3", "--levels", "0.5")),
+            ("at most 67,108,864 values of paths", ("--samples", str(10**7))),
+        ):
+            assert words in refused(65 if "whole" in words else 2, *arguments, *options)
+
     def test_what_stands_out_goes_to_stderr(self, csv, done, tmp_path):
         warning(unsaved(calibrated=True)).save(tmp_path / "lost")
         arguments = ("--model", tmp_path / "lost", "--input", csv, "--levels", "0.1,0.9")

@@ -132,7 +132,7 @@ class TestDamage:
             load(folder)
 
 
-@pytest.mark.parametrize(("found", "words"), [(9, ".*train the model again"), (11, "")])
+@pytest.mark.parametrize(("found", "words"), [(9, ".*train the model again"), (12, "")])
 def test_another_format_is_refused_whatever_files_it_has(found, words, folder):
     edit(folder, "about.json", {"format": found})
     sign(folder)

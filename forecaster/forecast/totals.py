@@ -1,0 +1,271 @@
+"""Totals: sums of forecasts over steps and series, with bands that are calibrated as sums.
+
+The errors of whole calibrating windows are summed as the forecasts are, each as wide as the bands
+are now; the sizes of these sums give the band, as those of single errors do for a step.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import pandas as pd
+from pandas.tseries.frequencies import to_offset
+from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
+
+from forecaster.base.errors import DataError, UsageError
+from forecaster.base.names import did_you_mean, quoted
+from forecaster.datasets.calendar import parse_step, step_length
+from forecaster.datasets.dataset import id_parts
+from forecaster.datasets.reader.irregular import is_closed
+from forecaster.datasets.reading import Reading
+from forecaster.forecast.intervals import Intervals
+from forecaster.forecast.paths import CELLS, places_of
+
+if TYPE_CHECKING:
+    from forecaster.forecast.answer import Answer
+    from forecaster.forecast.question import Form
+
+Period: TypeAlias = Literal["day", "week", "month", "horizon"]
+"""What a total is over: a calendar period, weeks from Monday, or all steps of the forecast."""
+PERIODS = {"day": "D", "week": "W-SUN", "month": "M"}
+"""The calendar periods, as pandas has them."""
+DAY = 86_400_000_000
+"""A day in microseconds."""
+ALL = "all"
+"""The group of all series."""
+
+
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """N totals (N, K) of series and steps, and their quantiles (N, K, Q) at `levels`, in units.
+
+    Of which series or group (`names`), from which time on (`starts`) and of how many `steps` they
+    are. `cut` are the periods of which the forecast holds a part: they have no total.
+    """
+
+    names: Sequence[str | None]
+    starts: Sequence[pd.Timestamp]
+    steps: Sequence[int]
+    sums: np.ndarray
+    quantiles: np.ndarray
+    levels: Sequence[float]
+    cut: Sequence[str] = ()
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The totals of /predict."""
+        return [
+            {
+                "name": name,
+                "start": start.isoformat(),
+                "steps": steps,
+                "mean": sums.tolist(),
+                "quantiles": dict(zip(map(str, self.levels), ends.T.tolist(), strict=True)),
+            }
+            for name, start, steps, sums, ends in zip(
+                self.names, self.starts, self.steps, self.sums, self.quantiles, strict=True
+            )
+        ]
+
+    @classmethod
+    def from_json(cls, rows: Sequence[Mapping[str, Any]]) -> "Totals":
+        """The inverse, of the rows of one or several answers."""
+        levels = [*map(float, rows[0]["quantiles"])]
+        return cls(
+            [row["name"] for row in rows],
+            [pd.Timestamp(row["start"]) for row in rows],
+            [row["steps"] for row in rows],
+            np.array([row["mean"] for row in rows]),
+            np.array([[row["quantiles"][str(level)] for level in levels] for row in rows])
+            .reshape(len(rows), len(levels), -1).swapaxes(1, 2),
+            levels,
+        )  # fmt: skip
+
+    def to_frame(self, form: "Form", by: str | None) -> pd.DataFrame:
+        """A row for each total, in the form of the data: what it is of, its first time, the
+        targets, each followed by its quantiles; series of a wide panel in columns."""
+        reading, ids = form.reading, [*form.reading.id]
+        names: Sequence[Any] = form.targets
+        values = np.concatenate([self.sums[..., None], self.quantiles], axis=-1)
+        starts, parts = self.starts, [id_parts(str(name), len(ids)) for name in self.names]
+        if by is not None:
+            ids, parts = ([] if by == ALL else [by]), [[str(name)] for name in self.names]
+        if reading.panel:
+            names = [*dict.fromkeys(self.names)]
+            rows = len(values) // len(names)
+            values, starts = values.reshape(len(names), rows, -1).swapaxes(0, 1), starts[:rows]
+        columns = [name + end for name in names for end in ("", *(f" {x}" for x in self.levels))]
+        table = pd.DataFrame(values.reshape(len(starts), -1), columns=columns)
+        stamps = pd.DatetimeIndex([*starts])
+        utc = reading.timezone == "UTC" and stamps.tz is None
+        table.insert(0, str(reading.time), stamps.tz_localize("UTC") if utc else stamps)
+        for place, column in enumerate(ids):
+            table.insert(place, column, [part[place] for part in parts])
+        return table
+
+
+def labels(
+    by: str, names: Sequence[str | None], static: Mapping[str, Sequence[Any]], reading: Reading
+) -> list[str]:
+    """The group of each series: all, or those with one value of a static attribute or of one of
+    several id columns. Raises UsageError for another name, and without a panel."""
+    ids = [*reading.id]
+    if not (ids or reading.panel):
+        raise UsageError(f"no sums by '{by}': this model forecasts one series")
+    if by == ALL:
+        return [ALL] * len(names)
+    if by in static:
+        return [f"{value:g}" if isinstance(value, float) else str(value) for value in static[by]]
+    if by in ids:
+        return [id_parts(str(name), len(ids))[ids.index(by)] for name in names]
+    known = [ALL, *static, *ids]
+    raise UsageError(f"no sums by '{by}': expected {quoted(known)}.{did_you_mean(by, known)}")
+
+
+def of(
+    answer: "Answer",
+    intervals: Intervals,
+    rows: np.ndarray,
+    limits: np.ndarray,
+    period: Period | None,
+    groups: Sequence[str] | None,
+    levels: Sequence[float],
+) -> Totals:
+    """The totals of an answer with its `spread`: over a period, by default each step, and over
+    groups of series, by default each alone. `rows` as `rows_of` gives them; `limits` (K, 2) are
+    those of the targets.
+
+    Raises UsageError for a period that steps do not divide, and for levels that too few windows
+    support; DataError where no period is whole, and for groups that do not begin together.
+    """
+    windows, count, low = len(intervals.ranks), answer.forecasts.shape[1], least(intervals)
+    if beyond := [level for level in levels if min(level, 1 - level) < low]:
+        support = f"{windows} windows of errors support totals at levels from {low:.3g}"
+        raise UsageError(f"{support} to {1 - low:.3g}, got {beyond[0]:g}")
+    series: Sequence[str | None] = answer.items if groups is None else groups
+    starts = [*dict.fromkeys(answer.starts)]
+    if groups is not None and len(starts) > 1:
+        raise DataError(
+            f"some forecasts begin at {starts[0]}, others at {starts[1]}: to be summed, all series "
+            "must end at the same time"
+        )
+    made, cut = list[tuple[Any, ...]](), dict[str, None]()
+    for start in starts:
+        times = pd.date_range(start, periods=count, freq=answer.form.freq)
+        bounds, left = _periods(times, answer.form.freq, period)
+        cut.update(dict.fromkeys(left))
+        chosen = [place for place, other in enumerate(answer.starts) if other == start]
+        names = dict[str | None, int]()
+        into = np.array([names.setdefault(series[place], len(names)) for place in chosen])
+        if len(bounds) < 2:
+            continue
+        opened = ~is_closed(times, answer.form.reading)[:, None]
+        sums, errors = _sums(answer, intervals, rows, chosen, into, bounds, opened)
+        steps = np.add.reduceat(opened[: bounds[-1], 0].astype(int), bounds[:-1])
+        freedom = intervals.apart * len(intervals.scale) / np.diff(bounds)
+        quantiles = quantiles_of(sums, errors, freedom, levels)
+        parts = (np.bincount(into)[:, None] * steps)[..., None]
+        lowest, highest = (np.where(np.isinf(end), end, parts * end) for end in limits.T)
+        # a limit that the history has passed does not hold
+        lowest = np.where(sums < lowest, -np.inf, lowest)
+        highest = np.where(sums > highest, np.inf, highest)
+        quantiles = np.clip(quantiles, lowest[..., None], highest[..., None])
+        for name, place in names.items():
+            made += zip(
+                [name] * len(steps), times[bounds[:-1]], steps.tolist(), sums[place],
+                quantiles[place], strict=True,
+            )  # fmt: skip
+    if not made:
+        raise DataError(
+            f"no whole {period} lies in the {count} steps of the forecast: ask for the total of "
+            "the horizon"
+        )
+    titles, begins, lengths, points, bands = ([*column] for column in zip(*made, strict=True))
+    return Totals(titles, begins, lengths, np.array(points), np.array(bands), levels, [*cut])
+
+
+def least(intervals: Intervals) -> float:
+    """The lowest level of a total that enough windows of errors support."""
+    return 0.5 / (len(intervals.ranks) + 1) - 1e-9
+
+
+def check_asked(samples: object, total: object, by: object, levels: Sequence[float]) -> None:
+    """Raise UsageError for paths and totals that cannot be asked for together, or at all."""
+    if samples is not None and (
+        not isinstance(samples, Integral) or isinstance(samples, bool) or samples < 1
+    ):
+        raise UsageError(f"samples: expected a whole number from 1, got {samples!r}")
+    if samples and (levels or total or by):
+        raise UsageError("samples: expected no levels, total or by: paths are the whole answer")
+    if total not in (None, *get_args(Period)):
+        raise UsageError(f"total: expected one of {', '.join(get_args(Period))}, got {total!r}")
+
+
+def check_period(freq: str, period: Period | None) -> None:
+    """Raise UsageError for a calendar period that steps do not divide."""
+    length = step_length(freq)
+    if period in PERIODS and (length is None or DAY % length) and parse_step(freq)[:2] != (1, "B"):
+        raise UsageError(f"a {period} has no whole number of steps of {freq}: expected horizon")
+
+
+def _periods(
+    times: pd.DatetimeIndex, freq: str, period: Period | None
+) -> tuple[np.ndarray, list[str]]:
+    """The first steps of the whole periods among times, and the end of the last one; the names of
+    those that are cut."""
+    count = len(times)
+    if period is None or period == "horizon":
+        return np.arange(0, count + 1, 1 if period is None else count), []
+    check_period(freq, period)
+    offset = to_offset(freq)
+    beside = pd.DatetimeIndex([times[0] - offset, *times, times[-1] + offset])
+    every = beside.to_period(PERIODS[period])
+    bounds = np.flatnonzero(every[1:] != every[:-1])
+    first, last = (bounds[0], bounds[-1]) if len(bounds) else (count, count)
+    cut = every[1:-1][:first].append(every[1:-1][last:]).unique()
+    return bounds, [f"the {period} of {part.start_time.date()}" for part in cut]
+
+
+def _sums(
+    answer: "Answer",
+    intervals: Intervals,
+    rows: np.ndarray,
+    chosen: Sequence[int],
+    into: np.ndarray,
+    bounds: np.ndarray,
+    opened: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The sums (G, P, K) of the forecasts of the `chosen` series over periods, each `into` one of G
+    groups, and those (M, G, P, K) of the errors of the windows; of the `opened` steps (T, 1)."""
+    assert answer.spread is not None
+    assert intervals.errors is not None
+    windows, (_, count, targets) = len(intervals.errors), answer.forecasts.shape
+    sums = np.zeros((into.max() + 1, len(bounds) - 1, targets))
+    errors = np.zeros((windows, *sums.shape))
+    some = max(1, CELLS // (windows * count * targets))
+    for first in range(0, len(chosen), some):
+        here, groups = chosen[first : first + some], into[first : first + some]
+        places = places_of(intervals, rows[here], count)
+        whole = intervals.errors[np.ix_(np.arange(windows), *places)] * answer.spread[here]
+        for values, table in ((answer.forecasts[here][None], sums[None]), (whole, errors)):
+            over = np.add.reduceat((values * opened)[:, :, : bounds[-1]], bounds[:-1], axis=2)
+            np.add.at(table.swapaxes(0, 1), groups, over.swapaxes(0, 1))
+    return sums, errors
+
+
+def quantiles_of(
+    sums: np.ndarray, errors: np.ndarray, freedom: np.ndarray, levels: Sequence[float]
+) -> np.ndarray:
+    """Quantiles (G, P, K, Q) of sums (G, P, K) by the sizes of errors (M, G, P, K), as those of a
+    step (`evaluate.intervals.fitted`): an order statistic, widened from the normal distribution to
+    Student's t with `freedom` (P,), the number of sums that the windows hold side by side."""
+    sizes = np.sort(np.abs(errors), axis=0)
+    ends = []
+    for level in levels:
+        number = int(np.ceil(round(abs(2 * level - 1) * (len(sizes) + 1), 9)))
+        wider = np.sign(level - 0.5)
+        if level != 0.5:
+            wider = wider * stdtrit(freedom, level) / ndtri(level)
+        ends.append(sums + sizes[max(number, 1) - 1] * np.reshape(wider, (-1, 1)))
+    return np.stack(ends, axis=-1) if ends else np.empty((*sums.shape, 0))
