@@ -98,9 +98,15 @@ def test_it_answers_as_the_model_itself(kind: str, tmp_path: Path) -> None:
     others = {"UTC": {"timezone": "UTC", "freq": "15min"}}
     bundle = make_bundle(tmp_path, **{**others, **KINDS}[kind])
     frame, levels = history(bundle), (0.9, 0.1, 0.25)
-    expected = Predictor(bundle).predict(frame, 4, levels)
+    joint: list[dict[str, Any]] = [{"samples": 3}, {"total": "horizon"}, {"total": "horizon"}]
+    if bundle.schema.items:
+        joint[-1] |= {"by": "all", "levels": (0.5, 0.9)}
+    predictor = Predictor(bundle)
+    expected = predictor.predict(frame, 4, levels)
     with serving(tmp_path) as url:
         answer = Client(url).predict(frame, 4, levels)
+        for asked in joint:
+            same(Client(url).predict(frame, 4, **asked), predictor.predict(frame, 4, **asked))
     same(answer, expected)
     assert len(answer.select_dtypes("number").columns) >= 4
 

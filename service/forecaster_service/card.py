@@ -4,6 +4,7 @@ from typing import Any
 
 from forecaster.datasets.dataset import MARK
 from forecaster.forecast import composition, effects
+from forecaster.forecast.paths import windows_of
 from forecaster.forecast.predictor import Predictor
 from forecaster.record import Backtest
 from forecaster_service.response import MOST_ITEMS, ModelCard, ModelIdentity
@@ -86,6 +87,7 @@ def describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "horizon": bundle.horizon,
         "forecast": "mean",
         "quantile_levels": forecaster.levels,
+        "paths_from": windows_of(bundle.intervals),
         "intervals": str(about["intervals"]),
         "bands": _bands(test),
         "test": test.model_dump(include={*FIGURES, *test.bar.measured}) if test else {},

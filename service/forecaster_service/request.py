@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from forecaster.forecast.notices import ShortHistory
+from forecaster.forecast.totals import Period
 
 MOST_COLUMNS = 10_000  # of a row, so that what is no table ends early
 ARRAYS = {"targets": "arrays"}
@@ -176,6 +177,15 @@ class Parameters(Strict):
     short_history: ShortHistory = "refuse"
     """What to do with a series that has fewer rows than the model needs: `refuse` it, or `drop` the
     parts of the model that need more, with a notice."""
+    samples: Steps | None = None
+    """How many paths to give beside the forecast: what may come at all steps, columns and series
+    together. The same request has the same paths."""
+    total: Period | None = None
+    """What to give totals over: each whole day, week (from Monday) or month of the forecast, or the
+    horizon, with quantiles at `quantile_levels`, by default 0.1 and 0.9, of the sums themselves."""
+    by: Name | None = None
+    """Which series of a panel to sum, at each step or over `total`: all, or those with the same
+    value of a static attribute or of one of several id columns; by default each alone."""
 
 
 ModelName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@/-]{0,127}$")]

@@ -54,6 +54,23 @@ class Prediction(Reply):
     target was such a list."""
     quantiles: dict[str, Values] | None = None
     """By level, e.g. "0.1", where levels were requested; values never fall as the level rises."""
+    samples: list[Values] | None = None
+    """Paths, as `mean`, where they were requested; path n of all series belongs together."""
+
+
+class Total(Reply):
+    """The total of a series, or of a group of series, over a period."""
+
+    name: str | None
+    """That of the series, or the value that the group has in common; `all` for all series."""
+    start: str
+    """The time of its first step."""
+    steps: int
+    """How many steps it has."""
+    mean: list[float]
+    """The sum of the forecasts of each column, in units."""
+    quantiles: dict[str, list[float]]
+    """By level, those of the sum."""
 
 
 class Timing(Reply):
@@ -84,6 +101,8 @@ class ForecastResponse(Reply):
     """The request's id, as in the header X-Request-ID."""
     model: ModelIdentity
     predictions: list[Prediction]
+    totals: list[Total] | None = None
+    """The totals, where they were requested."""
     warnings: list[str]
     """The notices in words, for people."""
     notices: list[Notice]
@@ -183,6 +202,8 @@ class ModelCard(ModelIdentity):
     quantile_levels: list[float]
     """The levels that it was calibrated for; a request may ask for any level from the
     first to the last."""
+    paths_from: int
+    """The number of windows whose errors its paths and totals are made of; 0 if it makes none."""
     intervals: str
     """How its quantiles were made, or why there are none."""
     bands: list[Band]

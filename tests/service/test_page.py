@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -150,6 +151,23 @@ def test_each_target_can_be_drawn_with_what_its_band_covered(tab, plain, tmp_pat
         pressed = tab.run(f"{buttons}.map(e => e.getAttribute('aria-pressed'))")
         assert (pressed, len(drawn)) == (["false", "false", "true"], 3)
         assert "95 % band: covered 91 % of the test values" in tab.text("#facts")
+
+
+def test_the_total_of_the_horizon_and_paths_can_be_seen(tab, tmp_path):
+    bundle = make_bundle(tmp_path, **KINDS["panel"])
+    with opened(tab, tmp_path):
+        ahead = values(tab)["load"].sum()
+        words = tab.text("#total")
+        assert words.startswith(f"Total of load over the {HORIZON} hours: {ahead:.5g}"[:40])
+        assert re.search(r"\(80 % band [\d.]+ to [\d.]+\)", words)
+        count = "document.querySelectorAll('#chart path.sample').length"
+        assert tab.run(count) == 0
+        pick(tab, "#paths", "checked = true")
+        assert tab.run(count) == 20
+    replace(bundle, intervals=replace(bundle.intervals, errors=None)).save(tmp_path)
+    with opened(tab, tmp_path):
+        assert tab.text("#total") == ""
+        assert tab.run("document.querySelector('#paths-field').hidden")
 
 
 def test_a_long_history_does_not_squeeze_the_forecast(tab, tmp_path):

@@ -119,6 +119,9 @@ PARAMETERS: list[tuple[str, Any, str]] = [
     *[("prediction_length", value, "int_type") for value in (2.5, True, "3")],
     *[("freq", value, "other_freq") for value in ("D", "2h", "0h", "xyz")],
     *[("quantile_levels", [0.5, value], "no_quantiles") for value in (0.05, 0.95)],
+    *[("samples", value, kind) for value, kind in ((0, "greater_than_equal"), (2.5, "int_type"))],
+    ("total", "year", "literal_error"),
+    ("by", "all", "no_by"),
 ]
 
 

@@ -25,7 +25,7 @@ from forecaster.record import Record
 from forecaster_service.app import create_app
 from forecaster_service.registry import Found
 from forecaster_service.settings import Settings
-from tests.bundles import judged
+from tests.bundles import judged, whole_errors
 
 NOTHING_KNOWN = KnownInputs()
 NAME = "forecaster-toy-M-all-6"
@@ -105,7 +105,9 @@ def make_bundle(
     targets = targets or columns
     steps = np.arange(1.0, HORIZON + 1).repeat(len(targets)).reshape(HORIZON, -1)
     scale = steps / 2
-    intervals = Intervals((0.1, 0.5, 0.9), scale[..., None] * [-1.0, 0.0, 2.0], scale, 99)
+    errors = whole_errors(max(1, len(items)), HORIZON, len(targets))
+    offsets = scale[..., None] * [-1.0, 0.0, 2.0]
+    intervals = Intervals((0.1, 0.5, 0.9), offsets, scale, 99, errors=errors, apart=5.0)
     mean = 10.0 * np.arange(len(columns)) + 1
     if items:
         mean = mean + 100 * np.arange(len(items))[:, None]

@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from forecaster.base.errors import UsageError
 from forecaster.forecast import unusual
 from forecaster.forecast.answer import Answer
+from forecaster.forecast.predictor import joined
 from forecaster.forecast.question import Question
 from forecaster_service.batching import Submission
 from forecaster_service.body import CSV, JSON, PROBLEMS, TEXT, check_type, parse
@@ -31,8 +32,8 @@ ANSWERS: dict[int | str, dict[str, Any]] = {**PROBLEMS, 200: TEXT}
 BODY: TypeAdapter[Any] = TypeAdapter(ForecastRequest)
 MANY = 2**13
 """An answer with at least this many numbers is written in another thread."""
-MOST_QUANTILES = 5_000_000
-"""The most quantiles in one answer: about 100 MB of JSON."""
+MOST_NUMBERS = 5_000_000
+"""The most quantiles and values of paths in one answer: about 100 MB of JSON."""
 
 
 async def _handle(request: Request) -> Response:
@@ -50,8 +51,7 @@ async def _handle(request: Request) -> Response:
     store.keeper.note(forecaster, question, answer, getattr(request.state, "key", None))
     store.metrics.queue.labels(*model).observe(work.queue)
     request.state.work = work
-    accepted, _, _ = request.headers.get("accept", "").partition(",")
-    media = CSV if accepted.partition(";")[0].strip().lower() == CSV else JSON
+    kind = media(request)
     about = {"id": correlation_id.get() or "", "model": served.identity}
     timing = {
         "queue_ms": round(work.queue * 1e3, 3),
@@ -61,18 +61,25 @@ async def _handle(request: Request) -> Response:
 
     def written() -> tuple[Answer, bytes]:
         notices = unusual.of_all(forecaster, question.levels)
-        shown = answer.at(question.levels, question.steps, notices)
-        if media == CSV:
+        shown = joined(forecaster, question, answer)
+        shown = shown.at(question.levels, question.steps, notices)
+        if kind == CSV:
             return shown, shown.to_csv().encode()
         document = {**about, **shown.to_json(apart), "timing": timing}
         return shown, to_json(document, inf_nan_mode="null")
 
-    size = answer.forecasts.size * (1 + len(question.levels))
+    size = answer.forecasts.size * (1 + len(question.levels) + question.samples)
     shown, content = await run_in_threadpool(written) if size >= MANY else written()
     _count(shown, store.metrics, model)
     store.answered()
     headers = {"X-Forecaster-Model": served.header, "Vary": "Accept"}
-    return Response(content, headers=headers, media_type=media)
+    return Response(content, headers=headers, media_type=kind)
+
+
+def media(request: Request) -> str:
+    """The kind of answer that a client accepts first."""
+    accepted, _, _ = request.headers.get("accept", "").partition(",")
+    return CSV if accepted.partition(";")[0].strip().lower() == CSV else JSON
 
 
 async def _read(request: Request, store: Store) -> tuple[Served, Question, bool]:
@@ -92,7 +99,10 @@ async def _read(request: Request, store: Store) -> tuple[Served, Question, bool]
             _check_size(body, served)
             apart, inputs = isinstance(body, FullRequest), [vars(series) for series in body.inputs]
             parameters, model = vars(body.parameters), served.forecaster
-            return served, Question.from_json(inputs, parameters, model, apart), apart
+            question = Question.from_json(inputs, parameters, model, apart)
+            if question.joint and media(request) == CSV:
+                raise UsageError("paths and totals are in JSON: expected Accept: application/json")
+            return served, question, apart
 
         try:
             return await store.bodies.work(len(data), until, read)
@@ -107,11 +117,13 @@ def _check_size(body: ForecastRequest, served: Served) -> None:
     """Raise UsageError for an answer that would be too large."""
     parameters, model = body.parameters, served.forecaster
     steps = parameters.prediction_length or model.form.horizon
-    levels, targets = {*parameters.quantile_levels}, len(model.schema.targets)
-    if (numbers := len(body.inputs) * steps * targets * len(levels)) > MOST_QUANTILES:
+    wanted, targets = len({*parameters.quantile_levels}), len(model.schema.targets)
+    wanted += parameters.samples or 0
+    if (numbers := len(body.inputs) * steps * targets * wanted) > MOST_NUMBERS:
         raise UsageError(
-            f"expected at most {MOST_QUANTILES:,} quantiles in one answer, over all series, "
-            f"steps and columns, got {numbers:,}: ask for fewer levels, steps or series"
+            f"expected at most {MOST_NUMBERS:,} quantiles and values of paths in one answer, over "
+            f"all series, steps and columns, got {numbers:,}: ask for fewer levels, samples, steps "
+            "or series"
         )
 
 

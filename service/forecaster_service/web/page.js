@@ -145,7 +145,7 @@ async function forecast() {
     const { series, items, rows, notes } = await ask(`read?${query}`, state.file || $("csv").value);
     const levels = card.quantile_levels;
     const within = levels.length && levels[0] <= 0.1 && levels[levels.length - 1] >= 0.9;
-    const parameters = { prediction_length: $("horizon").valueAsNumber || 0, quantile_levels: within ? [0.1, 0.9] : [], ...(rows < card.needs && { short_history: "drop" }) };
+    const parameters = { prediction_length: $("horizon").valueAsNumber || 0, quantile_levels: within ? [0.1, 0.9] : [], ...joint(card), ...(rows < card.needs && { short_history: "drop" }) };
     const repeated = apart ? await takeAhead(card, series, state.future) : [];
     const body = { inputs: [series], parameters, model };
     const answer = await ask("predict", body);
@@ -164,6 +164,12 @@ async function forecast() {
     $("history").open = true;
     fail(error);
   }
+}
+
+// What is asked beside the forecast: its total and, where wanted, some paths. Fewer than 4 windows
+// have no 80 % band of a total.
+function joint(card) {
+  return card.paths_from > 3 ? { total: "horizon", ...($("paths").checked && { samples: 20 }) } : {};
 }
 
 // ---- What is known ahead.
@@ -235,6 +241,16 @@ function differenceWords(column) {
   if (!differences[most]) return `With ${other.name}, ${name} stays the same.`;
   const share = level ? ` (${signed((100 * average) / Math.abs(level), 3)} %)` : "";
   return `With ${other.name}, ${name} is ${short(Math.abs(average), 3)} ${average < 0 ? "lower" : "higher"} on average${share} over the ${span(differences.length, card.freq)} ahead; the largest difference is ${signed(differences[most], 3)}, at ${stamp(ahead(most), card.freq)}.`;
+}
+
+// The total of one target over the horizon.
+function totalWords(column) {
+  const { card, prediction, answer, other } = state.shown;
+  const [total] = answer.totals || [];
+  if (!total) return "";
+  const between = Object.values(total.quantiles).map((ends) => short(ends[column]));
+  const more = other?.answer.totals ? `; with ${other.name} ${short(other.answer.totals[0].mean[column])}` : "";
+  return `Total of ${prediction.columns[column]} over the ${span(total.steps, card.freq)}: ${short(total.mean[column])}${between.length ? ` (80 % band ${between.join(" to ")})` : ""}${more}.`;
 }
 
 const signed = (value, digits) => `${value < 0 ? "−" : "+"}${short(Math.abs(value), digits)}`;
@@ -328,6 +344,8 @@ function showResult() {
   $("notes").replaceChildren(...[...cut, ...notes, ...others.map(({ text }) => text)].map((text) => make("li", {}, sentence(text))));
   $("legend-other").textContent = other ? `with ${other.name}` : "";
   $("legend-band").hidden = !prediction.quantiles;
+  $("legend-paths").hidden = !prediction.samples;
+  $("paths-field").hidden = card.paths_from < 4;
   $("values").textContent = valuesCsv("\n");
   $("curl").textContent = `curl -s ${url("predict")}${state.key && ' -H "Authorization: Bearer $FORECASTER_API_KEY"'} -H 'Content-Type: application/json' -d @- <<'JSON'\n${JSON.stringify(body)}\nJSON`;
   const name = JSON.stringify(file || "history.csv");
@@ -406,6 +424,7 @@ function points(column) {
   const forecast = prediction.mean.map((row, i) => ({
     time: ahead(i), value: row[column], kind: "forecast", other: other?.prediction.mean[i][column],
     low: quantiles["0.1"]?.[i][column], high: quantiles["0.9"]?.[i][column],
+    paths: prediction.samples?.map((path) => path[i][column]),
   }));
   const names = [prediction.item_id, ...(card.wide ? [] : [prediction.columns[column]])];
   return { name: names.filter(Boolean).join(", "), history, forecast };
@@ -413,8 +432,8 @@ function points(column) {
 
 function rangeOf(all) {
   let low = Infinity, high = -Infinity;
-  for (const { value, other, low: under, high: over } of all) {
-    for (const each of [value, other, under, over]) {
+  for (const { value, other, low: under, high: over, paths = [] } of all) {
+    for (const each of [value, other, under, over, ...paths]) {
       if (each !== null && each !== undefined) [low, high] = [Math.min(low, each), Math.max(high, each)];
     }
   }
@@ -430,6 +449,9 @@ function curves(history, forecast, x, y) {
     const upper = forecast.map(({ high: value }, i) => spot(history.length + i, value));
     const lower = forecast.map(({ low: value }, i) => spot(history.length + i, value)).reverse();
     parts.push(make("path", { class: "band", d: `M${[...upper, ...lower].join("L")}Z` }));
+  }
+  for (const n of forecast[0].paths?.keys() || []) {
+    parts.push(make("path", { class: "line sample", d: `M${forecast.map(({ paths }, i) => spot(history.length + i, paths[n])).join("L")}` }));
   }
   let pen = "M";
   let path = "";
@@ -512,6 +534,7 @@ function draw() {
   chart.setAttribute("aria-label", `${what}first ${short(forecast[0].value)}, last ${short(forecast[forecast.length - 1].value)}. Use the arrow keys to read the values.`);
   chart.replaceChildren(...parts, cursor);
   $("readout").textContent = name;
+  $("total").textContent = totalWords(chosen());
   $("difference").textContent = state.shown.other ? differenceWords(chosen()) : "";
   const target = state.shown.prediction.columns[chosen()];
   const known = bandOf(state.shown.card);
@@ -609,7 +632,7 @@ function listen() {
   });
   $("change").addEventListener("change", forecast);
   $("csv").addEventListener("paste", () => setTimeout(forecast));
-  for (const id of ["csv", "horizon", "item"]) $(id).addEventListener("change", forecast);
+  for (const id of ["csv", "horizon", "item", "paths"]) $(id).addEventListener("change", forecast);
   $("model").addEventListener("change", ({ target }) => choose(state.models[target.selectedIndex]).catch(fail));
   $("column").addEventListener("change", draw);
   $("whole").addEventListener("change", () => { drawTargets(); draw(); });

@@ -162,12 +162,40 @@ def test_quantiles_by_level_beside_the_mean(client, flat):
 
 
 def test_an_answer_has_a_largest_number_of_quantiles(client, full, monkeypatch):
-    monkeypatch.setattr("forecaster_service.routes.predict.MOST_QUANTILES", 2 * HORIZON * 3 * 2)
+    monkeypatch.setattr("forecaster_service.routes.predict.MOST_NUMBERS", 2 * HORIZON * 3 * 2)
     full["inputs"] *= 2
     full["parameters"]["quantile_levels"] = [0.1, 0.5, 0.9]
     assert "steps and columns, got 108:" in refused(client, full)["detail"]
     full["parameters"]["prediction_length"] = 4
     assert client.post("/predict", json=full).status_code == 200
+    full["parameters"]["samples"] = 2
+    assert "got 120: ask for fewer levels, samples" in refused(client, full)["detail"]
+
+
+def test_paths_and_totals_beside_the_mean(serve):
+    """Paths are the same in any request, and their quantiles the bands; totals are sums."""
+    client, _, series = serve("attributes")
+    other = {**series, "item_id": "Bern", "target": [2 * row[0] for row in series["target"]]}
+    other["static_covariates"] = {"size": 1.0, "kind": "in"}
+    asked = {"samples": 2000, "quantile_levels": [0.1, 0.9], "prediction_length": 4}
+    both = {"inputs": [series, other], "parameters": {**asked, "total": "horizon", "by": "size"}}
+    answer = client.post("/predict", json=both).json()
+    alone = client.post("/predict", json={**other, **asked}).json()
+    assert "totals" not in alone
+    drawn = alone["predictions"][0]["samples"], answer["predictions"][1]["samples"]
+    np.testing.assert_allclose(*drawn, rtol=1e-5, atol=1e-5)
+    for prediction in answer["predictions"]:
+        paths, ahead = np.array(prediction["samples"]), np.array(prediction["mean"])
+        assert paths.shape == (2000, *ahead.shape)
+        ends = np.array([*prediction["quantiles"].values()])
+        allowed = 0.02 * np.max(ends[1] - ends[0])
+        np.testing.assert_allclose(np.quantile(paths, [0.1, 0.9], axis=0), ends, atol=allowed)
+    names, sums = zip(*((each["name"], each["mean"][0]) for each in answer["totals"]), strict=True)
+    assert names == (f"{series['static_covariates']['size']:g}", "1")
+    np.testing.assert_allclose(sums, [np.sum(one["mean"]) for one in answer["predictions"]])
+    assert client.get(f"/models/{NAME}").json()["paths_from"] == 39
+    assert "JSON" in refused(client, both, Accept="text/csv")["detail"]
+    assert "no whole day" in refused(client, {**series, "total": "day"})["detail"]
 
 
 def test_a_model_without_quantiles_says_why(flat, tmp_path):
