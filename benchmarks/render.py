@@ -271,6 +271,20 @@ def fev() -> str:
     return markdown(["", "MASE", "SQL", *FEV_NAIVE], lines)
 
 
+def totals() -> str:
+    """What share of later totals their 80 % bands held."""
+    lines = []
+    for row in results("totals"):
+        held = [row["steps"], *(row["total"][key] for key in ("held", "added", "apart"))]
+        held += [row.get(part, {}).get("held") for part in ("season", "all")]
+        cells = ["" if share is None else f"{100 * share:.0f}" for share in held]
+        scores = [f"{row[score]:.2f}" for score in ("energy", "variogram")]
+        lines.append([row["task"], f"{row['independent']:.0f}", *cells, *scores])
+    heads = ["held, %", "apart", "each step", "total", "added up", "independent", "a season",
+             "all series", "energy", "variogram"]  # fmt: skip
+    return markdown(heads, lines)
+
+
 def verdicts() -> str:
     """What runs said of their models, and how it stood on the rows that came later."""
     rows, lines = results("verdicts"), []
@@ -422,6 +436,7 @@ TABLES: dict[str, Callable[[], str]] = {
         suite_slow,
         suite_by_task,
         fev,
+        totals,
         verdicts,
     )
 } | {name: partial(measured, lines) for name, lines in MEASURED.items()}
