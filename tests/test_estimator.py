@@ -297,13 +297,18 @@ class TestPredict:
         assert ahead["unique_id"].tolist() == [0] * HORIZON + [1] * HORIZON
 
     def test_a_series_that_is_left_out_is_named(self, panel):
-        new = long()[:3].assign(unique_id="new")
-        both, said = pd.concat([long(), new]), []
-        with pytest.warns(UserWarning, match="any forecast needs: 'new'"):
+        """A new one is not: those of training stand in for the rows that it lacks."""
+        (first, *rest), rows, said = NAMES, long(), []
+        others = rows[rows["unique_id"] != first]
+        both = pd.concat(
+            [others, rows[:3].assign(unique_id=first), rows[:3].assign(unique_id="new")]
+        )
+        with pytest.warns(UserWarning, match=f"any forecast needs: '{first}'"):
             ahead = panel.predict(both)
-        assert {*ahead["unique_id"]} == {*NAMES}
+        assert {*ahead["unique_id"]} == {*rest, "new"}
         panel.predict(both, say=said.append)
-        assert any("any forecast needs: 'new'" in sentence for sentence in said)
+        assert any(f"any forecast needs: '{first}'" in sentence for sentence in said)
+        assert any(getattr(sentence, "code", "") == "new_series" for sentence in said)
 
     def test_what_is_known_ahead(self, warm):
         future = ahead_of(0.0)

@@ -127,14 +127,15 @@ class TestSizes:
     def test_of_product_and_tests(self):
         # 330 of these so that a GPU trains and serves, 780 so that files of every shape are read,
         # 150 so that slow series are first, 510 so that the first hour goes well, of which 180 so
-        # that the service reads workbooks of strangers
-        assert sum(map(size.lines, size.product(ROOT))) <= 40_880
+        # that the service reads workbooks of strangers, 400 so that new series are forecast,
+        # 890 so that paths and totals are
+        assert sum(map(size.lines, size.product(ROOT))) <= 42_170
         rooms = size.rooms(ROOT)
-        assert rooms["tests"] <= 32_869
+        assert rooms["tests"] <= 33_700
         assert sum(name not in {*size.OTHERS, "errors"} and name[0] != "_" for name in rooms) <= 18
 
     def test_of_names(self):
-        assert size.records(ROOT) <= 102
+        assert size.records(ROOT) <= 103
         assert size.words(ROOT).total() <= 71
 
     def test_a_name_is_that_of_one_class(self):
@@ -245,8 +246,8 @@ class TestDocuments:
         made = r"<!-- begin (\w+) -->.*?<!-- end \1 -->"
         texts = [re.sub(made, "", path.read_text(), flags=re.DOTALL) for path in DOCUMENTS]
         # 341 of these say what is measured, and what is promised, of a GPU, and what it wants,
-        # 193 why slow series are forecast otherwise
-        assert sum(len(text.split()) for text in texts) <= 29_230
+        # 193 why slow series are forecast otherwise, 450 how new ones are
+        assert sum(len(text.split()) for text in texts) <= 29_680
 
 
 def test_every_module_of_the_library_has_its_tests():

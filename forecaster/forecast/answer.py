@@ -222,5 +222,6 @@ def by_code(notices: Sequence[Notice], items: Sequence[str | None]) -> Iterator[
             continue
         text = f"series '{names[0]}': {alike[0]}"
         if names[1:]:
-            text += f"; likewise {quoted(names[1:])}"
+            same = len({*map(str, alike)}) == 1
+            text += f"; {'likewise' if same else 'similarly'} {quoted(names[1:])}"
         yield Notice(code, text)

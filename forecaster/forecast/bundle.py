@@ -10,7 +10,7 @@
     schema.json            columns, targets, how the file was read, and each column's scaler
     metrics.json           the honest figures: test split, floors, counts
     about.json             name, run, data digest, commit, versions, what attention and intervals
-                           amount to
+                           amount to, what histories are usual, what stands in for new series
     MANIFEST.sha256        "<sha256>  <file>" for each of them
 
 The manifest detects damage; it does not prove who wrote the bundle.

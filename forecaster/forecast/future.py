@@ -112,7 +112,8 @@ def _block(
     block = known[rows][last + 1 : last + 1 + horizon]
     cells[: len(block)] = block
     begin = series.times[int(items.places[item]) + max(last, 0)]
-    return future_times(begin, horizon, series.freq), cells
+    times = future_times(begin, horizon, series.freq)
+    return (times if last >= 0 else times[:-1].insert(0, begin)), cells
 
 
 def _keyed(owner: np.ndarray, times: pd.DatetimeIndex, cells: np.ndarray) -> pd.DataFrame:

@@ -100,20 +100,21 @@ class History:
             self.steps,
             self.levels,
             ends=later(
-                series.times[items.places[which] + items.lengths[which] - drop - 1], 1, form.freq
+                _starts(series, items.places[which] + items.lengths[which] - drop - 1), 1, form.freq
             ),
         )
 
     def _rows(self, which: np.ndarray, drop: int | np.ndarray) -> np.ndarray:
         """How many of the newest P rows some items have. Raises DataError for too few."""
         form, lengths = self.form, self.items.lengths[which] - drop
-        least = form.least if self.short == "drop" else form.needs
-        if (lengths < least).any():
-            short = int((lengths < least).argmax())
-            name, length = self.items.names[int(which[short])], max(0, lengths[short])
+        names = [self.items.names[int(item)] for item in which]
+        fewest = form.fewest(names, self.short)
+        if (lengths < fewest).any():
+            short = int((lengths < fewest).argmax())
+            name, length, least = names[short], max(0, lengths[short]), fewest[short]
             what = f"{self.where}, series '{name}'" if name else self.where
             remedy = f"give at least {least} rows" + (", or leave the series out" if name else "")
-            if length >= form.least:
+            if length >= form.fewest([name], "drop")[0]:
                 remedy += "; short_history=drop forecasts from them with fewer parts of the model"
             raise DataError(f"{what} has {length} rows, the model needs {least}: {remedy}")
         rows: np.ndarray = np.minimum(lengths, form.past)
@@ -124,7 +125,7 @@ class History:
         ahead: what is known over the horizon is nan."""
         rows = slice(self.items.bounds[place], self.items.bounds[place + 1])
         empty = np.isnan(self.series.values[rows]).all(axis=1)[::-1]
-        drop = int(empty.argmin()) if len(empty) else 0
+        drop = int((~np.append(empty, False)).argmax())
         known = self.series.known
 
         def unknown(which: np.ndarray, begin: np.ndarray) -> np.ndarray:
@@ -205,7 +206,8 @@ def read(
     items, chosen = series.layout, np.arange(1)
     short = short_history or ("refuse" if series.items is None else "drop")
     if series.items is not None:
-        enough = (items.lengths - drop >= form.least) | (short == "refuse")
+        enough = items.lengths - drop >= form.fewest(items.names, "drop")
+        enough |= short == "refuse"
         if not enough.any():
             enough[:] = True  # the first one is refused
         if left := [name for name, on in zip(items.names, enough, strict=True) if not on]:
@@ -259,7 +261,7 @@ def _ahead(
             raise UsageError("expected no future: this model takes no covariates known ahead")
         return None, 0
     if future is None:
-        longer = items.lengths > horizon
+        longer = items.lengths >= horizon + (form.trained is None)
         last = items.bounds[1:][longer, None] - np.arange(1, horizon + 1)
         if not longer.any() or not np.isnan(series.values[last]).all():
             index = (*reading.id, reading.time)

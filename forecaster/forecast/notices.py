@@ -19,6 +19,8 @@ class NoticeCode(StrEnum):
     """Values were missing in the look-back: the model did not see those steps."""
     OWN_SCALE = "own_scale"
     """The series was not in the training data: its own history scales it."""
+    NEW_SERIES = "new_series"
+    """The series was not in the training data and has few rows: those of training stand in."""
     UNFINISHED = "unfinished"
     """The last value may be that of a day, week or month which is not over."""
     LOST_TO_FLOOR = "lost_to_floor"
@@ -40,7 +42,7 @@ class NoticeCode(StrEnum):
 REMARKS = frozenset(
     {NoticeCode.SHORT_HISTORY, NoticeCode.LOST_TO_FLOOR, NoticeCode.COVERAGE,
      NoticeCode.FIRST_STEP, NoticeCode.UNLIKE_TRAINING, NoticeCode.UNLIKE_COVARIATES,
-     NoticeCode.UNCLEAR_EFFECT, NoticeCode.UNFINISHED}
+     NoticeCode.UNCLEAR_EFFECT, NoticeCode.UNFINISHED, NoticeCode.NEW_SERIES}
 )  # fmt: skip
 """The codes for unusual features of a finished forecast (forecaster.forecast.unusual)."""
 ShortHistory: TypeAlias = Literal["refuse", "drop"]

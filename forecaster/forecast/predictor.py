@@ -21,8 +21,9 @@ from forecaster.datasets.scaling import Scaler
 from forecaster.forecast import golden, paths, totals, unusual
 from forecaster.forecast.answer import Answer
 from forecaster.forecast.history import numbers, read
+from forecaster.forecast.newcomers import Newcomers
 from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
-from forecaster.forecast.question import Form, Question
+from forecaster.forecast.question import Form, Question, Times
 from forecaster.forecast.totals import Period
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ class Predictor:
         self.ranges = None if ranges is None else unusual.Ranges.from_dict(ranges, *sizes)
         self.places = {name: place for place, name in enumerate(self.schema.items)}
         """The numbers of the panel's series in training, by name."""
+        self.newcomers: Newcomers | None = None
+        """What stands in for rows of series that training did not see; None without a panel."""
+        if (measured := facts.record.newcomers) is not None:
+            effects = np.array(facts.about.get("newcomers"), dtype=np.float64)
+            self.newcomers = Newcomers(self.schema, effects, measured)
         self.past, self.horizon = facts.past, facts.horizon
         self.unclear = unusual.undetermined(self.schema)
         self.levels = () if facts.intervals is None else facts.intervals.levels
@@ -100,8 +106,9 @@ class Predictor:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Forecast many histories at once.
 
-        A series that training did not know is scaled by its history; one with fewer rows than
-        `needs` is forecast by the parts that need no more. Returns the forecast (B, T, targets) and
+        A series that training did not know is scaled by its history and, if that is shorter than
+        the look-back, by what `newcomers` stand in for; another one with fewer rows than `needs` is
+        forecast by the parts that need no more. Returns the forecast (B, T, targets) and
         the quantiles at `levels`, (B, T, targets, len(levels)), in units, rising with the level;
         levels between those of the calibration are interpolated linearly. Raises DataError for
         sizes that do not fit and for values that are infinite before or after the model, UsageError
@@ -115,12 +122,14 @@ class Predictor:
         """`forecast_quantiles`, and `Answer.spread` at our own levels."""
         self.check_levels(levels)
         schema, past, history = self.schema, self.past, question.values
+        rows = question.counts
         if history.shape[1:] != (past, len(schema.columns)):
             raise DataError(
                 f"expected histories of {past} steps x {len(schema.columns)} columns, got "
                 f"{history.shape[1]} x {history.shape[2]}"
             )
-        empty = np.isnan(history).all(axis=1)
+        question, scaler, new = self._scaled(question)
+        empty = np.isnan(question.values).all(axis=1)
         if empty.any():
             place, column = np.argwhere(empty)[0]
             name = question.items[int(place)] if question.items else None
@@ -129,12 +138,15 @@ class Predictor:
                 f"the history{owner} has no value at all in column '{schema.columns[column]}' in "
                 f"its newest {past} rows"
             )
-        scaler = self.scaler_of(question)
         with np.errstate(over="ignore"):
-            scaled = scaler.transform(history).astype(np.float32)
+            scaled = scaler.transform(question.values).astype(np.float32)
         _check_finite(np.nan_to_num(scaled, posinf=np.inf, neginf=-np.inf), schema.columns,
                            "history, once scaled,")  # fmt: skip
         forecast, quantiles = self._ahead(question, scaler, self._known(question), levels)
+        if self.newcomers is not None and len(new) and levels:
+            widths = self.newcomers.widths(rows[new])[:, None, None, None]
+            point = forecast[new][..., None]
+            quantiles[new] = point + widths * (quantiles[new] - point)
         _check_finite(forecast, schema.targets, "forecast")
         spread, intervals = None, self.facts.intervals
         if intervals is not None and levels and tuple(levels) == self.levels:
@@ -208,9 +220,14 @@ class Predictor:
 
     def scaler_of(self, question: Question) -> Scaler:
         """The scaler of each history, with arrays (B, 1, C), or one for all."""
+        return self._scaled(question)[1]
+
+    def _scaled(self, question: Question) -> tuple[Question, Scaler, "NDArray[np.int64]"]:
+        """The question with what stands in for rows that new series lack, `scaler_of` it, and the
+        places of these series."""
         schema, (count, past, columns) = self.schema, question.values.shape
         if not schema.items:
-            return schema.scaler
+            return question, schema.scaler, np.empty(0, dtype=np.int64)
         items = Items([""] * count, np.arange(count + 1) * past, np.zeros(count, dtype=np.int64))
         fitted = Scaler.fit_items(question.values.reshape(-1, columns), items, past, past)
         mean, std = fitted.mean[:, None], fitted.std[:, None]
@@ -218,7 +235,12 @@ class Predictor:
         trained = places < len(schema.items)
         mean[trained, 0] = schema.scaler.mean[places[trained]]
         std[trained, 0] = schema.scaler.std[places[trained]]
-        return Scaler(mean, std)
+        new = np.flatnonzero(~trained & (question.counts < past) & (self.newcomers is not None))
+        if self.newcomers is not None and len(new):
+            calendar = self.calendars([question.starts[place] for place in new])[:, :past]
+            question, theirs = self.newcomers.filled(question, new, calendar)
+            mean[new], std[new] = theirs.mean, theirs.std
+        return question, Scaler(mean, std), new
 
     def numbers(self, question: Question) -> "NDArray[np.int64]":
         """The number of each history's series in training, for another one that of all series."""
@@ -229,12 +251,9 @@ class Predictor:
 
     def _known(self, question: Question) -> np.ndarray:
         """The known features (B, P + T, F): calendar, covariates, static attributes."""
-        import pandas as pd
-
         known, steps = self.schema.known, self.past + self.horizon
         count, covariates = len(question.starts), question.covariates
-        unique, inverse = np.unique(question.starts, return_inverse=True)
-        parts = [self._calendars(pd.DatetimeIndex(unique), steps)[inverse]]
+        parts = [self.calendars(question.starts)]
         if known.columns:
             shape = (count, steps, len(known.columns))
             if covariates is None or covariates.shape != shape:
@@ -257,7 +276,7 @@ class Predictor:
         attributes = {attribute.name: attribute.words for attribute in schema.known.attributes}
         return Form(
             schema.reading, schema.columns, self.past, self.needs, self.least, self.horizon,
-            attributes,
+            attributes, self.places if self.newcomers is not None else None,
         )  # fmt: skip
 
     def check_levels(self, levels: Sequence[float]) -> None:
@@ -355,15 +374,17 @@ class Predictor:
         """A made-up history that the model accepts: a wave of the main season around the mean."""
         return golden.example(self.schema, self.past, self.horizon)
 
-    def _calendars(self, starts: "pd.DatetimeIndex", steps: int) -> np.ndarray:
-        """The calendar features (B, steps, F) from each start on."""
+    def calendars(self, starts: Times) -> np.ndarray:
+        """The calendar features (B, P + T, F) from each start on."""
         import pandas as pd
 
+        steps, (unique, inverse) = self.past + self.horizon, np.unique(starts, return_inverse=True)
         first, *others = (
-            pd.date_range(start, periods=steps, freq=self.schema.freq) for start in starts
+            pd.date_range(start, periods=steps, freq=self.schema.freq)
+            for start in pd.DatetimeIndex(unique)
         )
-        features = self.schema.calendar(pd.DatetimeIndex(first.append(others)))
-        return features.reshape(len(starts), steps, -1)
+        calendars = self.schema.calendar(pd.DatetimeIndex(first.append(others)))
+        return np.asarray(calendars.reshape(len(unique), steps, -1)[inverse])
 
 
 def keep(bundle: "Bundle", folder: Path) -> "Bundle":
@@ -454,6 +475,13 @@ def own_history(bundle: "Bundle") -> str:
 
     data = bundle.config.data
     return data.name if data.is_file else str(locate(load_card(data.name), data.path))
+
+
+def _check_finite(values: np.ndarray, names: tuple[str, ...], what: str) -> None:
+    bad = ~np.isfinite(values).all(axis=(0, 1))
+    if bad.any():
+        column = names[int(bad.argmax())]
+        raise DataError(f"the {what} has values that are not finite in column '{column}'")
 
 
 def _download(name: str, folder: Path) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.tseries.frequencies import to_offset
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.names import did_you_mean
 from forecaster.datasets.calendar import normalise_freq
 from forecaster.datasets.dataset import id_parts
-from forecaster.forecast.notices import Notice, NoticeCode
+from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
 from forecaster.forecast.paths import check
 from forecaster.forecast.totals import Period, check_period, labels
 
@@ -53,7 +54,8 @@ class Form:
 
     `columns` are those of the model, in its order. The model reads at most the newest `past` rows
     and needs `needs` of them; some of its parts can forecast from `least` rows. `horizon` is in
-    steps. `attributes` has the words that each static attribute may be, none for numbers.
+    steps. `attributes` has the words that each static attribute may be, none for numbers. `trained`
+    are the series of a panel in training, None if no others can be forecast from fewer rows.
     """
 
     reading: "Reading"
@@ -63,6 +65,14 @@ class Form:
     least: int
     horizon: int
     attributes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    trained: Collection[str] | None = None
+
+    def fewest(self, names: Sequence[str | None], short: ShortHistory) -> np.ndarray:
+        """The fewest rows from which each series can be forecast: none for a new one of a panel, as
+        others stand in."""
+        least, trained = self.needs if short == "refuse" else self.least, self.trained
+        new = [short == "drop" and trained is not None and name not in trained for name in names]
+        return np.where(new, 0, least)
 
     @property
     def freq(self) -> str:
@@ -161,7 +171,7 @@ class Question(SeriesBatch):
     complete; static: attributes by name, each (B,); items (B,): the names of the series in a panel,
     None if unknown, by default all are. rows (B,): how many of the newest rows each has, by default
     all; values before them are missing, and covariates before them repeat the first one: no part
-    that forecasts from that many rows reads them.
+    that forecasts from that many rows reads them, and for new series others stand in.
 
     Wanted are `steps`, by default the horizon, quantiles at `levels`, and `samples` paths; totals
     over a period `total`, of series with the same value of `by`. Those series that are `flat` (B,)
@@ -183,6 +193,12 @@ class Question(SeriesBatch):
     samples: int = 0
     total: Period | None = None
     by: str | None = None
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """The number of rows of each history, (B,)."""
+        past = self.values.shape[1]
+        return np.array(self.rows or [past] * len(self.values), dtype=np.int64)
 
     def first_steps(self, form: Form) -> Times:
         """The time of the first step after each history, (B,)."""
@@ -234,7 +250,8 @@ class Question(SeriesBatch):
 
     def _series(self, place: int, form: Form) -> dict[str, Any]:
         rows, name = self.rows[place], self.items[place]
-        values, missing = self.values[place, -rows:], form.past - rows
+        missing = form.past - rows
+        values = self.values[place, missing:]
         cells = values.astype(object)
         cells[np.isnan(values)] = None
         series: dict[str, Any] = {
@@ -295,7 +312,7 @@ def _refusals(parameters: Json, model: "Predictor", parents: tuple[str, ...]) ->
             yield Refusal((*parents, name), str(error), f"no_{name}")
 
 
-def _of_series(series: Json, model: "Predictor", short_history: str | None) -> Question:
+def _of_series(series: Json, model: "Predictor", short_history: ShortHistory | None) -> Question:
     """The question about one series."""
     form, name, target = model.form, series.get("item_id"), series["target"]
     reading, rows = form.reading, len(target)
@@ -308,10 +325,11 @@ def _of_series(series: Json, model: "Predictor", short_history: str | None) -> Q
         raise Refusal(("item_id",), message, "item_id")
     before = _covariates(series, "past_covariates", rows, "row of target", form)
     history = _history(series, before, form)
-    least = form.least if short_history == "drop" else form.needs
+    short: ShortHistory = short_history or ("drop" if model.places else "refuse")
+    least, few = form.fewest([name], short)[0], form.fewest([name], "drop")[0]
     if rows < least:
         message = f"expected at least {least} rows, got {rows}"
-        if rows >= form.least:
+        if rows >= few:
             message += "; short_history=drop forecasts from them with fewer parts of the model"
         raise Refusal(("target",), message, "too_short")
     known, static = _known(series, before, form), _static(series, form)
@@ -319,7 +337,7 @@ def _of_series(series: Json, model: "Predictor", short_history: str | None) -> Q
     past, count = len(history), min(rows, len(history))
     missing = np.isnan(history[past - count :])
     empty = missing.all(axis=0)
-    if empty.any():
+    if empty.any() and (few or count == past):  # none stand in
         column, given = form.columns[int(empty.argmax())], series.get("past_covariates", {})
         if column not in given:
             (column,) = reading.read_from([column])
@@ -342,14 +360,14 @@ def _of_series(series: Json, model: "Predictor", short_history: str | None) -> Q
         {name: [value] for name, value in static.items()},
         [name],
         [count],
-        flat=[not _in_rows(target)],
+        flat=[len(form.columns) == 1 if not rows else not _in_rows(target)],
         notices=notices,
     )
 
 
 def _in_rows(target: Any) -> bool:
     """Whether each step has a list of columns, not a number."""
-    return isinstance(target[0], list | np.ndarray)
+    return len(target) > 0 and isinstance(target[0], list | np.ndarray)
 
 
 def _covariates(
@@ -401,7 +419,7 @@ def _history(series: Json, before: Mapping[str, np.ndarray], form: Form) -> np.n
     given = series.get("columns")
     given = names if given is None else given
     _check_names("columns", given, names)
-    widths: Sequence[int] = [1]
+    widths: Sequence[int] = [1] * min(1, len(target))
     if _in_rows(target):
         widths = target.shape[1:] if isinstance(target, np.ndarray) else list(map(len, target))
     for row, width in enumerate(widths):

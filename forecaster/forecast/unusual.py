@@ -203,12 +203,16 @@ def remarks(
 ) -> list[Notice]:
     """Notices about the `forecast` that answers a question. `banded`: whether it has quantiles."""
     history, schema = question.values, model.schema
-    counts = np.array(question.rows or [model.form.past] * len(history))
+    _, scaler, places = model._scaled(question)
+    counts, new = question.counts, places.tolist()
     notices = [
         Notice(OWN_SCALE.code, OWN_SCALE, place)
         for place, name in enumerate(question.items)
-        if schema.items and name not in model.places
+        if schema.items and name not in model.places and place not in new
     ]
+    if model.newcomers is not None:
+        notices += [model.newcomers.notice(int(counts[place]), banded, place) for place in new]
+    counts[new] = model.past  # of them, nothing is left out
     notices += [
         _shortened(model, int(place), int(counts[place]), banded)
         for place in np.flatnonzero(counts < model.needs)
@@ -224,7 +228,7 @@ def remarks(
             for place, target in np.argwhere(fall < NEVER)
         ]
     if model.ranges is not None:
-        scaler, targets = model.scaler_of(question), list(schema.target_positions)
+        targets = list(schema.target_positions)
         std = scaler.select(tuple(targets)).std.reshape(-1, len(targets))
         last, first = history[:, -1, targets], forecast[:, 0]
         notices += model.ranges.jumps(last, first, std, schema.targets)
@@ -233,7 +237,8 @@ def remarks(
             np.broadcast_to(moments, (len(history), 1, len(schema.columns)))
             for moments in (scaler.mean, scaler.std)
         )
-        for count in np.unique(counts):  # steps before the rows do not count as missing
+        counts[new] = 0  # a few rows are unlike many
+        for count in np.unique(counts[counts > 0]):  # steps before the rows are not missing
             rows = np.flatnonzero(counts == count)
             unlike = model.ranges.unlike(
                 scaled[rows, -count:], mean[rows], std[rows], schema.columns

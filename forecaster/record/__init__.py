@@ -329,6 +329,24 @@ class InputEffect(Document):
         return [value for value, *_ in self.curve] == [0, 1]
 
 
+class NewSeries(Document):
+    """How series of a panel that training never saw are forecast (`evaluate.newcomers`).
+
+    What the attributes of `series` tell counts as much as `worth` rows for the level and, for what
+    is typical at a place in the main cycle, as `worth_in_cycle` there. After each number of
+    `rows`, bands are as many times as wide as `widths` says, and the mean absolute error of the
+    forecasts of `windows`, in standard deviations of each series, was that of `errors`.
+    """
+
+    series: int
+    worth: float
+    worth_in_cycle: float
+    windows: int = 0
+    rows: tuple[int, ...] = (0,)
+    widths: tuple[float, ...] = (1.0,)
+    errors: tuple[float, ...] = ()
+
+
 class Record(Document):
     """What a run found."""
 
@@ -349,6 +367,8 @@ class Record(Document):
     cutoffs: Cutoffs | None = None
     effects: tuple[InputEffect, ...] = ()
     """What each input known ahead does; empty for a model without any."""
+    newcomers: NewSeries | None = None
+    """None for a model of a single series."""
     examples: dict[str, Example] = {}
     """The best, the median and the worst test window, by these names."""
 

@@ -22,6 +22,7 @@ from forecaster.datasets.card import is_generated, load_card
 from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.oddities import sentences
 from forecaster.datasets.windows import Windows, described
+from forecaster.evaluate import newcomers
 from forecaster.evaluate.cutoffs import cut, roll
 from forecaster.evaluate.judge import contested, example, judge, picked, validate
 from forecaster.evaluate.metrics import Score
@@ -238,16 +239,27 @@ def make(
         intervals = judged.recalibrated
         about["intervals"] += f"; then again with the {judged.model.windows:,} test windows"
         detail(say, "the served intervals are calibrated again with the errors of the test split")
+
+    def bundle_of(splits: Splits, served: Blend, intervals: Intervals | None) -> Bundle:
+        weights = {} if served.network is None else dict(served.network.state_dict())
+        parts = Share.of(served)
+        return Bundle(config, splits.schema, weights, record, about, intervals, parts)
+
+    measured = bundle_of(splits, served, intervals)
     later = checkpoints("refit")
     final, served, intervals = settle(splits, served, intervals, fitted, device, say, later)
     borders = splits.plan.borders
     last = -1 if config.train.refit or borders.each else borders.validation - 1
     about["seen_until"] = splits.plan.series.times[last].isoformat()
     about["ranges"] = Ranges.fit(final.training("cpu").whole).to_dict()
-    network = served.network
-    weights = {} if network is None else dict(network.state_dict())
-    parts = Share.of(served)
-    bundle = Bundle(config, final.schema, weights, record, about, intervals, parts)
+    bundle = bundle_of(final, served, intervals)
+    try:
+        if (stand := newcomers.rehearse(measured, splits, final.schema, device)) is not None:
+            about["newcomers"] = stand.effects.tolist()
+            record = record.model_copy(update={"newcomers": stand.measured})
+            bundle = replace(bundle, record=record)
+    except Exception as error:  # no word on new series is worth a model
+        say(f"forecasts of new series were not measured: {type(error).__name__}: {error}")
     try:
         found = effects.measure(Predictor(bundle, device), final.plan.series)
     except Exception as error:  # nor is what is said of it

@@ -132,7 +132,9 @@ class TestDamage:
             load(folder)
 
 
-@pytest.mark.parametrize(("found", "words"), [(9, ".*train the model again"), (12, "")])
+@pytest.mark.parametrize(
+    ("found", "words"), [(FORMAT - 1, ".*train the model again"), (FORMAT + 1, "")]
+)
 def test_another_format_is_refused_whatever_files_it_has(found, words, folder):
     edit(folder, "about.json", {"format": found})
     sign(folder)

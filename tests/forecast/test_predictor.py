@@ -182,7 +182,7 @@ class TestRemarks:
         _, said = heard(forecaster, pd.concat(both, ignore_index=True))
         (about,) = [notice for notice in said if notice.code == "unlike_training"]
         assert about.startswith("series '../c d': the history is unlike the training rows: ")
-        assert about.endswith("; likewise 'Bern'")
+        assert about.endswith("; similarly 'Bern'")
 
 
 def test_a_series_of_a_panel_has_weights_of_its_own(tmp_path):

@@ -300,8 +300,9 @@ def _columns(series: Series, reading: Reading, ahead: int) -> dict[str, Any]:
         missing -= np.logical_and.accumulate(empty, axis=1).sum()
     low, high = np.fmin.reduce(series.values), np.fmax.reduce(series.values)
     names = [reading.read_from([column])[0] for column in series.columns]
+    of_new = ahead and reading.id  # new series of a panel, of which no row has a value yet
     for name, least in zip(names, low, strict=True):
-        if np.isnan(least) and reading.fill.get(name) != "zero":
+        if np.isnan(least) and not of_new and reading.fill.get(name) != "zero":
             raise DataError(
                 f"{series.source}: column '{name}' has no value at all: fill it in, or leave it "
                 "out."

@@ -29,6 +29,8 @@ from forecaster.record import Record
 
 PARITY = 1e-5
 """How far a value may be off."""
+REMEMBERED = ("intervals", "ranges", "newcomers")
+"""What of a bundle's about.json an exported model forecasts and judges with."""
 
 
 def export(forecaster: Predictor, folder: Path) -> Description:
@@ -46,8 +48,8 @@ def export(forecaster: Predictor, folder: Path) -> Description:
         needs=forecaster.needs,
         levels=forecaster.levels,
         schema=bundle.schema,
-        about={key: bundle.about[key] for key in ("intervals", "ranges") if key in bundle.about},
-        record=Record(test=bundle.record.test),
+        about={key: bundle.about[key] for key in REMEMBERED if key in bundle.about},
+        record=Record(test=bundle.record.test, newcomers=bundle.record.newcomers),
         made_of=made_of(bundle),
         by_series=forecaster.model.of_series is not None
         or (bundle.intervals is not None and bundle.intervals.of_series is not None),
