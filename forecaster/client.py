@@ -199,4 +199,6 @@ def _form(card: dict[str, Any]) -> Form:
     past, needs, least, horizon = (
         card[name] for name in ("look_back", "needs", "least", "horizon")
     )
-    return Form(reading, tuple(card["columns"]), past, needs, least, horizon, words)
+    named = card["new_series"] and card["items"] == len(card["item_names"])
+    trained = card["item_names"] if named else None
+    return Form(reading, tuple(card["columns"]), past, needs, least, horizon, words, trained)

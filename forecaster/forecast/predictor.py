@@ -502,10 +502,3 @@ def ask_tracker(*arguments: str) -> str:
         words = (child.stderr.strip().splitlines() or [silence])[-1]
         raise of_status(child.returncode)(words)
     return child.stdout
-
-
-def _check_finite(values: np.ndarray, names: tuple[str, ...], what: str) -> None:
-    bad = ~np.isfinite(values).all(axis=(0, 1))
-    if bad.any():
-        column = names[int(bad.argmax())]
-        raise DataError(f"the {what} has values that are not finite in column '{column}'")

@@ -84,6 +84,7 @@ def describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "look_back": bundle.past,
         "needs": forecaster.needs,
         "least": forecaster.least,
+        "new_series": forecaster.newcomers is not None,
         "horizon": bundle.horizon,
         "forecast": "mean",
         "quantile_levels": forecaster.levels,

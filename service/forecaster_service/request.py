@@ -109,7 +109,7 @@ def _cells(values: Any) -> str:
 Row: TypeAlias = Annotated[
     list[float | None], Field(fail_fast=True, min_length=1, max_length=MOST_COLUMNS)
 ]
-Numbers: TypeAlias = Annotated[list[float | None], Field(fail_fast=True, min_length=1)]
+Numbers: TypeAlias = Annotated[list[float | None], Field(fail_fast=True)]
 Target: TypeAlias = Annotated[
     Annotated[Numbers, Tag("<list>")]
     | Annotated[list[Row], Field(fail_fast=True, min_length=1), Tag("<rows>")],
@@ -120,7 +120,7 @@ Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 Word: TypeAlias = Annotated[str, Field(max_length=256)]
 Covariate: TypeAlias = Annotated[
     Annotated[Numbers, Tag("<numbers>")]
-    | Annotated[list[Word | None], Field(fail_fast=True, min_length=1), Tag("<words>")],
+    | Annotated[list[Word | None], Field(fail_fast=True), Tag("<words>")],
     Discriminator(_cells),
 ]
 Attribute: TypeAlias = Annotated[
@@ -142,13 +142,13 @@ class SeriesInput(Strict):
     item_id: Name | None = None
     """A name that is returned with the forecast: letters, digits, spaces and _ . : @ -, or any name
     of a series that the model was trained on. A model of a panel recognises its series by it; any
-    other series is scaled by its own history."""
+    other series is scaled by its own history and, where that is short, by those of training."""
     start: Annotated[str, Field(max_length=40)] | None = None
-    """The time of the first row, ISO 8601; required."""
+    """The time of the first row, or without any of the first step ahead, ISO 8601; required."""
     target: Target
     """The values in their units, oldest first: one list of columns per time step, or one number
     per time step for a single column. null where one is missing: it is masked, never filled, and
-    each column needs at least one value in the look-back."""
+    each column needs at least one value in the look-back. A new series of a panel may have none."""
     columns: Annotated[list[Name], Field(fail_fast=True, max_length=MOST_COLUMNS)] | None = None
     """The names of the columns of `target`, in any order; by default the model's, in its order,
     without those in `past_covariates`."""
@@ -174,9 +174,10 @@ class Parameters(Strict):
     quantile_levels: Levels = []
     """Levels of quantiles beside the forecast, within the range that GET /models shows; between the
     levels of the model, quantiles are interpolated linearly."""
-    short_history: ShortHistory = "refuse"
-    """What to do with a series that has fewer rows than the model needs: `refuse` it, or `drop` the
-    parts of the model that need more, with a notice."""
+    short_history: ShortHistory | None = None
+    """What to do with a series that has fewer rows than the model needs: `refuse` it, by default
+    for a model of one series, or `drop` the parts of the model that need more, with a notice. For
+    new series of a panel, those of training stand in: any number of rows will do."""
     samples: Steps | None = None
     """How many paths to give beside the forecast: what may come at all steps, columns and series
     together. The same request has the same paths."""

@@ -195,6 +195,8 @@ class ModelCard(ModelIdentity):
     """The fewest rows that a request needs."""
     least: int
     """The fewest rows from which some of its parts forecast, where short_history is drop."""
+    new_series: bool
+    """Whether it forecasts series that it was not trained on from any number of rows."""
     horizon: int
     """The most steps that it forecasts."""
     forecast: str

@@ -55,7 +55,7 @@ BODIES = {
     '{"target": [%s]}' % ("1" * 400): "target[0] float_type",
     '{"target": [1], "past_covariates": {"a": [1, "2"]}}': "past_covariates.a[1] float_type",
     '{"target": [1], "past_covariates": {"": [1]}}': "past_covariates string_too_short",
-    '{"target": [1], "future_covariates": {"a": []}}': "future_covariates.a too_short",
+    '{"target": [1], "future_covariates": {"a": 1}}': "future_covariates.a list_type",
     '{"target": [1], "static_covariates": {"a": null}}': "static_covariates.a attribute",
     '{"target": [1], "static_covariates": {"a": Infinity}}': "static_covariates.a finite_number",
     '{"target": [1], "prediction_lenght": 3}': "prediction_lenght extra_forbidden",

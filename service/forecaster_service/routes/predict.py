@@ -189,8 +189,9 @@ def predict(body: Annotated[ForecastRequest, Body()]) -> None:
     The body has one of two forms: one series with everything at the top, or `inputs` with many.
     Requests that arrive at the same time run together, as `timing` shows. A history longer than the
     look-back of the model is cut to its newest part, with a sentence in `warnings`. A history
-    shorter than the model needs is refused, or, with `short_history` set to drop, forecast by those
-    parts of the model that need less. With `columns`, columns may come in any order. null is a
-    missing value: it is masked, and `warnings` counts it. GET /models shows what else a model
-    needs, and the model's example contains it. With Accept: text/csv the answer is a table.
+    shorter than the model needs is refused or forecast by those parts of the model that need less,
+    as `short_history` says; a new series of a panel may have any number of rows. With `columns`,
+    columns may come in any order. null is a missing value: it is masked, and `warnings` counts it.
+    GET /models shows what else a model needs, and the model's example contains it. With Accept:
+    text/csv the answer is a table.
     """

@@ -84,7 +84,7 @@ async def read(
     request: Request,
     model: Model = None,
     item: Item = None,
-    short_history: Annotated[ShortHistory, Query()] = "refuse",
+    short_history: Annotated[ShortHistory | None, Query()] = None,
     future: Ahead = "rows",
 ) -> ReadSeries:
     """Read a table as the model's own data were read: separators, decimal commas, stamps, columns
@@ -229,7 +229,7 @@ def _read(
     served: Served,
     settings: Settings,
     item: str | None,
-    short: ShortHistory,
+    short: ShortHistory | None,
     apart: bool,
 ) -> dict[str, Any]:
     form, notes = served.forecaster.form, list[str]()

@@ -323,7 +323,7 @@ function showCard(card) {
 const percent = (share) => `${Math.round(100 * share)} %`;
 
 // The codes of notices that question a forecast; the others state what was done with the input.
-const REMARKS = new Set(["short_history", "unfinished", "lost_to_floor", "coverage", "first_step", "unlike_training", "unlike_covariates", "unclear_effect"]);
+const REMARKS = new Set(["short_history", "new_series", "unfinished", "lost_to_floor", "coverage", "first_step", "unlike_training", "unlike_covariates", "unclear_effect"]);
 
 function showResult() {
   const { card, prediction, answer, body, skipped, notes, file, example, other, repeated } = state.shown;
@@ -461,7 +461,7 @@ function curves(history, forecast, x, y) {
     if (history[i - 1]?.value == null && history[i + 1]?.value == null) path += "h0"; // draws a single value as a dot
     pen = "L";
   });
-  const last = history[history.length - 1].value;
+  const last = history[history.length - 1]?.value ?? null;
   const from = last === null ? "" : `${spot(history.length - 1, last)}L`;
   parts.push(make("path", { class: "line history", d: path }));
   parts.push(make("path", { class: "line forecast", d: `M${from}${forecast.map(({ value }, i) => spot(history.length + i, value)).join("L")}` }));

@@ -31,7 +31,7 @@ def test_card_tells_what_a_client_needs(client, folder):
         "id_columns": [], "wide": False, "targets": list(COLUMNS), "past_covariates": [],
         "future_covariates": [], "flags": [], "effects": [], "static_covariates": [], "items": 0,
         "item_names": [], "freq": "h", "timezone": "naive", "policy": "error", "look_back": PAST,
-        "needs": PAST, "least": PAST, "horizon": HORIZON, "forecast": "mean",
+        "needs": PAST, "least": PAST, "new_series": False, "horizon": HORIZON, "forecast": "mean",
         "quantile_levels": [0.1, 0.5, 0.9], "intervals": "made up", "bands": [], "refit": False,
         "seen_until": None,
     }  # fmt: skip
