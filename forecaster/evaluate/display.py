@@ -135,8 +135,8 @@ def future_figure(
         alone = replace(histories[0], chosen=np.array([place]))
 
         def with_paths(question: "Question") -> "Answer":
-            wanted = replace(question, samples=samples)
-            return joined(model, wanted, model.answer(question, model.levels))
+            answer = model.answer(question, model.levels)
+            return joined(model, replace(question, samples=samples), answer)
 
         table = alone.answer(with_paths, lambda _: None)[[*targets]]
         drawn = table.to_numpy().reshape(samples, -1, len(targets))

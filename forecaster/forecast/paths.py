@@ -84,19 +84,19 @@ def paths(
     flat, first = values.reshape(-1), np.arange(size) * (last + 1)
     window, share = _drawn(windows, count)
     places = places_of(intervals, rows, forecasts.shape[1])
-    made, some = np.empty((count, size)), max(1, CELLS // size)
+    ahead, some = np.empty((count, size)), max(1, CELLS // size)
     for begin in range(0, count, some):
         part = slice(begin, begin + some)
         ranks = intervals.ranks[np.ix_(window[part], *places)].reshape(-1, size)
         at = (ranks + share[part, None]) / windows
         right = np.searchsorted(levels, at).clip(1, last)
         low, left = levels[right - 1], flat[first + right - 1]
-        made[part] = left + (flat[first + right] - left) * ((at - low) / (levels[right] - low))
+        ahead[part] = left + (flat[first + right] - left) * ((at - low) / (levels[right] - low))
         for beyond, end in ((at < levels[0], 0), (at > levels[-1], last)):
             draw, cell = np.nonzero(beyond)
             ratio = ndtri(at[draw, cell]) / ndtri(levels[end])
-            made[begin + draw, cell] = middle[cell] + (ends[cell, end] - middle[cell]) * ratio
-    return made.reshape(count, *forecasts.shape).swapaxes(0, 1)
+            ahead[begin + draw, cell] = middle[cell] + (ends[cell, end] - middle[cell]) * ratio
+    return ahead.reshape(count, *forecasts.shape).swapaxes(0, 1)
 
 
 def _drawn(windows: int, count: int) -> tuple[np.ndarray, np.ndarray]:

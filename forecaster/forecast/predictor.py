@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from forecaster.forecast.bundle import Bundle
     from forecaster.forecast.export.description import Description
     from forecaster.forecast.served import ServedModel
-    from forecaster.parts import Blend
     from forecaster.record.ledger import Ledger
 
 BAND = (0.1, 0.9)
@@ -189,25 +188,18 @@ class Predictor:
         return forecast, quantiles[0] if quantiles else np.empty((*forecast.shape, 0))
 
     def _serving(self, rows: int) -> "ServedModel":
-        """What the parts that can forecast from that many rows of history serve."""
+        """What the parts that can forecast from that many rows of history serve. Raises DataError
+        if there are none."""
         reach = max((part.needs for part in self.model.members if part.needs <= rows), default=0)
         if reach not in self._served:
             from forecaster.forecast.served import ServedModel
 
-            parts = self.model if reach == self.needs else self._within(rows)
+            parts = self.model if reach == self.needs else self.model.within(rows)
+            if parts is None:
+                raise DataError(f"expected at least {self.least} rows of history, got {rows}")
             model = ServedModel(parts, self.schema, self.facts.intervals, self.device)
             self._served[reach] = model.eval()
         return self._served[reach]
-
-    def _within(self, rows: int) -> "Blend":
-        """The parts of the model that can forecast from that many rows of history.
-
-        Raises DataError if there are none.
-        """
-        left = self.model.within(rows)
-        if left is None:
-            raise DataError(f"expected at least {self.least} rows of history, got {rows}")
-        return left
 
     def answer(self, question: Question, levels: Sequence[float] | None = None) -> Answer:
         """The forecasts of all steps that a question asks for, with quantiles at `levels`, by
@@ -429,8 +421,8 @@ def joined(model: Predictor, question: Question, answer: Answer) -> Answer:
         intervals = paths.check(model.facts.intervals, question.samples * answer.forecasts.size)
         rows = paths.rows_of(answer.items, model.places, intervals)
         about = answer.forecasts, answer.quantiles, intervals, rows
-        made = np.moveaxis(paths.paths(*about, question.samples), 1, -1)
-        within = model.schema.within(made, question.values)
+        drawn = np.moveaxis(paths.paths(*about, question.samples), 1, -1)
+        within = model.schema.within(drawn, question.values)
         answer = replace(answer, paths=np.moveaxis(within, -1, 1))
     if question.total or question.by:
         groups, shown = question.groups(model.form), answer.at(model.levels, question.steps)
@@ -452,12 +444,12 @@ def summed(
     if not levels and totals.least(intervals) <= BAND[0]:
         levels = band(model)
     rows, ends = paths.rows_of(answer.items, model.places, intervals), model.schema.ends
-    made = totals.of(answer, intervals, rows, ends, period, groups, levels)
+    sums = totals.of(answer, intervals, rows, ends, period, groups, levels)
     notices = [*answer.notices]
-    if made.cut:
-        text = f"the forecast holds only a part of {' and '.join(made.cut)}: no total"
+    if sums.cut:
+        text = f"the forecast holds only a part of {' and '.join(sums.cut)}: no total"
         notices.append(Notice(NoticeCode.CUT_PERIOD, text))
-    return replace(answer, totals=made, notices=notices)
+    return replace(answer, totals=sums, notices=notices)
 
 
 def band(model: Predictor) -> tuple[float, ...]:

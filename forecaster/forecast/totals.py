@@ -150,7 +150,7 @@ def of(
             f"some forecasts begin at {starts[0]}, others at {starts[1]}: to be summed, all series "
             "must end at the same time"
         )
-    made, cut = list[tuple[Any, ...]](), dict[str, None]()
+    lines, cut = list[tuple[Any, ...]](), dict[str, None]()
     for start in starts:
         times = pd.date_range(start, periods=count, freq=answer.form.freq)
         bounds, left = _periods(times, answer.form.freq, period)
@@ -172,16 +172,16 @@ def of(
         highest = np.where(sums > highest, np.inf, highest)
         quantiles = np.clip(quantiles, lowest[..., None], highest[..., None])
         for name, place in names.items():
-            made += zip(
+            lines += zip(
                 [name] * len(steps), times[bounds[:-1]], steps.tolist(), sums[place],
                 quantiles[place], strict=True,
             )  # fmt: skip
-    if not made:
+    if not lines:
         raise DataError(
             f"no whole {period} lies in the {count} steps of the forecast: ask for the total of "
             "the horizon"
         )
-    titles, begins, lengths, points, bands = ([*column] for column in zip(*made, strict=True))
+    titles, begins, lengths, points, bands = ([*column] for column in zip(*lines, strict=True))
     return Totals(titles, begins, lengths, np.array(points), np.array(bands), levels, [*cut])
 
 

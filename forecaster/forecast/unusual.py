@@ -252,7 +252,9 @@ def remarks(
 def _shortened(model: "Predictor", place: int, rows: int, banded: bool) -> Notice:
     """A notice about a history that has fewer rows than the model needs."""
     text = f"the history has {rows} of the {model.needs} rows that the model needs: "
-    text += f"forecast by {in_words(model._within(rows).shares)} alone"
+    left = model.model.within(rows)
+    assert left is not None  # it has forecast
+    text += f"forecast by {in_words(left.shares)} alone"
     if banded:
         text += "; the intervals are as wide as those of the whole model"
     return Notice(NoticeCode.SHORT_HISTORY, text, place)

@@ -216,8 +216,8 @@ class Store:
         """Queue a question for a model. Quantiles, if requested, are computed at the levels of the
         model, so that requests for different levels share a batch. Raises HttpError 503 if there is
         no room, or if the answer would take longer than `within` seconds."""
-        wanted = question.levels or question.joint or self.keeper.ledger
-        levels = served.forecaster.levels if wanted else ()
+        banded = question.levels or question.joint or self.keeper.ledger
+        levels = served.forecaster.levels if banded else ()
         key, call = (served.identity.digest, levels), partial(self._run, served, levels)
         return self.batcher.submit(key, call, question, within)
 

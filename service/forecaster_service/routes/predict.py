@@ -117,9 +117,9 @@ def _check_size(body: ForecastRequest, served: Served) -> None:
     """Raise UsageError for an answer that would be too large."""
     parameters, model = body.parameters, served.forecaster
     steps = parameters.prediction_length or model.form.horizon
-    wanted, targets = len({*parameters.quantile_levels}), len(model.schema.targets)
-    wanted += parameters.samples or 0
-    if (numbers := len(body.inputs) * steps * targets * wanted) > MOST_NUMBERS:
+    lines, targets = len({*parameters.quantile_levels}), len(model.schema.targets)
+    lines += parameters.samples or 0
+    if (numbers := len(body.inputs) * steps * targets * lines) > MOST_NUMBERS:
         raise UsageError(
             f"expected at most {MOST_NUMBERS:,} quantiles and values of paths in one answer, over "
             f"all series, steps and columns, got {numbers:,}: ask for fewer levels, samples, steps "

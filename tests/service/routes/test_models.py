@@ -32,7 +32,8 @@ def test_card_tells_what_a_client_needs(client, folder):
         "future_covariates": [], "flags": [], "effects": [], "static_covariates": [], "items": 0,
         "item_names": [], "freq": "h", "timezone": "naive", "policy": "error", "look_back": PAST,
         "needs": PAST, "least": PAST, "new_series": False, "horizon": HORIZON, "forecast": "mean",
-        "quantile_levels": [0.1, 0.5, 0.9], "intervals": "made up", "bands": [], "refit": False,
+        "quantile_levels": [0.1, 0.5, 0.9], "paths_from": 39,
+        "intervals": "made up", "bands": [], "refit": False,
         "seen_until": None,
     }  # fmt: skip
 
