@@ -17,9 +17,9 @@ from forecaster.base.errors import DataError, ForecasterError, UnavailableError,
 from forecaster.base.names import model_names
 from forecaster.forecast.answer import Answer
 from forecaster.forecast.history import TOGETHER, Frame, Given, as_pandas, numbers, read
-from forecaster.forecast.notices import ShortHistory
+from forecaster.forecast.notices import Period, ShortHistory
 from forecaster.forecast.question import Form, Question, concatenate
-from forecaster.forecast.totals import Period, Totals, check_asked
+from forecaster.forecast.totals import Totals, check_asked
 
 if TYPE_CHECKING:
     from forecaster.config.flags import Policy
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 NUMBERS, SERIES = 200_000, 64
 """The limits of one request (unless a single series is longer): some MB, and as many series as a
 service runs together by default."""
+PATHS = 1_000_000
+"""The limit of values of paths in one answer (unless a single series has more): 20 MB."""
 
 _KINDS: dict[int, type[ForecasterError]] = {
     **dict.fromkeys((400, 413, 415, 422), DataError),
@@ -101,7 +103,9 @@ class Client:
                 "short_history": histories.short, "samples": samples, "total": total, "by": by,
             }  # fmt: skip
             size = form.past * len(form.columns) + (form.past + form.horizon) * len(form.known)
-            together = max(1, min(SERIES, NUMBERS // size)) if by is None else len(question)
+            paths = (samples or 0) * form.horizon * len(form.targets)
+            most = min(SERIES, NUMBERS // size, PATHS // max(paths, 1))
+            together = max(1, most) if by is None else len(question)
             answers = []
             for first in range(0, len(question), together):
                 part = question[first : first + together]

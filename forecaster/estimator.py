@@ -28,9 +28,9 @@ from forecaster.config.flags import FLAGS, Blend, Device, Features, Policy, Spli
 from forecaster.config.run_config import Loaded, load
 from forecaster.datasets import reader
 from forecaster.forecast.history import Frame, Given, as_pandas, numbers, steps_of, unchanged
-from forecaster.forecast.notices import NoticeCode, ShortHistory
+from forecaster.forecast.notices import NoticeCode, Period, ShortHistory
 from forecaster.forecast.predictor import Predictor, keep
-from forecaster.forecast.totals import ALL, Period
+from forecaster.forecast.totals import ALL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,8 +22,7 @@ from forecaster.cli.output import (
     write,
 )  # fmt: skip
 from forecaster.config.flags import parse
-from forecaster.forecast.notices import ShortHistory
-from forecaster.forecast.totals import Period, check_asked
+from forecaster.forecast.notices import Period, ShortHistory
 
 if TYPE_CHECKING:
     from forecaster.forecast import batch
@@ -117,6 +116,8 @@ def predict(
     check_ending("picture", picture, *PICTURES)
     options.check_gpus(gpus, ray)
     chosen_levels = parse("--levels", _levels, levels) if levels else []
+    from forecaster.forecast.totals import check_asked
+
     check_asked(samples, total, by, chosen_levels)
     source, card = _source(model, url, runtime, "cpu" if ray else device or "auto")
     if url is None:

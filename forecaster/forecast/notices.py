@@ -51,6 +51,10 @@ read more are dropped, provided that every step keeps at least one. By default, 
 for the series of a panel, and a single history is refused."""
 
 
+Period: TypeAlias = Literal["day", "week", "month", "horizon"]
+"""What a total is over: a calendar period, weeks from Monday, or all steps of the forecast."""
+
+
 class Notice(str):
     """A sentence for people, with its code, and the place of the series that it is about, None for
     all of them."""

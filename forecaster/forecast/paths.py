@@ -10,7 +10,6 @@ from contextlib import suppress
 from zlib import crc32
 
 import numpy as np
-from scipy.special import ndtri  # type: ignore[import-untyped]
 
 from forecaster.base.errors import UsageError
 from forecaster.forecast.intervals import Intervals
@@ -94,9 +93,17 @@ def paths(
         ahead[part] = left + (flat[first + right] - left) * ((at - low) / (levels[right] - low))
         for beyond, end in ((at < levels[0], 0), (at > levels[-1], last)):
             draw, cell = np.nonzero(beyond)
-            ratio = ndtri(at[draw, cell]) / ndtri(levels[end])
+            ratio = _normal(at[draw, cell]) / _normal(levels[end:][:1])
             ahead[begin + draw, cell] = middle[cell] + (ends[cell, end] - middle[cell]) * ratio
     return ahead.reshape(count, *forecasts.shape).swapaxes(0, 1)
+
+
+def _normal(levels: np.ndarray) -> np.ndarray:
+    """The quantiles of the normal distribution at levels (n,)."""
+    import torch
+
+    quantiles: np.ndarray = torch.special.ndtri(torch.from_numpy(levels)).numpy()
+    return quantiles
 
 
 def _drawn(windows: int, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -22,9 +22,8 @@ from forecaster.forecast import golden, paths, totals, unusual
 from forecaster.forecast.answer import Answer
 from forecaster.forecast.history import numbers, read
 from forecaster.forecast.newcomers import Newcomers
-from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
+from forecaster.forecast.notices import Notice, NoticeCode, Period, ShortHistory
 from forecaster.forecast.question import Form, Question, Times
-from forecaster.forecast.totals import Period
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,9 +19,9 @@ from forecaster.base.errors import DataError, UsageError
 from forecaster.base.names import did_you_mean
 from forecaster.datasets.calendar import normalise_freq
 from forecaster.datasets.dataset import id_parts
-from forecaster.forecast.notices import Notice, NoticeCode, ShortHistory
+from forecaster.forecast.notices import Notice, NoticeCode, Period, ShortHistory
 from forecaster.forecast.paths import check
-from forecaster.forecast.totals import Period, check_period, labels
+from forecaster.forecast.totals import check_period, labels
 
 if TYPE_CHECKING:
     from forecaster.datasets.reading import Reading

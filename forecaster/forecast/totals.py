@@ -7,12 +7,12 @@ are now; the sizes of these sums give the band, as those of single errors do for
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pandas as pd
 from pandas.tseries.frequencies import to_offset
-from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.names import did_you_mean, quoted
@@ -21,14 +21,13 @@ from forecaster.datasets.dataset import id_parts
 from forecaster.datasets.reader.irregular import is_closed
 from forecaster.datasets.reading import Reading
 from forecaster.forecast.intervals import Intervals
+from forecaster.forecast.notices import Period
 from forecaster.forecast.paths import CELLS, places_of
 
 if TYPE_CHECKING:
     from forecaster.forecast.answer import Answer
     from forecaster.forecast.question import Form
 
-Period: TypeAlias = Literal["day", "week", "month", "horizon"]
-"""What a total is over: a calendar period, weeks from Monday, or all steps of the forecast."""
 PERIODS = {"day": "D", "week": "W-SUN", "month": "M"}
 """The calendar periods, as pandas has them."""
 DAY = 86_400_000_000
@@ -143,7 +142,6 @@ def of(
     if beyond := [level for level in levels if min(level, 1 - level) < low]:
         support = f"{windows} windows of errors support totals at levels from {low:.3g}"
         raise UsageError(f"{support} to {1 - low:.3g}, got {beyond[0]:g}")
-    series: Sequence[str | None] = answer.items if groups is None else groups
     starts = [*dict.fromkeys(answer.starts)]
     if groups is not None and len(starts) > 1:
         raise DataError(
@@ -155,34 +153,33 @@ def of(
         times = pd.date_range(start, periods=count, freq=answer.form.freq)
         bounds, left = _periods(times, answer.form.freq, period)
         cut.update(dict.fromkeys(left))
-        chosen = [place for place, other in enumerate(answer.starts) if other == start]
-        names = dict[str | None, int]()
-        into = np.array([names.setdefault(series[place], len(names)) for place in chosen])
         if len(bounds) < 2:
             continue
+        members = dict[str | int, list[int]]()
+        for place in (place for place, other in enumerate(answer.starts) if other == start):
+            members.setdefault(place if groups is None else groups[place], []).append(place)
         opened = ~is_closed(times, answer.form.reading)[:, None]
-        sums, errors = _sums(answer, intervals, rows, chosen, into, bounds, opened)
         steps = np.add.reduceat(opened[: bounds[-1], 0].astype(int), bounds[:-1])
         freedom = intervals.apart * len(intervals.scale) / np.diff(bounds)
-        quantiles = quantiles_of(sums, errors, freedom, levels)
-        parts = (np.bincount(into)[:, None] * steps)[..., None]
-        lowest, highest = (np.where(np.isinf(end), end, parts * end) for end in limits.T)
-        # a limit that the history has passed does not hold
-        lowest = np.where(sums < lowest, -np.inf, lowest)
-        highest = np.where(sums > highest, np.inf, highest)
-        quantiles = np.clip(quantiles, lowest[..., None], highest[..., None])
-        for name, place in names.items():
-            lines += zip(
-                [name] * len(steps), times[bounds[:-1]], steps.tolist(), sums[place],
-                quantiles[place], strict=True,
-            )  # fmt: skip
+        for key, places in members.items():
+            sums, errors = _sums(answer, intervals, rows, places, bounds, opened)
+            quantiles = quantiles_of(sums, errors, freedom, levels)
+            parts = len(places) * steps[:, None]
+            lowest, highest = (np.where(np.isinf(end), end, parts * end) for end in limits.T)
+            # a limit that the history has passed does not hold
+            lowest = np.where(sums < lowest, -np.inf, lowest)
+            highest = np.where(sums > highest, np.inf, highest)
+            quantiles = np.clip(quantiles, lowest[..., None], highest[..., None])
+            name = answer.items[key] if isinstance(key, int) else key
+            begins = times[bounds[:-1]]
+            lines += zip([name] * len(steps), begins, steps.tolist(), sums, quantiles, strict=True)
     if not lines:
         raise DataError(
             f"no whole {period} lies in the {count} steps of the forecast: ask for the total of "
             "the horizon"
         )
-    titles, begins, lengths, points, bands = ([*column] for column in zip(*lines, strict=True))
-    return Totals(titles, begins, lengths, np.array(points), np.array(bands), levels, [*cut])
+    names, firsts, lengths, points, bands = ([*column] for column in zip(*lines, strict=True))
+    return Totals(names, firsts, lengths, np.array(points), np.array(bands), levels, [*cut])
 
 
 def least(intervals: Intervals) -> float:
@@ -231,41 +228,52 @@ def _sums(
     answer: "Answer",
     intervals: Intervals,
     rows: np.ndarray,
-    chosen: Sequence[int],
-    into: np.ndarray,
+    members: Sequence[int],
     bounds: np.ndarray,
     opened: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The sums (G, P, K) of the forecasts of the `chosen` series over periods, each `into` one of G
-    groups, and those (M, G, P, K) of the errors of the windows; of the `opened` steps (T, 1)."""
+    """The sums (P, K) over periods of the forecasts of some series, and those (M, P, K) of the
+    errors of the windows; of the `opened` steps (T, 1)."""
     assert answer.spread is not None
     assert intervals.errors is not None
     windows, (_, count, targets) = len(intervals.errors), answer.forecasts.shape
-    sums = np.zeros((into.max() + 1, len(bounds) - 1, targets))
-    errors = np.zeros((windows, *sums.shape))
-    some = max(1, CELLS // (windows * count * targets))
-    for first in range(0, len(chosen), some):
-        here, groups = chosen[first : first + some], into[first : first + some]
+    end, begins = bounds[-1], bounds[:-1]
+    ahead = (answer.forecasts[members].sum(axis=0) * opened)[:end]
+    errors, some = 0.0, max(1, CELLS // (windows * count * targets))
+    for first in range(0, len(members), some):
+        here = members[first : first + some]
         places = places_of(intervals, rows[here], count)
         whole = intervals.errors[np.ix_(np.arange(windows), *places)] * answer.spread[here]
-        for values, table in ((answer.forecasts[here][None], sums[None]), (whole, errors)):
-            over = np.add.reduceat((values * opened)[:, :, : bounds[-1]], bounds[:-1], axis=2)
-            np.add.at(table.swapaxes(0, 1), groups, over.swapaxes(0, 1))
-    return sums, errors
+        errors = errors + (whole.sum(axis=1) * opened)[:, :end]
+    return np.add.reduceat(ahead, begins, axis=0), np.add.reduceat(errors, begins, axis=1)
 
 
 def quantiles_of(
     sums: np.ndarray, errors: np.ndarray, freedom: np.ndarray, levels: Sequence[float]
 ) -> np.ndarray:
-    """Quantiles (G, P, K, Q) of sums (G, P, K) by the sizes of errors (M, G, P, K), as those of a
-    step (`evaluate.intervals.fitted`): an order statistic, widened from the normal distribution to
-    Student's t with `freedom` (P,), the number of sums that the windows hold side by side."""
+    """Quantiles (..., P, K, Q) of sums (..., P, K) by the sizes of errors (M, ..., P, K), as those
+    of a step (`evaluate.intervals.fitted`): an order statistic, widened from the normal
+    distribution to Student's t with `freedom` (P,), how many sums the windows hold side by side."""
     sizes = np.sort(np.abs(errors), axis=0)
     ends = []
     for level in levels:
         number = int(np.ceil(round(abs(2 * level - 1) * (len(sizes) + 1), 9)))
         wider = np.sign(level - 0.5)
         if level != 0.5:
-            wider = wider * stdtrit(freedom, level) / ndtri(level)
+            wider = wider * _widening(level, freedom)
         ends.append(sums + sizes[max(number, 1) - 1] * np.reshape(wider, (-1, 1)))
     return np.stack(ends, axis=-1) if ends else np.empty((*sums.shape, 0))
+
+
+def _widening(level: float, freedom: np.ndarray) -> np.ndarray:
+    """The quantile of Student's t over that of the normal distribution, to 1 % from 2 degrees of
+    freedom on (Abramowitz and Stegun, 26.7.5); what forecasts does without scipy."""
+    z = NormalDist().inv_cdf(level) ** 2
+    terms = (
+        (z + 1) / 4,
+        (5 * z**2 + 16 * z + 3) / 96,
+        (3 * z**3 + 19 * z**2 + 17 * z - 15) / 384,
+        (79 * z**4 + 776 * z**3 + 1482 * z**2 - 1920 * z - 945) / 92160,
+    )
+    powers = (term / freedom**power for power, term in enumerate(terms, 1))
+    return sum(powers, np.ones_like(freedom))

@@ -23,8 +23,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from forecaster.forecast.notices import ShortHistory
-from forecaster.forecast.totals import Period
+from forecaster.forecast.notices import Period, ShortHistory
 
 MOST_COLUMNS = 10_000  # of a row, so that what is no table ends early
 ARRAYS = {"targets": "arrays"}

@@ -9,6 +9,7 @@ from scipy.stats import norm
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.datasets.reading import Reading
+from forecaster.forecast import totals as module
 from forecaster.forecast.answer import Answer
 from forecaster.forecast.intervals import Intervals
 from forecaster.forecast.question import Form
@@ -83,7 +84,15 @@ def test_the_band_of_a_total_comes_from_sums_of_errors():
         half = size * stdtrit(5.0, 0.9) / ndtri(0.9)
         total = asked.forecasts[members].sum()
         assert found.sums[0, 0] == total
-        np.testing.assert_allclose(found.quantiles[0, 0], [total - half, total, total + half], 1e-5)
+        np.testing.assert_allclose(found.quantiles[0, 0], [total - half, total, total + half], 1e-3)
+
+
+def test_student_s_t_is_near():
+    """To 1 % from 2 degrees of freedom on, at the levels that are calibrated."""
+    freedom = np.array([2.0, 3.5, 10, 1000])
+    for level in (0.025, 0.1, 0.75, 0.9, 0.975):
+        wanted = stdtrit(freedom, level) / ndtri(level)
+        np.testing.assert_allclose(module._widening(level, freedom), wanted, rtol=0.012)
 
 
 def test_bands_of_totals_hold_what_they_should():
@@ -116,6 +125,16 @@ def test_series_alone_and_together_have_the_same_totals():
     alone = totals(asked[1:2], "week", own=own, rows=np.array([1]))
     place = every.names.index("b")
     assert np.array_equal(every.quantiles[place : place + 1], alone.quantiles)
+
+
+def test_series_of_one_name_are_apart_and_pieces_are_summed(monkeypatch):
+    every = totals(answer(), "week")
+    same = totals(answer(items=(None,) * 3), "week")
+    assert same.names == [None] * 3
+    assert np.array_equal(same.quantiles, every.quantiles)
+    whole = totals(answer(), "week", ["x", "y", "x"])
+    monkeypatch.setattr(module, "CELLS", 1)
+    np.testing.assert_allclose(totals(answer(), "week", ["x", "y", "x"]).quantiles, whole.quantiles)
 
 
 def test_tables_and_json():

@@ -111,7 +111,7 @@ def test_an_unforeseen_error_reveals_nothing(folder, flat, monkeypatch, capsys):
         def fail(*args, **options):
             raise RuntimeError("the password is swordfish")
 
-        monkeypatch.setattr(Predictor, "forecast_quantiles", fail)
+        monkeypatch.setattr(Predictor, "_forecast", fail)
         answer = client.post("/predict", json=flat, headers={"X-Request-ID": "bad-1"})
     assert (answer.status_code, answer.headers["content-type"]) == (500, PROBLEM)
     assert answer.headers["x-request-id"] == "bad-1"

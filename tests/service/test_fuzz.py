@@ -34,7 +34,8 @@ TOKENS = [
     b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", "\u2028\u202e\U0001f600".encode(), b"[" * 300,
     b"[" * 100_000, b'{"a":' * 300, b"/* */", b"0x1", b"01", b"1.", b'"target":[1],',
     b'"inputs":[{}],', b'"start":"9999-12-31T23:00:00",', b'"model":"../x",',
-    b'"quantile_levels":[5e-324,1],', b'"prediction_length":1e0,', b"+99:99", b"-12-31T24:00:00",
+    b'"quantile_levels":[5e-324,1],', b'"samples":0,', b'"total":"week","by":"x",',
+    b'"prediction_length":1e0,', b"+99:99", b"-12-31T24:00:00",
 ]  # fmt: skip
 TOKENS_OF_HTTP = [
     b"\r\n", b"\n", b"\r", b"\x00", b" ", b"\t", b":", b"\r\n\r\n", b"Content-Length: 0\r\n",

@@ -24,7 +24,7 @@ def test_of_a_lost_device_clients_get_503_and_the_process_ends(folder, monkeypat
         served = client.app.state.store.ready()
         example = client.get(f"/models/{NAME}/example").json()
         question = Question.from_json(example["inputs"], {}, served.forecaster)
-        monkeypatch.setattr(Predictor, "forecast_quantiles", lost)
+        monkeypatch.setattr(Predictor, "_forecast", lost)
         answer = client.post("/predict", json={**example, "inputs": example["inputs"] * 3})
         assert (answer.status_code, answer.json()["detail"]) == (503, GONE)
         assert int(answer.headers["Retry-After"]) > 0

@@ -117,7 +117,7 @@ def test_a_request_that_cannot_be_forecast_fails_alone(client, full):
 @pytest.mark.parametrize(("fits", "status"), [(2, 200), (0, 503)])
 def test_out_of_memory_halves_the_batch(client, full, monkeypatch, fits, status):
     """And what failed holds none of its memory meanwhile."""
-    forecast, held = Predictor.forecast_quantiles, list[Any]()
+    forecast, held = Predictor._forecast, list[Any]()
 
     def small(self, question, *rest):
         assert not any(each() is not None for each in held)
@@ -127,7 +127,7 @@ def test_out_of_memory_halves_the_batch(client, full, monkeypatch, fits, status)
             raise torch.OutOfMemoryError("of 0x7f00")
         return forecast(self, question, *rest)
 
-    monkeypatch.setattr(Predictor, "forecast_quantiles", small)
+    monkeypatch.setattr(Predictor, "_forecast", small)
     answer = client.post("/predict", json={**full, "inputs": full["inputs"] * 5})
     assert answer.status_code == status
     if status == 200:

@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from forecaster.base.errors import UsageError
 from forecaster.forecast import unusual
 from forecaster.forecast.answer import Answer
+from forecaster.forecast.paths import windows_of
 from forecaster.forecast.predictor import joined
 from forecaster.forecast.question import Question
 from forecaster_service.batching import Submission
@@ -30,6 +31,8 @@ from forecaster_service.store import Store, left, store_of
 
 ANSWERS: dict[int | str, dict[str, Any]] = {**PROBLEMS, 200: TEXT}
 BODY: TypeAdapter[Any] = TypeAdapter(ForecastRequest)
+MOST_SUMMED = 2**26
+"""The most errors that the totals of one answer sum: half a second."""
 MANY = 2**13
 """An answer with at least this many numbers is written in another thread."""
 MOST_NUMBERS = 5_000_000
@@ -69,7 +72,8 @@ async def _handle(request: Request) -> Response:
         return shown, to_json(document, inf_nan_mode="null")
 
     size = answer.forecasts.size * (1 + len(question.levels) + question.samples)
-    shown, content = await run_in_threadpool(written) if size >= MANY else written()
+    slow = size >= MANY or question.joint
+    shown, content = await run_in_threadpool(written) if slow else written()
     _count(shown, store.metrics, model)
     store.answered()
     headers = {"X-Forecaster-Model": served.header, "Vary": "Accept"}
@@ -124,6 +128,12 @@ def _check_size(body: ForecastRequest, served: Served) -> None:
             f"expected at most {MOST_NUMBERS:,} quantiles and values of paths in one answer, over "
             f"all series, steps and columns, got {numbers:,}: ask for fewer levels, samples, steps "
             "or series"
+        )
+    errors = len(body.inputs) * steps * targets * windows_of(model.facts.intervals)
+    if (parameters.total or parameters.by) and errors > MOST_SUMMED:
+        raise UsageError(
+            f"expected totals of at most {MOST_SUMMED:,} errors in one answer, got {errors:,}: ask "
+            "for fewer steps or series"
         )
 
 

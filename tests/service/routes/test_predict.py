@@ -170,6 +170,10 @@ def test_an_answer_has_a_largest_number_of_quantiles(client, full, monkeypatch):
     assert client.post("/predict", json=full).status_code == 200
     full["parameters"]["samples"] = 2
     assert "got 120: ask for fewer levels, samples" in refused(client, full)["detail"]
+    full["parameters"] = {"total": "horizon", "prediction_length": 4}
+    assert client.post("/predict", json=full).status_code == 200
+    monkeypatch.setattr("forecaster_service.routes.predict.MOST_SUMMED", 935)
+    assert "at most 935 errors in one answer, got 936" in refused(client, full)["detail"]
 
 
 def test_paths_and_totals_beside_the_mean(serve):
