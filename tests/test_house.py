@@ -117,7 +117,7 @@ class TestDependencies:
                     assert owners & names, f"{file.name} imports {module}"
 
 
-WALKS = {"csv": (58, 42), "post": (11, 7)}
+WALKS = {"csv": (60, 42), "post": (13, 8)}
 """The files and the types of both walks (benchmarks/walks.py), at most."""
 
 

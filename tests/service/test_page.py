@@ -159,7 +159,7 @@ def test_the_total_of_the_horizon_and_paths_can_be_seen(tab, tmp_path):
         ahead = values(tab)["load"].sum()
         words = tab.text("#total")
         assert words.startswith(f"Total of load over the {HORIZON} hours: {ahead:.5g}"[:40])
-        assert re.search(r"\(80 % band [\d.]+ to [\d.]+\)", words)
+        assert re.search(r"\(80 % band -?[\d.]+ to [\d.]+\)", words)
         count = "document.querySelectorAll('#chart path.sample').length"
         assert tab.run(count) == 0
         pick(tab, "#paths", "checked = true")
