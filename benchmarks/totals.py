@@ -3,6 +3,7 @@
     pip install -e '.[all,peers]'
     FORECASTER_DATA=... OMP_NUM_THREADS=1 python -m benchmarks.totals      # 10 minutes
     python -m benchmarks.totals --tasks nn5 chain
+    python -m benchmarks.totals --speed MODEL
 
 The last fifth of each series, at least two horizons, is held back (`benchmarks.verdicts`); `chain`
 is generated: 40 shops in four regions, whose sales share shocks. The closed forms forecast every
@@ -16,8 +17,10 @@ steps are drawn independently. A file of benchmarks/results that exists is not m
 import argparse
 import json
 import sys
+import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +37,9 @@ from forecaster.evaluate.joint import spread_of
 from forecaster.evaluate.judge import judge, validate
 from forecaster.forecast.intervals import Intervals
 from forecaster.forecast.paths import middles, paths, standing
+from forecaster.forecast.predictor import Predictor, joined
 from forecaster.forecast.quantiles import Quantiles
+from forecaster.forecast.question import Question
 from forecaster.forecast.totals import quantiles_of
 from forecaster.parts import blend_forms, fit_forms
 from forecaster.plan.data import take_frame
@@ -194,12 +199,38 @@ def _scores(found: Calibration, intervals: Intervals, rows: np.ndarray) -> dict[
     return dict(zip(("energy", "variogram"), map(float, ratios), strict=True))
 
 
+def speed(source: str) -> str:
+    """What 200 paths cost a model, forecast with quantiles included, in plain forecasts."""
+    model = Predictor.load(source, "cpu")
+    rows, names = model.example[: model.past], list(model.form.columns)
+    start = [pd.Timestamp(rows[model.schema.time].iloc[0])]
+    question = Question(rows[names].to_numpy(copy=True)[None], start, steps=model.horizon)
+    asked = replace(question, samples=200)
+
+    def seconds(call: Callable[[], object]) -> float:
+        begun = time.perf_counter()
+        call()
+        return time.perf_counter() - begun
+
+    def drawn() -> object:
+        return joined(model, asked, model.answer(question, model.levels))
+
+    drawn()
+    ratios = [seconds(drawn) / seconds(lambda: model.answer(question, ())) for _ in range(25)]
+    shape = f"{model.horizon} steps of {len(model.schema.targets)} columns"
+    return f"200 paths of {shape}: {np.median(ratios):.1f} plain forecasts"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=TASKS)
+    parser.add_argument("--speed", metavar="MODEL", help="only what paths cost this model")
     asked = parser.parse_args()
+    if asked.speed:
+        print(speed(asked.speed))
+        return
     warnings.filterwarnings("ignore")
     for name in asked.tasks:
         file = RESULTS / f"totals-{name}.json".replace(" ", "_")

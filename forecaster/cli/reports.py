@@ -94,7 +94,11 @@ def compare(
         )
 
 
-@options.described(grid="Name of a grid in runs/grids.", output="The file to write.")
+@options.described(
+    grid="Name of a grid in runs/grids.",
+    output="The file to write.",
+    samples="How many paths to draw of the next steps of each run.",
+)
 def report(
     runs: Annotated[
         list[str] | None,
@@ -102,6 +106,7 @@ def report(
     ] = None,
     grid: str | None = None,
     output: Path = Path("report.html"),
+    samples: Annotated[int | None, typer.Option(min=1)] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Write one HTML file about trained models, or about a grid.
@@ -125,7 +130,7 @@ def report(
     else:
         from forecaster.report.runs import of_runs
 
-        page = of_runs(runs or [], command())
+        page = of_runs(runs or [], command(), samples)
     size = write(page, output)
     if as_json:
         print_json({"file": str(output), "bytes": size})

@@ -40,8 +40,8 @@ HEADINGS = {
 """Of the sections with the tables of `tables.of_run`."""
 
 
-def of_runs(sources: Sequence[str], command: str) -> Page:
-    """The page for bundles, named by folder, run id or registered name.
+def of_runs(sources: Sequence[str], command: str, samples: int | None = None) -> Page:
+    """The page for bundles, named by folder, run id or registered name, with so many paths.
 
     Raises the errors of `load_bundle`, and BundleError for a record that no training wrote.
     """
@@ -50,7 +50,7 @@ def of_runs(sources: Sequence[str], command: str) -> Page:
     names = short if len(set(short)) == len(short) else sources
     runs = dict(zip(names, map(load_bundle, sources), strict=True))
     try:
-        return _page(runs, sources, command)
+        return _page(runs, sources, command, samples)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise BundleError(
             f"{', '.join(names)}: the record is not one that a training writes: "
@@ -58,7 +58,7 @@ def of_runs(sources: Sequence[str], command: str) -> Page:
         ) from error
 
 
-def _page(runs: Runs, sources: Sequence[str], command: str) -> Page:
+def _page(runs: Runs, sources: Sequence[str], command: str, samples: int | None) -> Page:
     names = [*runs]
     groups: dict[object, dict[str, Bundle]] = {}
     for name, bundle in runs.items():
@@ -69,7 +69,7 @@ def _page(runs: Runs, sources: Sequence[str], command: str) -> Page:
     ]
     by_run = [tables.of_run(bundle, name) for name, bundle in runs.items()]
     sections = [
-        _ahead(runs),
+        _ahead(runs, samples),
         Section("figures", "Figures", tables=[*map(_figures, together)]),
         Section("verdicts", "Verdicts", verdicts, [*_pairs(together)]),
         *(
@@ -150,14 +150,15 @@ def _pairs(groups: Sequence[Runs]) -> Iterator[Table]:
             yield Table(("pair", "MSE difference", "paired 95 % interval", "the first is"), rows)
 
 
-def _ahead(runs: Runs) -> Section:
+def _ahead(runs: Runs, samples: int | None) -> Section:
     """The forecasts from the last row of the data on; of a window of the test split, where these
     are not here or an input known ahead is to be filled in."""
     notes, charts = list[str](), list[Chart]()
     for name, bundle in runs.items():
         try:
             history, model = own_history(bundle), Predictor(bundle, "cpu")
-            figure = future_figure(model, history, {"forecast": None}, band(model))
+            known = {"forecast": None}
+            figure = future_figure(model, history, known, band(model), samples=samples)
             total = _total(model, history)
         except ForecasterError as error:
             notes.append(f"{name}: no forecast from the last row of its data: {error}")

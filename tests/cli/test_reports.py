@@ -13,7 +13,7 @@ def test_it_is_about_runs_or_about_a_grid_that_is_there(refused):
 
 
 def test_the_file_and_its_command(done, monkeypatch):
-    monkeypatch.setattr(of, "of_runs", lambda names, command: Page(command, str(names), []))
+    monkeypatch.setattr(of, "of_runs", lambda names, *rest: Page(rest[0], str(names), []))
     Path("two words").mkdir()
     assert done("report", "one", "two words")[0] == "report.html\n"
     text = Path("report.html").read_text()

@@ -59,13 +59,14 @@ def test_the_forecast_from_the_last_row_comes_first(tmp_path, monkeypatch):
     small.install(tmp_path, monkeypatch)
     monkeypatch.setattr(runs, "inference", lambda _: {})
     bundle("plain", calibrated=True)
-    section, *_ = runs.of_runs(["plain"], "it").sections
+    section, *_ = runs.of_runs(["plain"], "it", 5).sections
     assert (section.id, [*section.notes]) == ("ahead", [])
     (chart,) = section.charts
     assert chart.caption.startswith(
         "plain: the steps after the data, in units. Totals over the hor"
     )
     assert "a 100.2 (80 % band 99.89 to 100.5); b" in chart.caption
+    assert len(chart.figure.axes[0].get_lines()) == 3 + 5
     labels = {text.get_text() for text in chart.figure.axes[0].get_legend().get_texts()}
     assert {"history", "forecast"} < labels
 
