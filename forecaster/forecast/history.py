@@ -202,7 +202,7 @@ def read(
     for sentence in dataset.said:
         say(sentence)
     series = dataset.series.select(form.columns)
-    beyond, drop = (None, 0) if apart else _ahead(future, series, form, policy or "error")
+    beyond, drop = (None, 0) if apart else _ahead(future, series, form, policy or "error", say)
     items, chosen = series.layout, np.arange(1)
     short = short_history or ("refuse" if series.items is None else "drop")
     if series.items is not None:
@@ -250,10 +250,14 @@ def _starts(series: Series, steps: np.ndarray) -> pd.DatetimeIndex:
 
 
 def _ahead(
-    future: Frame | str | Path | None, series: Series, form: Form, policy: Policy
+    future: Frame | str | Path | None,
+    series: Series,
+    form: Form,
+    policy: Policy,
+    say: Callable[[str], None],
 ) -> tuple[Ahead | None, int]:
     """`ahead` of a history, and the number of rows at the end of each item that hold what is known
-    over the horizon."""
+    over the horizon; `say` hears of new series that are in the future alone."""
     horizon, reading = form.horizon, form.reading
     names, items = reading.future_covariates, series.layout
     if not names or series.known is None:
@@ -276,6 +280,12 @@ def _ahead(
     beyond = rows_ahead(as_pandas(future)[0], form, "sort" if policy == "error" else policy)
     theirs = beyond.layout
     places = {name: place for place, name in enumerate(theirs.names)}
+    known = {*items.names, *(theirs.names if form.trained is None else form.trained)}
+    if new := [name for name in theirs.names if name not in known]:
+        say(
+            f"no forecast of {quoted(new)}, new and in the future alone: what is known ahead of a "
+            "new series without rows, and its attributes, stand in the file of the histories"
+        )
 
     def covariates(which: np.ndarray, begin: np.ndarray) -> np.ndarray:
         rows = []

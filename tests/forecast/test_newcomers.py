@@ -161,6 +161,10 @@ def test_a_file_may_have_series_with_few_rows_or_with_what_is_known_ahead_alone(
     (notice,) = [each for each in heard if getattr(each, "code", "") is NoticeCode.NEW_SERIES]
     assert notice.startswith("series 'few': it is new, with 2 rows")
     assert notice.endswith("; similarly 'none'")
+    future = frame[frame["town"] != "few"].groupby("town").tail(model.horizon)
+    model.predict(frame[frame["town"] == known][:PAST], future=future, say=heard.append)
+    (alone,) = [each for each in heard if each.startswith("no forecast of 'none', new and in the")]
+    assert alone.endswith("stand in the file of the histories")
     short = rows_of(model, known, 2)
     with pytest.raises(DataError, match=rf"series '{known}' has 2 rows"):
         model.predict(short)
