@@ -189,7 +189,9 @@ def _scores(found: Calibration, intervals: Intervals, rows: np.ndarray) -> dict[
             point = found.model(*batch.asked).double()
             past, known, seen, of = seen_by(batch, task)
             ends = quantiles(point, past, known, seen, item=of)
-        drawn = paths(point.numpy(), ends.numpy(), intervals, rows[[place]], PATHS)[0, ..., 0]
+        drawn = paths(point.numpy(), ends.numpy(), intervals, rows[[place]], np.ones(1), PATHS)[
+            0, ..., 0
+        ]
         for which, ahead in enumerate((drawn, random.permuted(drawn, axis=0))):
             apart = np.linalg.norm(ahead[:, None] - ahead, axis=2).mean()
             energy[which] += np.linalg.norm(ahead - truth, axis=1).mean() - apart / 2

@@ -28,7 +28,8 @@ class Answer(SeriesBatch):
     For whoever writes them: the form of their histories, the time of each first step `starts` (B,),
     the names of the series `items` (B,), and which are `flat`, as in the question; and `notices`.
     `spread` (B, T, K) are the half widths of bands that the errors of `Intervals` multiply, known
-    where the levels are those of the model; `paths` (B, N, T, K) and `totals` what was asked for.
+    where the levels are those of the model; those of new series are `wider` (B,) than usual.
+    `paths` (B, N, T, K) and `totals` are what was asked for.
     """
 
     form: Form
@@ -40,6 +41,7 @@ class Answer(SeriesBatch):
     flat: Sequence[bool] = ()
     notices: Sequence[Notice] = ()
     spread: np.ndarray | None = None
+    wider: np.ndarray | None = None
     paths: np.ndarray | None = None
     totals: Totals | None = None
 
@@ -52,11 +54,12 @@ class Answer(SeriesBatch):
         levels: Sequence[float],
         notices: Sequence[Notice],
         spread: np.ndarray | None = None,
+        wider: np.ndarray | None = None,
     ) -> "Answer":
         """The answer to a question with these forecasts and quantiles."""
         items = question.items or [None] * len(question)
         start = question.first_steps(form)
-        return cls(form, start, items, *numbers, levels, question.flat, notices, spread)
+        return cls(form, start, items, *numbers, levels, question.flat, notices, spread, wider)
 
     def at(
         self, levels: Sequence[float], steps: int | None, notices: Iterable[Notice] = ()

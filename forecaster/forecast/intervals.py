@@ -19,6 +19,12 @@ def tolerance(share: float, values: int) -> float:
     return max(0.03, 2 * math.sqrt(share * (1 - share) / max(values, 1)))
 
 
+def ranked(errors: np.ndarray) -> np.ndarray:
+    """The rank of each error (M, ...) along the first axis, from 0."""
+    order = np.argsort(errors, axis=0, kind="stable")
+    return np.argsort(order, axis=0).astype(np.int16)
+
+
 @dataclass(frozen=True, eq=False)
 class Conditions:
     """How much wider than usual the intervals of a window are, by what is known at its forecast.
@@ -77,8 +83,7 @@ class Intervals:
     def ranks(self) -> np.ndarray:
         """The rank of each of the `errors` among the M windows, from 0."""
         assert self.errors is not None
-        order = np.argsort(self.errors, axis=0, kind="stable")
-        return np.argsort(order, axis=0).astype(np.int16)
+        return ranked(self.errors)
 
     @cached_property
     def levels(self) -> tuple[float, ...]:

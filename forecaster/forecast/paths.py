@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 
 from forecaster.base.errors import UsageError
-from forecaster.forecast.intervals import Intervals
+from forecaster.forecast.intervals import Intervals, ranked
 
 MOST = 2**26
 """The most values of paths at once: half a GB."""
@@ -64,11 +64,33 @@ def rows_of(
     return standing(held, count)[numbers]
 
 
+def errors_of(intervals: Intervals, rows: np.ndarray, wider: np.ndarray, count: int) -> np.ndarray:
+    """The errors (M, B, T, K) of series with places `rows` (B,), of the first `count` steps.
+
+    Where bands are `wider` (B,) than usual, as of a new series, the level is not known, which moves
+    all steps alike: to each window's errors comes a normal one, of the size that is missing.
+    """
+    windows = len(intervals.ranks)
+    assert intervals.errors is not None
+    errors = intervals.errors[np.ix_(np.arange(windows), *places_of(intervals, rows, count))]
+    if (wider <= 1).all():
+        return np.asarray(errors)
+    usual = _normal((np.arange(windows) + 0.5) / windows) / _normal(np.array([0.9]))
+    levels = [np.random.default_rng([1, row]).permutation(usual) for row in rows]
+    more = np.sqrt(np.maximum(wider**2 - 1, 0)) * np.stack(levels, axis=1)
+    return np.asarray((errors + more[..., None, None]) / np.maximum(wider, 1)[:, None, None])
+
+
 def paths(
-    forecasts: np.ndarray, quantiles: np.ndarray, intervals: Intervals, rows: np.ndarray, count: int
+    forecasts: np.ndarray,
+    quantiles: np.ndarray,
+    intervals: Intervals,
+    rows: np.ndarray,
+    wider: np.ndarray,
+    count: int,
 ) -> np.ndarray:
     """`count` paths (B, count, T, K) about forecasts (B, T, K) with quantiles (B, T, K, Q) at the
-    levels of the intervals; the same for the same count. `rows` (B,) as `rows_of` gives them.
+    levels of the intervals; the same for the same count. `rows` and `wider` as in `errors_of`.
 
     At each step the values of many paths are spread as the bands say: linearly between the levels,
     and as a normal distribution beyond them.
@@ -83,10 +105,14 @@ def paths(
     flat, first = values.reshape(-1), np.arange(size) * (last + 1)
     window, share = _drawn(windows, count)
     places = places_of(intervals, rows, forecasts.shape[1])
+    held = intervals.ranks[np.ix_(np.arange(windows), *places)]
+    if len(new := np.flatnonzero(wider > 1)):
+        errors = errors_of(intervals, rows[new], wider[new], forecasts.shape[1])
+        held[:, new] = ranked(errors)
     ahead, some = np.empty((count, size)), max(1, CELLS // size)
     for begin in range(0, count, some):
         part = slice(begin, begin + some)
-        ranks = intervals.ranks[np.ix_(window[part], *places)].reshape(-1, size)
+        ranks = held[window[part]].reshape(-1, size)
         at = (ranks + share[part, None]) / windows
         right = np.searchsorted(levels, at).clip(1, last)
         low, left = levels[right - 1], flat[first + right - 1]

@@ -116,8 +116,8 @@ class Predictor:
 
     def _forecast(
         self, question: Question, levels: Sequence[float]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """`forecast_quantiles`, and `Answer.spread` at our own levels."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
+        """`forecast_quantiles`, `Answer.spread` at our own levels, and `Answer.wider`."""
         self.check_levels(levels)
         schema, past, history = self.schema, self.past, question.values
         rows = question.counts
@@ -141,8 +141,10 @@ class Predictor:
         _check_finite(np.nan_to_num(scaled, posinf=np.inf, neginf=-np.inf), schema.columns,
                            "history, once scaled,")  # fmt: skip
         forecast, quantiles = self._ahead(question, scaler, self._known(question), levels)
+        wider = np.ones(len(rows))
         if self.newcomers is not None and len(new) and levels:
-            widths = self.newcomers.widths(rows[new])[:, None, None, None]
+            wider[new] = self.newcomers.widths(rows[new])
+            widths = wider[new, None, None, None]
             point = forecast[new][..., None]
             quantiles[new] = point + widths * (quantiles[new] - point)
         _check_finite(forecast, schema.targets, "forecast")
@@ -153,6 +155,7 @@ class Predictor:
             schema.within(forecast[..., None], history)[..., 0],
             schema.within(quantiles, history),
             spread,
+            wider,
         )
 
     def _ahead(
@@ -205,9 +208,9 @@ class Predictor:
         default those of the question, and what stands out in them. Raises as `forecast_quantiles`
         does."""
         levels = question.levels if levels is None else levels
-        forecast, quantiles, spread = self._forecast(question, levels)
+        forecast, quantiles, *widths = self._forecast(question, levels)
         notices = [*question.notices, *unusual.remarks(self, question, forecast, bool(levels))]
-        return Answer.of(question, self.form, (forecast, quantiles), levels, notices, spread)
+        return Answer.of(question, self.form, (forecast, quantiles), levels, notices, *widths)
 
     def scaler_of(self, question: Question) -> Scaler:
         """The scaler of each history, with arrays (B, 1, C), or one for all."""
@@ -419,7 +422,8 @@ def joined(model: Predictor, question: Question, answer: Answer) -> Answer:
     if question.samples:
         intervals = paths.check(model.facts.intervals, question.samples * answer.forecasts.size)
         rows = paths.rows_of(answer.items, model.places, intervals)
-        about = answer.forecasts, answer.quantiles, intervals, rows
+        assert answer.wider is not None
+        about = answer.forecasts, answer.quantiles, intervals, rows, answer.wider
         drawn = np.moveaxis(paths.paths(*about, question.samples), 1, -1)
         within = model.schema.within(drawn, question.values)
         answer = replace(answer, paths=np.moveaxis(within, -1, 1))

@@ -22,7 +22,7 @@ from forecaster.datasets.reader.irregular import is_closed
 from forecaster.datasets.reading import Reading
 from forecaster.forecast.intervals import Intervals
 from forecaster.forecast.notices import Period
-from forecaster.forecast.paths import CELLS, places_of
+from forecaster.forecast.paths import CELLS, errors_of
 
 if TYPE_CHECKING:
     from forecaster.forecast.answer import Answer
@@ -242,8 +242,8 @@ def _sums(
     errors, some = 0.0, max(1, CELLS // (windows * count * targets))
     for first in range(0, len(members), some):
         here = members[first : first + some]
-        places = places_of(intervals, rows[here], count)
-        whole = intervals.errors[np.ix_(np.arange(windows), *places)] * answer.spread[here]
+        wider = np.ones(len(here)) if answer.wider is None else answer.wider[here]
+        whole = errors_of(intervals, rows[here], wider, count) * answer.spread[here]
         errors = errors + (whole.sum(axis=1) * opened)[:, :end]
     return np.add.reduceat(ahead, begins, axis=0), np.add.reduceat(errors, begins, axis=1)
 
