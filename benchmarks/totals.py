@@ -6,12 +6,13 @@
     python -m benchmarks.totals --speed MODEL
 
 The last fifth of each series, at least two horizons, is held back (`benchmarks.verdicts`); `chain`
-is generated: 40 shops in four regions, whose sales share shocks. The closed forms forecast every
-window of what was held back, at most WINDOWS. What share of the totals do their 80 % bands hold: of
-each series over the horizon and over its first main season, and of all series? Beside it stand the
-bands of single steps added up, and those of independent steps. Paths are measured by energy and
-variogram scores (Gneiting and Raftery 2007; Scheuerer and Hamill 2015), relative to paths whose
-steps are drawn independently. A file of benchmarks/results that exists is not measured again.
+is made up: 40 shops whose sales share shocks (`benchmarks.newcomers`). The closed forms forecast
+every window of what was held back, at most WINDOWS. What share of the totals do their 80 % bands
+hold: of each series over the horizon and over its first main season, and of all series? Beside it
+stand the bands of single steps added up, and those of independent steps. Paths are measured by
+energy and variogram scores (Gneiting and Raftery 2007; Scheuerer and Hamill 2015), relative to
+paths whose steps are drawn independently. A file of benchmarks/results that exists is not measured
+again.
 """
 
 import argparse
@@ -27,11 +28,11 @@ import numpy as np
 import pandas as pd
 import torch
 
+from benchmarks import newcomers
 from benchmarks.suite import RESULTS, Task
-from benchmarks.verdicts import HELD_BACK, SETS, later
+from benchmarks.verdicts import SETS, held_back, later
 from forecaster.base.installation import commit
 from forecaster.base.machine import hardware
-from forecaster.estimator import Forecaster
 from forecaster.evaluate.intervals import Calibration, seen_by
 from forecaster.evaluate.joint import spread_of
 from forecaster.evaluate.judge import judge, validate
@@ -42,33 +43,18 @@ from forecaster.forecast.quantiles import Quantiles
 from forecaster.forecast.question import Question
 from forecaster.forecast.totals import quantiles_of
 from forecaster.parts import blend_forms, fit_forms
-from forecaster.plan.data import take_frame
-from forecaster.plan.plan import make_plan
-from forecaster.plan.splits import make_splits
 
 WINDOWS, SCORED, PATHS = 6000, 200, 100
 LEVELS = [0.9]
 
 
 def chain() -> Task:
-    """900 days of 40 shops: level by region and shop, a week, and shocks that last some days, half
-    of them common to all."""
-    random = np.random.default_rng(0)
-    days = pd.date_range("2024-01-01", periods=900)
-
-    def shocks(count: int) -> np.ndarray:
-        noise = random.normal(size=(count, len(days)))
-        for day in range(1, len(days)):
-            noise[:, day] += 0.8 * noise[:, day - 1]
-        return noise
-
-    common, frames = shocks(1)[0], []
-    for shop, own in enumerate(shocks(40)):
-        level = 50 * (1 + shop % 4) * random.uniform(0.7, 1.4)
-        week = 1 + 0.3 * np.sin(2 * np.pi * (np.arange(len(days)) + shop % 3) / 7)
-        values = level * week * np.exp(0.08 * (common + own)) + random.normal(size=len(days))
-        frames.append(pd.DataFrame({"unique_id": f"S{shop:02d}", "ds": days, "y": values}))
-    return Task(pd.concat(frames, ignore_index=True), "D", (7,), 28, (28,))
+    """A chain of shops with region, format and promotions, whose sales share shocks."""
+    frame = newcomers.chain(40, 900, 0).rename(
+        columns={"shop": "unique_id", "day": "ds", "sales": "y"}
+    )
+    columns = ["unique_id", "ds", "y", "promotion"]
+    return Task(frame[columns], "D", (7,), 28, (28,), ("promotion",))
 
 
 TASKS: dict[str, Callable[[], Task]] = SETS | {"chain": chain}
@@ -77,18 +63,7 @@ TASKS: dict[str, Callable[[], Task]] = SETS | {"chain": chain}
 def measure(name: str) -> dict[str, Any]:
     """The row of a set."""
     task = TASKS[name]()
-    frame = task.frame.sort_values(["unique_id", "ds"], kind="stable").reset_index(drop=True)
-    by = frame.groupby("unique_id")["y"]
-    back = np.maximum(by.transform("size") * HELD_BACK, 2 * task.horizon).astype(int)
-    front = frame[by.cumcount(ascending=False) >= back].reset_index(drop=True)
-    one = frame["unique_id"].nunique() == 1
-    frame, front = (rows.drop(columns="unique_id") if one else rows for rows in (frame, front))
-    loaded = Forecaster(
-        "prob", task.horizon, target="y", id=None if one else "unique_id", time="ds",
-        future_covariates=list(task.known) or None, freq=task.freq, device="cpu",
-    )._load()  # fmt: skip
-    splits = make_splits(make_plan(*take_frame(loaded, front, _quiet)))
-    whole = make_splits(make_plan(*take_frame(loaded, frame, _quiet)), known=None)
+    splits, whole = held_back(task)
     fold = splits.fold("cpu")
     forms = splits.forms or fit_forms(fold)
     model = blend_forms(fold, forms).eval()
@@ -139,10 +114,6 @@ def measure(name: str) -> dict[str, Any]:
     if series > 1:
         row["all"] = _of_all(errors, spread, step, shapes[:, rows], served.apart)
     return row | _scores(found, served, rows)
-
-
-def _quiet(sentence: str) -> None:
-    pass
 
 
 def _held(sizes: np.ndarray, ends: np.ndarray) -> float:

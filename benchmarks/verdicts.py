@@ -73,9 +73,8 @@ def later(splits: Splits, whole: Splits) -> Splits:
     return Splits(plan, plan.fit_schema()).with_effects(splits.schema.known.effects)
 
 
-def measure(name: str) -> dict[str, Any]:
-    """The row of a set."""
-    task = SETS[name]()
+def held_back(task: Task) -> tuple[Splits, Splits]:
+    """The splits of all rows of a task but the last HELD_BACK of each series, and of all."""
     frame = task.frame.sort_values(["unique_id", "ds"], kind="stable").reset_index(drop=True)
     by = frame.groupby("unique_id")["y"]
     held = np.maximum(by.transform("size") * HELD_BACK, 2 * task.horizon).astype(int)
@@ -88,6 +87,13 @@ def measure(name: str) -> dict[str, Any]:
     )._load()  # fmt: skip
     splits = make_splits(make_plan(*take_frame(loaded, front, _quiet)))
     whole = make_splits(make_plan(*take_frame(loaded, frame, _quiet)), known=None)
+    return splits, whole
+
+
+def measure(name: str) -> dict[str, Any]:
+    """The row of a set."""
+    task = SETS[name]()
+    splits, whole = held_back(task)
     tried, model = train_anew(splits, "cpu", _quiet)
     _, intervals, _, done = validate(splits, model, "cpu")
     found = judge(splits, model, "cpu", intervals, tried, done)

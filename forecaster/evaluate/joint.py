@@ -22,11 +22,9 @@ BYTES = 2**21
 """The most bytes of them in a bundle, in half precision: 2 MB."""
 FEWEST, MOST = 20, 1000
 """The fewest windows before steps, then columns stand for their neighbours, and the most: windows
-overlap, so that more of them know little more."""
+overlap, so that more of them know little more. Of the test split as many are judged."""
 SERIES = 1000
 """The most series of a panel; others share the windows of a neighbour."""
-TESTED = 1000
-"""The most test windows whose totals are judged: so many overlap."""
 LARGEST = 1e4
 """The largest error, in widths of the bands: half precision ends at 65,504."""
 
@@ -116,13 +114,13 @@ def covered(intervals: Intervals, test: Calibration) -> float | None:
     """The share of the totals over the horizon, of test windows whose errors are all known, that
     their bands of the first share hold; None without any, and where too few errors are known.
 
-    The windows are evenly spaced, TESTED at most.
+    The windows are evenly spaced, MOST at most.
     """
     held = intervals.errors
     low, high = sides(SHARES[0])
     if held is None or low * (len(held) + 1) < 0.5 - 1e-9:
         return None
-    places = middles(TESTED, len(test.chosen))
+    places = middles(MOST, len(test.chosen))
     items = test.windows.items
     series = np.zeros(len(places), dtype=int)
     if items is not None:

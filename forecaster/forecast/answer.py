@@ -125,7 +125,7 @@ class Answer(SeriesBatch):
             number, text = notice.place if apart else None, str(notice)
             warnings.append(text if number is None else f"inputs[{number}]: {text}")
             notices.append({"code": notice.code, "input": number, "text": text})
-        totals = {} if self.totals is None else {"totals": self.totals.to_json()}
+        totals = {} if self.totals is None else {"totals": self.totals.to_json(zone)}
         return {"predictions": predictions, **totals, "warnings": warnings, "notices": notices}
 
     def to_csv(self) -> str:

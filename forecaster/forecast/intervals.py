@@ -79,6 +79,11 @@ class Intervals:
         errors: that of 80 %, or the next to it. A rarer level is not known as well."""
         return min(range(len(self.levels)), key=lambda place: abs(self.levels[place] - 0.9))
 
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The shape (M, S', T', K') of the errors; zeros without any."""
+        return (0, 0, 0, 0) if self.errors is None else self.errors.shape
+
     @cached_property
     def ranks(self) -> np.ndarray:
         """The rank of each of the `errors` among the M windows, from 0."""

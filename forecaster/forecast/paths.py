@@ -31,17 +31,17 @@ def standing(most: int, count: int) -> np.ndarray:
     return np.arange(count) * most // count
 
 
-def check(intervals: Intervals | None, values: int = 0, most: int = MOST) -> Intervals:
+def check(intervals: Intervals | None, values: int = 0) -> Intervals:
     """The intervals of a model that can make paths and totals. Raises UsageError for one that
-    cannot, and for more than `most` values of paths."""
+    cannot, and for more than MOST values of paths."""
     if intervals is None or intervals.errors is None or not intervals.reach((0.4, 0.6)):
         raise UsageError(
             "this model makes no paths and no totals: it holds no errors of calibrating windows, "
             "or its quantiles lie on one side of the forecast"
         )
-    if values > most:
+    if values > MOST:
         raise UsageError(
-            f"expected at most {most:,} values of paths, over all series, steps and columns, got "
+            f"expected at most {MOST:,} values of paths, over all series, steps and columns, got "
             f"{values:,}: ask for fewer samples, steps or series"
         )
     return intervals
@@ -50,7 +50,7 @@ def check(intervals: Intervals | None, values: int = 0, most: int = MOST) -> Int
 def windows_of(intervals: Intervals | None) -> int:
     """The number of windows whose errors paths and totals are made of; 0 without any."""
     with suppress(UsageError):
-        return len(check(intervals).ranks)
+        return check(intervals).held[0]
     return 0
 
 
@@ -59,7 +59,7 @@ def rows_of(
 ) -> np.ndarray:
     """The places (B,) among the errors of the series that stand for those with some names. `places`
     are those of the series in training; for another series always the same one of them stands."""
-    held, count = intervals.ranks.shape[1], max(len(places), 1)
+    held, count = intervals.held[1], max(len(places), 1)
     numbers = [places.get(str(name), crc32(str(name).encode()) % count) for name in names]
     return standing(held, count)[numbers]
 
@@ -70,7 +70,7 @@ def errors_of(intervals: Intervals, rows: np.ndarray, wider: np.ndarray, count: 
     Where bands are `wider` (B,) than usual, as of a new series, the level is not known, which moves
     all steps alike: to each window's errors comes a normal one, of the size that is missing.
     """
-    windows = len(intervals.ranks)
+    windows = intervals.held[0]
     assert intervals.errors is not None
     errors = intervals.errors[np.ix_(np.arange(windows), *places_of(intervals, rows, count))]
     if (wider <= 1).all():
@@ -95,7 +95,7 @@ def paths(
     At each step the values of many paths are spread as the bands say: linearly between the levels,
     and as a normal distribution beyond them.
     """
-    windows, size = len(intervals.ranks), forecasts.size
+    windows, size = intervals.held[0], forecasts.size
     known = [place for place, level in enumerate(intervals.levels) if level != 0.5]
     levels = np.array([*(intervals.levels[place] for place in known), 0.5])
     order = np.argsort(levels)
@@ -146,5 +146,5 @@ def places_of(
     intervals: Intervals, rows: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The places among the errors of some rows, of the first `count` steps and of all columns."""
-    (_, _, steps, columns), (horizon, targets) = intervals.ranks.shape, intervals.scale.shape
+    (_, _, steps, columns), (horizon, targets) = intervals.held, intervals.scale.shape
     return rows, standing(steps, horizon)[:count], standing(columns, targets)

@@ -52,12 +52,12 @@ class Totals:
     levels: Sequence[float]
     cut: Sequence[str] = ()
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """The totals of /predict."""
+    def to_json(self, zone: str = "") -> list[dict[str, Any]]:
+        """The totals of /predict; `zone` as the stamps of its predictions end."""
         return [
             {
                 "name": name,
-                "start": start.isoformat(),
+                "start": start.isoformat() + zone,
                 "steps": steps,
                 "mean": sums.tolist(),
                 "quantiles": dict(zip(map(str, self.levels), ends.T.tolist(), strict=True)),
@@ -138,7 +138,7 @@ def of(
     Raises UsageError for a period that steps do not divide, and for levels that too few windows
     support; DataError where no period is whole, and for groups that do not begin together.
     """
-    windows, count, low = len(intervals.ranks), answer.forecasts.shape[1], least(intervals)
+    windows, count, low = intervals.held[0], answer.forecasts.shape[1], least(intervals)
     if beyond := [level for level in levels if min(level, 1 - level) < low]:
         support = f"{windows} windows of errors support totals at levels from {low:.3g}"
         raise UsageError(f"{support} to {1 - low:.3g}, got {beyond[0]:g}")
@@ -184,7 +184,7 @@ def of(
 
 def least(intervals: Intervals) -> float:
     """The lowest level of a total that enough windows of errors support."""
-    return 0.5 / (len(intervals.ranks) + 1) - 1e-9
+    return 0.5 / (intervals.held[0] + 1) - 1e-9
 
 
 def check_asked(samples: object, total: object, by: object, levels: Sequence[float]) -> None:
@@ -235,8 +235,7 @@ def _sums(
     """The sums (P, K) over periods of the forecasts of some series, and those (M, P, K) of the
     errors of the windows; of the `opened` steps (T, 1)."""
     assert answer.spread is not None
-    assert intervals.errors is not None
-    windows, (_, count, targets) = len(intervals.errors), answer.forecasts.shape
+    windows, (_, count, targets) = intervals.held[0], answer.forecasts.shape
     end, begins = bounds[-1], bounds[:-1]
     ahead = (answer.forecasts[members].sum(axis=0) * opened)[:end]
     errors, some = 0.0, max(1, CELLS // (windows * count * targets))
@@ -258,9 +257,7 @@ def quantiles_of(
     ends = []
     for level in levels:
         number = int(np.ceil(round(abs(2 * level - 1) * (len(sizes) + 1), 9)))
-        wider = np.sign(level - 0.5)
-        if level != 0.5:
-            wider = wider * _widening(level, freedom)
+        wider = np.sign(level - 0.5) * _widening(level, freedom)
         ends.append(sums + sizes[max(number, 1) - 1] * np.reshape(wider, (-1, 1)))
     return np.stack(ends, axis=-1) if ends else np.empty((*sums.shape, 0))
 

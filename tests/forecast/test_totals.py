@@ -140,6 +140,7 @@ def test_series_of_one_name_are_apart_and_pieces_are_summed(monkeypatch):
 def test_tables_and_json():
     asked = answer()
     found = totals(asked, "week", levels=(0.1, 0.9))
+    assert found.to_json("+00:00")[0]["start"] == "2026-12-07T00:00:00+00:00"
     again = Totals.from_json(found.to_json())
     assert (again.names, again.starts, again.steps) == (found.names, found.starts, found.steps)
     assert np.array_equal(again.quantiles, found.quantiles)
