@@ -40,6 +40,7 @@ OPTIONS: dict[str, dict[str, int]] = {
     "flash": {"chunk_size": 12},
     "aft-local": {"window": 6},
     "aft-conv": {"window": 7},
+    "sliding": {"window": 6, "sinks": 2},
 }
 # The inputs that the pattern differentiates by, where these are not only the values.
 THROUGH = {"fastformer": ("k", "v")}

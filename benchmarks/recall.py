@@ -46,6 +46,17 @@ LIMITS: Mapping[str, Limit] = {
         "blind", "one summary of D numbers, each of which a question opens or closes"
     ),
     "aft-conv": Limit("blind", "as aft-simple, with a kernel over nearby steps"),
+    "gated": Limit("all", "weighs every step by its content, and may stay silent"),
+    "sliding": Limit("rule", "the 127 steps before and after it and the first 4; others are lost"),
+    "forgetting": Limit(
+        "all", "weighs every step by its content, and less the more was forgotten on the way"
+    ),
+    "retention": Limit(
+        "all", "one sum of products of keys and values, from which 1/32 is lost with each step"
+    ),
+    "delta": Limit("all", "a memory of D x D numbers for each head, in which keys are replaced"),
+    "ssd": Limit("all", "a memory of 64 x D numbers, which the steps themselves let fade"),
+    "position-prior": Limit("all", "weighs every step by its content and its place"),
     "static": Limit("blind", "positions choose, but the values are at random ones"),
     "mean": Limit("blind", "the mean of all steps"),
     "none": Limit("blind", "nothing"),

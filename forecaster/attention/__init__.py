@@ -28,11 +28,14 @@ if TYPE_CHECKING:
         Role,
     )
     from forecaster.attention.common.multihead import MultiHeadAttention
+    from forecaster.attention.delta import GatedDeltaAttention, gated_delta_attention
     from forecaster.attention.diff import DifferentialAttention, differential_attention, lambda_init
     from forecaster.attention.fastformer import FastformerAttention, additive_attention
     from forecaster.attention.fixed import FixedAttention, fixed_attention
     from forecaster.attention.flash import MixedChunkAttention, mixed_chunk_attention
+    from forecaster.attention.forgetting import ForgettingAttention, forgetting_attention
     from forecaster.attention.full import FullAttention, full_attention
+    from forecaster.attention.gated import GatedAttention, gated_attention
     from forecaster.attention.gau import GatedAttentionUnit, relu_squared_attention
     from forecaster.attention.logsparse import (
         LogSparseAttention,
@@ -42,8 +45,15 @@ if TYPE_CHECKING:
     from forecaster.attention.lsh import LSHAttention, lsh_attention, lsh_buckets
     from forecaster.attention.mean import MeanAttention, mean_attention
     from forecaster.attention.none import NoAttention
+    from forecaster.attention.position_prior import (
+        PositionPriorAttention,
+        position_prior_attention,
+    )
     from forecaster.attention.prob import ProbSparseAttention, prob_counts, prob_sparse_attention
+    from forecaster.attention.retention import RetentionAttention, retention_attention
     from forecaster.attention.single import SingleHeadAttention, single_head_attention
+    from forecaster.attention.sliding import SlidingAttention, sliding_attention
+    from forecaster.attention.ssd import StateSpaceAttention, state_space_attention
     from forecaster.attention.static import StaticAttention, static_attention
     from forecaster.attention.strided import StridedAttention, strided_attention
     from forecaster.attention.topk import TopKAttention, topk_attention
@@ -51,8 +61,9 @@ if TYPE_CHECKING:
 ATTENTIONS: "MutableMapping[str, type[Attention]]" = LazyTable(
     [
         "full", "prob", "logsparse", "lsh", "strided", "fixed", "topk", "single", "fastformer",
-        "gau", "flash", "diff", "aft-full", "aft-local", "aft-simple", "aft-conv", "static",
-        "mean", "none",
+        "gau", "flash", "diff", "aft-full", "aft-local", "aft-simple", "aft-conv", "gated",
+        "sliding", "forgetting", "retention", "delta", "ssd", "position-prior", "static", "mean",
+        "none",
     ]
 )  # fmt: skip
 """The module of each mechanism by its name: the one class of its file that is an `Attention`."""
@@ -68,22 +79,29 @@ SYNONYMS = {
     **dict.fromkeys(("probsparse", "informer"), "prob"),
     **dict.fromkeys(("softmax", "vanilla", "dot"), "full"),
     **{"uniform": "mean", "normlin": "static", "logtrans": "logsparse", "reformer": "lsh"},
-    **{"sparse": "strided", "additive": "fastformer", "aft": "aft-full"},
+    **{"sparse": "strided", "additive": "fastformer", "aft": "aft-full", "fox": "forgetting"},
+    **dict.fromkeys(("longformer", "streaming", "window", "local"), "sliding"),
+    **{"retnet": "retention", "deltanet": "delta", "mamba": "ssd", "mamba2": "ssd"},
+    **{"synthesizer": "position-prior"},
 }
 
 __all__ = [
     "ATTENTIONS", "CATALOGUE", "CONTROLS", "SYNONYMS", "AFTConvAttention", "AFTFullAttention",
     "AFTLocalAttention", "AFTSimpleAttention", "About", "Attention", "AttentionChoice",
     "AttentionPlan", "DifferentialAttention", "Effective", "FastformerAttention",
-    "FixedAttention", "FullAttention", "GatedAttentionUnit", "LSHAttention",
-    "LogSparseAttention", "MeanAttention", "MixedChunkAttention", "MultiHeadAttention",
-    "NoAttention", "Place", "ProbSparseAttention", "Role", "SingleHeadAttention",
-    "StaticAttention", "StridedAttention", "TopKAttention", "additive_attention",
-    "aft_attention", "aft_conv_attention", "aft_conv_kernel", "aft_local_attention",
-    "aft_simple_attention", "differential_attention", "fixed_attention", "full_attention",
-    "lambda_init", "log_sparse_attention", "log_sparse_offsets", "lsh_attention", "lsh_buckets",
-    "mean_attention", "mixed_chunk_attention", "prob_counts", "prob_sparse_attention",
-    "relu_squared_attention", "single_head_attention", "static_attention", "strided_attention",
+    "FixedAttention", "ForgettingAttention", "FullAttention", "GatedAttention",
+    "GatedAttentionUnit", "GatedDeltaAttention", "LSHAttention", "LogSparseAttention",
+    "MeanAttention", "MixedChunkAttention", "MultiHeadAttention", "NoAttention", "Place",
+    "PositionPriorAttention", "ProbSparseAttention", "RetentionAttention", "Role",
+    "SingleHeadAttention", "SlidingAttention", "StateSpaceAttention", "StaticAttention",
+    "StridedAttention", "TopKAttention", "additive_attention", "aft_attention",
+    "aft_conv_attention", "aft_conv_kernel", "aft_local_attention", "aft_simple_attention",
+    "differential_attention", "fixed_attention", "forgetting_attention", "full_attention",
+    "gated_attention", "gated_delta_attention", "lambda_init", "log_sparse_attention",
+    "log_sparse_offsets", "lsh_attention", "lsh_buckets", "mean_attention",
+    "mixed_chunk_attention", "position_prior_attention", "prob_counts", "prob_sparse_attention",
+    "relu_squared_attention", "retention_attention", "single_head_attention",
+    "sliding_attention", "state_space_attention", "static_attention", "strided_attention",
     "topk_attention",
 ]  # fmt: skip
 

@@ -13,8 +13,8 @@ has a bias. Features h·2d .. (h+1)·2d of W_q and W_k hold the pair of head h, 
 
 The weights of a row sum to 1 − λ and may be negative. With λ = 0 it is full attention before the
 norm. Time O(L·S·D), memory O(L·D): the maps are computed in blocks of rows, and again in the
-backward pass unless the series is short. Strictly causal. The authors also rotate q and k by
-position; here the embedding encodes the position.
+backward pass unless the series is short. Strictly causal. The authors rotate q and k by position;
+here the embedding encodes the position unless `rotary` is set.
 """
 
 import math
@@ -29,14 +29,19 @@ from forecaster.attention.base import About, Call, Core, Draw, Place, Seen
 from forecaster.attention.common.definitions import attend
 from forecaster.attention.common.kernels import accumulator, check_inputs, outside_graphs
 from forecaster.attention.common.multihead import MultiHeadAttention
+from forecaster.attention.common.rotary import QueryKey
+from forecaster.attention.common.rows import (
+    SumOverQueries,
+    block_size,
+    carve,
+    parts,
+    without_keys,
+)
 from forecaster.attention.common.tiles import HIDDEN
 from forecaster.attention.full import full_attention
 from forecaster.base.shapes import Bool, Float
 
 _BY_BLOCKS = {"cpu"}  # devices on which blocks are faster than two calls of the fused kernel
-_SCORES = 1 << 16  # scores of one map for each thread at a time, to stay in its cache
-_MOST_SCORES = 1 << 19  # the limit for long rows, because products of few rows are slow
-_CAUSAL_ROWS = 128  # queries of one head at a time, so that a causal block wastes few scores
 
 
 def lambda_init(depth: int) -> float:
@@ -106,10 +111,7 @@ def differential_attention(
         values = v.to(kind).flatten(0, 1)
         out: Tensor = attend(q, k, values, lam.expand(B, H).flatten(), scale, causal, hidden)
     out = out.view(B, H, L, -1).to(v.dtype)
-    if key_mask is not None:
-        seen = key_mask.cumsum(1) if causal else key_mask.sum(1, keepdim=True)
-        out = out.masked_fill((seen == 0)[:, None, :, None], 0.0)
-    return out
+    return out if key_mask is None else without_keys(out, causal, key_mask)
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
@@ -121,7 +123,10 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
 
 
 class DifferentialAttention(MultiHeadAttention):
-    """`differential_attention` between projections without bias; each head is normalised alone."""
+    """`differential_attention` between projections without bias; each head is normalised alone.
+
+    `rotary` and `qk_norm` are those of full, for each half of a head.
+    """
 
     about = About(
         "Ye et al., Differential Transformer", 2024, "L·S·D",
@@ -130,7 +135,7 @@ class DifferentialAttention(MultiHeadAttention):
     )  # fmt: skip
     core = Core("every pair of steps", _call)
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, *, rotary: bool = False, qk_norm: bool = False) -> None:
         D, E = place.width, place.head_width
         if E % 2:
             raise ValueError(
@@ -138,12 +143,14 @@ class DifferentialAttention(MultiHeadAttention):
                 f"width={D} and heads={place.heads}, which gives heads of width {E}"
             )
         super().__init__(place, bias=False)
+        self.query_key = QueryKey(place, E // 2, rotary=rotary, qk_norm=qk_norm)
         self.lambda_queries = nn.Parameter(0.1 * torch.randn(2, E // 2))
         self.lambda_keys = nn.Parameter(0.1 * torch.randn(2, E // 2))
         self.norm = nn.RMSNorm(E, eps=1e-5)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
-        (q1, q2), (k1, k2) = q.chunk(2, dim=3), k.chunk(2, dim=3)
+        halves = zip(q.chunk(2, dim=3), k.chunk(2, dim=3), strict=True)
+        (q1, k1), (q2, k2) = (self.query_key(*half) for half in halves)
         start = lambda_init(self.place.depth)
         out = differential_attention(q1, k1, q2, k2, v, lam=self._lambda() + start, **seen)
         normed: Tensor = (1 - start) * self.norm(out.to(self.norm.weight.dtype))
@@ -184,14 +191,14 @@ class _Difference(torch.autograd.Function):
     ) -> Tensor:
         maps_of = _Maps(scale, causal, hidden)
         (N, S, Ev), L = v.shape, q.shape[2]
-        pairs, rows = _block_size(N, L, S, causal)
+        pairs, rows = block_size(v, N, L, S, causal)
         keep = rows == L and 2 * Ev >= S and any(ctx.needs_input_grad)
         maps = v.new_empty(2 * (N if keep else pairs) * rows * S)
         scratch = v.new_empty(pairs * rows * S)
         out = v.new_empty(N, L, Ev)
-        for n in _parts(N, pairs):
+        for n in parts(N, pairs):
             keys = k[:, n].flatten(0, 1)
-            for i in _parts(L, rows):
+            for i in parts(L, rows):
                 into = maps[2 * n.start * L * S :] if keep else maps
                 weights = _difference(maps_of(q, keys, n, i, into), lam[n], scratch)
                 torch.bmm(weights, v[n, : weights.shape[2]], out=out[n, i])
@@ -206,23 +213,23 @@ class _Difference(torch.autograd.Function):
         maps_of: _Maps = ctx.maps_of
         grad = grad.contiguous()
         (_, N, L, _), S = q.shape, k.shape[2]
-        pairs, rows = _block_size(N, L, S, maps_of.causal)
+        pairs, rows = block_size(v, N, L, S, maps_of.causal)
         maps, both = (v.new_empty(2 * pairs * rows * S) for _ in range(2))
         scratch = v.new_empty(pairs * rows * S)
         grad_q, grad_k, grad_v, grad_lam = (torch.empty_like(x) for x in (q, k, v, lam))
         factor = maps_of.scale * torch.stack([torch.ones_like(lam), -lam])[..., None, None]
-        for n in _parts(N, pairs):
+        for n in parts(N, pairs):
             keys = k[:, n].flatten(0, 1)
-            sum_k = _SumOverQueries(keys, rows == L)
-            sum_v = _SumOverQueries(v[n], rows == L)
+            sum_k = SumOverQueries(keys, rows == L)
+            sum_v = SumOverQueries(v[n], rows == L)
             grad_lam[n] = 0
-            for i in _parts(L, rows):
+            for i in parts(L, rows):
                 if saved is None:
                     p = maps_of(q, keys, n, i, maps)
                 else:
-                    p = _carve(saved[2 * n.start * L * S :], (2, len(lam[n]), L, S))
-                g = torch.bmm(grad[n, i], v[n, : p.shape[3]].mT, out=_carve(scratch, p.shape[1:]))
-                t = torch.mul(p, g, out=_carve(both, p.shape))
+                    p = carve(saved[2 * n.start * L * S :], (2, len(lam[n]), L, S))
+                g = torch.bmm(grad[n, i], v[n, : p.shape[3]].mT, out=carve(scratch, p.shape[1:]))
+                t = torch.mul(p, g, out=carve(both, p.shape))
                 r = t.sum(3, keepdim=True)
                 t.addcmul_(p, r, value=-1)
                 grad_lam[n] -= r[1].sum((1, 2))
@@ -251,7 +258,7 @@ class _Maps:
         """
         queries = q[:, n, i]
         keys = keys[:, : i.stop] if self.causal else keys
-        p = _carve(scratch, (*queries.shape[:3], keys.shape[1]))
+        p = carve(scratch, (*queries.shape[:3], keys.shape[1]))
         flat = p.flatten(0, 1)
         torch.baddbmm(flat, queries.flatten(0, 1), keys.mT, beta=0, alpha=self.scale, out=flat)
         if self.hidden is not None:
@@ -262,41 +269,7 @@ class _Maps:
         return torch.softmax(p, 3, out=p)
 
 
-class _SumOverQueries:
-    """Σ weightsᵀ x over blocks of queries, in the shape of `keys` (pairs, S, ·)."""
-
-    def __init__(self, keys: Tensor, one_block: bool) -> None:
-        # With the keys last, the product is twice as fast for long series.
-        self.sums = None if one_block else keys.new_zeros(keys.mT.shape)
-
-    def add(self, weights: Tensor, x: Tensor) -> None:
-        if self.sums is None:
-            self.product = torch.bmm(weights.mT, x)
-        else:
-            self.sums[..., : weights.shape[2]].baddbmm_(x.mT, weights)
-
-    def total(self) -> Tensor:
-        return self.product if self.sums is None else self.sums.mT
-
-
 def _difference(p: Tensor, lam: Tensor, scratch: Tensor) -> Tensor:
     """P1 − λ P2 of p (2, pairs, ·, ·) in `scratch`, for lam (pairs,)."""
-    out = _carve(scratch, p.shape[1:])
+    out = carve(scratch, p.shape[1:])
     return torch.addcmul(p[0], p[1], lam[:, None, None], value=-1, out=out)
-
-
-def _block_size(N: int, L: int, S: int, causal: bool) -> tuple[int, int]:
-    """How many heads and how many of their queries to compute at a time.
-
-    Each thread gets a separate head, which splits the work evenly for every operation.
-    """
-    rows = min(L, max(1, _MOST_SCORES // S), _CAUSAL_ROWS if causal else L)
-    return min(N, torch.get_num_threads() * max(1, _SCORES // (rows * S))), rows
-
-
-def _parts(total: int, size: int) -> list[slice]:
-    return [slice(i, min(i + size, total)) for i in range(0, total, size)]
-
-
-def _carve(scratch: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return scratch[: math.prod(shape)].view(shape)

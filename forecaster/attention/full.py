@@ -17,6 +17,7 @@ from forecaster.attention.base import About, Core, Effective, Place, Seen
 from forecaster.attention.common import kernels
 from forecaster.attention.common.definitions import attend
 from forecaster.attention.common.multihead import MultiHeadAttention
+from forecaster.attention.common.rotary import QueryKey
 from forecaster.base.shapes import Bool, Float
 
 
@@ -51,7 +52,10 @@ def full_attention(
 
 
 class FullAttention(MultiHeadAttention):
-    """Multi-head `full_attention`; `dropout` of the attention weights acts in training only."""
+    """Multi-head `full_attention`; `dropout` of the attention weights acts in training only.
+
+    `rotary` and `qk_norm` turn and normalise queries and keys (common/rotary.py).
+    """
 
     about = About(
         "Vaswani et al., Attention Is All You Need", 2017, "L·S·D",
@@ -59,13 +63,17 @@ class FullAttention(MultiHeadAttention):
     )  # fmt: skip
     core = Core.plain("every pair of steps", full_attention)
 
-    def __init__(self, place: Place, *, dropout: float = 0.0) -> None:
+    def __init__(
+        self, place: Place, *, dropout: float = 0.0, rotary: bool = False, qk_norm: bool = False
+    ) -> None:
         super().__init__(place)
+        self.query_key = QueryKey(place, place.head_width, rotary=rotary, qk_norm=qk_norm)
         self.dropout = kernels.check_probability(dropout=dropout)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
+        q, k = self.query_key(q, k)
         dropout_p = self.dropout if self.training else 0.0
         return full_attention(q, k, v, **seen, dropout_p=dropout_p)
 
     def amounts_to(self) -> Effective:
-        return Effective("full", full=True)
+        return Effective(f"full{self.query_key.words}", full=not self.query_key.words)

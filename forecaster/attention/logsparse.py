@@ -141,9 +141,12 @@ def log_sparse_attention(
                 first, stop = max(start, d), min(start + rows, L, L + d)
                 if first < stop:
                     pieces.append(_Distance(strip, slice(first, stop), d))
-        for start in range(0, pattern.dense_prefix, _TALLEST):
-            pieces.append(_Prefix(strip, start, pattern))
-        return strip, pieces
+        dense = pattern.dense_prefix
+
+        def alone(i: Tensor, j: Tensor) -> Tensor:
+            return pattern(i, j) & ~spaced(i, j)
+
+        return strip, pieces + patterns.first_keys(strip, dense, dense, _TALLEST, alone)
 
     return patterns.pattern_attention(
         q, k, v, (pattern,), tiles, short=_SHORT, key_mask=key_mask, scale=scale
@@ -261,30 +264,3 @@ class _Distance(patterns.Piece):
         self.queries(into[0]).addcmul_(slopes, self.keys(k))
         self.keys(into[1]).addcmul_(slopes, self.queries(q))
         self.keys(into[2]).addcmul_(weights, g)
-
-
-@dataclass(frozen=True)
-class _Prefix(patterns.KeyTiles):
-    """Rows of the dense prefix from `start` on, with the keys of it that they see in it alone."""
-
-    triangular = False
-
-    strip: patterns.Strip
-    start: int
-    pattern: LogSparsePattern
-
-    def queries(self, strip: Tensor) -> Tensor:
-        stop = min(self.start + _TALLEST, self.pattern.dense_prefix)
-        return self.strip.series(strip)[:, self.start : stop].transpose(1, 2)
-
-    def keys(self, strip: Tensor) -> Tensor:
-        return self.strip.series(strip)[:, : self.pattern.dense_prefix].transpose(1, 2)
-
-    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
-        self.keys(strip).add_(tiles)
-
-    def visible_keys(self, real: Tensor) -> Tensor:
-        keys = self.keys(real)[:, :, None]
-        j = torch.arange(keys.shape[3], device=real.device)
-        i = self.start + torch.arange(self.queries(real).shape[2], device=real.device)[:, None]
-        return keys & self.pattern(i, j) & ~replace(self.pattern, dense_prefix=0)(i, j)

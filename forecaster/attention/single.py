@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forecaster.attention.base import About, Attention, Call, Core, Draw, Place, Seen
+from forecaster.attention.common.rotary import QueryKey
 from forecaster.attention.full import definition as definition
 from forecaster.attention.full import full_attention
 from forecaster.base.shapes import Bool, Float
@@ -54,7 +55,10 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
 
 
 class SingleHeadAttention(Attention):
-    """`single_head_attention` with its gates; it has one head, whatever the place has."""
+    """`single_head_attention` with its gates; it has one head, whatever the place has.
+
+    `rotary` and `qk_norm` are those of full, of the whole width; they come after the gates.
+    """
 
     about = About(
         "Merity, Single Headed Attention RNN", 2019, "L·S·D",
@@ -63,9 +67,10 @@ class SingleHeadAttention(Attention):
     core = Core("every pair of steps", _call)
     mixes = False
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, *, rotary: bool = False, qk_norm: bool = False) -> None:
         super().__init__(place)
         D = place.width
+        self.query_key = QueryKey(place, D, rotary=rotary, qk_norm=qk_norm)
         self.query_projection = nn.Linear(D, D)
         self.query_norm = nn.LayerNorm(D, eps=1e-12)
         self.query_gate = nn.Parameter(torch.zeros(D))
@@ -86,4 +91,5 @@ class SingleHeadAttention(Attention):
         v = context * (gate.sigmoid() * candidate.tanh())  # g (D,), the same for every input
         kind = q.dtype  # autocast may have lowered it
         q, k, v = (x.to(kind)[:, None] for x in (q, k, v))
+        q, k = self.query_key(q, k)
         return single_head_attention(q, k, v, **seen)[:, 0]

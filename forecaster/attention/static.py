@@ -73,11 +73,11 @@ def static_attention(
     return out.to(v.dtype)
 
 
-def check_length(length: int) -> None:
+def check_length(name: str, length: int) -> None:
     """Raise ValueError for more positions than the mechanism takes."""
     if length > LONGEST:
         raise ValueError(
-            f"attention 'static' learns a weight for every pair of positions and takes at most "
+            f"attention {name!r} learns a weight for every pair of positions and takes at most "
             f"{LONGEST} positions, got {length}: cut windows into fewer tokens, or choose another "
             "attention"
         )
@@ -85,7 +85,7 @@ def check_length(length: int) -> None:
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
     H, L, S = q.shape[1], q.shape[2], k.shape[2]
-    check_length(max(L, S))
+    check_length("static", max(L, S))
     return static_attention, {"v": v, "A": draw(H, L, S)}
 
 
@@ -97,7 +97,7 @@ class StaticAttention(Attention):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        check_length(max(place.query_length, place.key_length))
+        check_length("static", max(place.query_length, place.key_length))
         self.value_projection = nn.Linear(place.width, place.width)
         self.out_projection = nn.Linear(place.width, place.width)
         shape = place.heads, place.query_length, place.key_length

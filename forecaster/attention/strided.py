@@ -44,12 +44,15 @@ class StridedPattern:
     stride: int
     causal: bool = True
     keys: Keys = "merged"
+    sinks: int = 0
+    """The first steps, which every query sees (sliding.py)."""
 
     def __call__(self, i: Tensor, j: Tensor) -> Tensor:
         """Whether query i sees key j: a bool tensor for positions that broadcast."""
         distance = (i - j).abs()
         local, column = distance < self.stride, distance % self.stride == 0
         visible = {"merged": local | column, "local": local, "column": column}[self.keys]
+        visible = visible | (j < self.sinks) if self.sinks else visible
         return visible & (j <= i) if self.causal else visible
 
 

@@ -31,6 +31,7 @@ from forecaster.attention.base import About, Core, Effective, Place, Seen
 from forecaster.attention.common import kernels
 from forecaster.attention.common.definitions import attend
 from forecaster.attention.common.multihead import MultiHeadAttention
+from forecaster.attention.common.rotary import QueryKey
 from forecaster.attention.full import full_attention
 from forecaster.base.shapes import Bool, Float
 
@@ -84,7 +85,7 @@ def topk_attention(
 
 
 class TopKAttention(MultiHeadAttention):
-    """Multi-head `topk_attention`."""
+    """Multi-head `topk_attention`; `rotary` and `qk_norm` are those of full."""
 
     about = About(
         "Zhao et al., Explicit Sparse Transformer", 2019, "L·S·D",
@@ -92,19 +93,24 @@ class TopKAttention(MultiHeadAttention):
     )  # fmt: skip
     core = Core.plain("every pair of steps", topk_attention)
 
-    def __init__(self, place: Place, *, topk: int = 8) -> None:
+    def __init__(
+        self, place: Place, *, topk: int = 8, rotary: bool = False, qk_norm: bool = False
+    ) -> None:
         super().__init__(place)
+        self.query_key = QueryKey(place, place.head_width, rotary=rotary, qk_norm=qk_norm)
         kernels.at_least_one(topk=topk)
         self.topk = topk
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
+        q, k = self.query_key(q, k)
         return topk_attention(q, k, v, topk=self.topk, **seen)
 
     def amounts_to(self) -> Effective:
-        S = self.place.key_length
+        S, words = self.place.key_length, self.query_key.words
         if self.topk >= S:
-            return Effective(f"full: topk >= S (topk = {self.topk}, S = {S})", full=True)
-        return Effective(f"topk: each query attends to {self.topk} of {S} keys")
+            text = f"full: topk >= S (topk = {self.topk}, S = {S}){words}"
+            return Effective(text, full=not words)
+        return Effective(f"topk: each query attends to {self.topk} of {S} keys{words}")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from forecaster import attention
 from forecaster.attention import full_attention
-from forecaster.attention.common import banded, gated, patterns, prefix, tiles
+from forecaster.attention.common import banded, patterns, prefix, recurrence, rows, tiles
+from forecaster.attention.common import gated as gated_units
 from forecaster.attention.lsh import bucket_counts, draw_rotations
 
 from .agreement import Core, assert_agree, defined, inputs, value_and_gradients
@@ -133,6 +134,29 @@ def static(L: int, S: int, dtype: torch.dtype, size: float = 2.0, **options: Any
     return {"v": tensors["v"], "A": draw(HEADS, L, S, dtype=dtype, size=size)}, options
 
 
+def gated(L: int, S: int, dtype: torch.dtype, gates: int = 1, **o: Any) -> Any:
+    tensors, _ = qkv(L, S, dtype)
+    return {**tensors, "gate": draw(3, HEADS, L, gates, dtype=dtype)}, o
+
+
+def decaying(
+    L: int, S: int, dtype: torch.dtype, size: float = 1.0, beta: bool = False, **options: Any
+) -> Any:
+    """Steps that forget e^-`size` at most; with `beta`, keys of length 1 and a rate each."""
+    tensors, _ = qkv(L, S, dtype)
+    name = options.pop("name", "log_decay")
+    tensors[name] = (-size * draw(3, HEADS, L, dtype=dtype).abs()).detach().requires_grad_()
+    if beta:
+        tensors["k"] = torch.nn.functional.normalize(tensors["k"].detach(), dim=3).requires_grad_()
+        tensors["beta"] = draw(3, HEADS, L, dtype=dtype).sigmoid().detach().requires_grad_()
+    return tensors, options
+
+
+def prior(L: int, S: int, dtype: torch.dtype, size: float = 1.0, **options: Any) -> Any:
+    tensors, _ = qkv(L, S, dtype)
+    return {**tensors, "alpha": draw(HEADS, L, S, dtype=dtype, size=size)}, options
+
+
 @dataclass(frozen=True)
 class Case:
     """`across`: L and S may differ. `full`: options that make it full attention for 13 steps."""
@@ -154,6 +178,9 @@ LOG_TILES: Way = {
 STRIDED_TILES: Way = {"": {"_SHORT": 0, "_BLOCK": 4}, patterns: {"_AT_ONCE": 1}}
 FIXED_TILES: Way = {"": {"_SHORT": 0, "_ROWS": 8}}
 PREFIX: Way = {prefix: {"_AT_ONCE": 24, "_CHUNK": 4}}
+SLIDING_TILES: Way = {"": {"_SHORT": 0, "_BLOCK": 2, "_ROWS": 5}, patterns: {"_AT_ONCE": 180}}
+ROWS = ({}, *({rows: {"_SCORES": n, "_MOST_SCORES": n, "_CAUSAL_ROWS": 5}} for n in (1, 30, 169)))
+CHUNKS = ({}, *({recurrence: {"_CHUNK": n, "_SCORES": s}} for n, s in ((4, 1), (1, 99), (4, 300))))
 ONE_TILE_OF_ONE_HEAD: dict[str, Any] = {"scores_at_once": lambda x: 1}
 
 CASES = {
@@ -210,7 +237,7 @@ CASES = {
         "relu_squared_attention",
         ({}, *({"bias": each} for each in ("bias", "biases", "line", "lines")),
          {"normalizer": "ns", "bias": "line"}),
-        ({}, {"": {"_largest_tile": lambda x: 4}, gated: ONE_TILE_OF_ONE_HEAD},
+        ({}, {"": {"_largest_tile": lambda x: 4}, gated_units: ONE_TILE_OF_ONE_HEAD},
          {"": {"_largest_tile": lambda x: 5}}),
         gau, across=True,
     ),
@@ -218,14 +245,14 @@ CASES = {
         "mixed_chunk_attention",
         ({"chunk_size": 4}, {"chunk_size": 4, "bias": 1}, {"chunk_size": 5, "bias": 2},
          {"chunk_size": 20, "bias": 1, "linear_scale": 0.3}, {"chunk_size": 1}),
-        ({}, {gated: ONE_TILE_OF_ONE_HEAD}, {gated: {"scores_at_once": lambda x: 40}}),
+        ({}, {gated_units: ONE_TILE_OF_ONE_HEAD}, {gated_units: {"scores_at_once": lambda x: 40}}),
         flash,
     ),
     "diff": Case(
         "differential_attention",
         ({}, {"scale": 0.4, "lam": 0.3}, {"lam": torch.tensor(0.3).double()}),
         ({}, {"": {"_BY_BLOCKS": set()}},
-         *({"": {"_SCORES": n, "_MOST_SCORES": n, "_CAUSAL_ROWS": 5}} for n in (1, 30, 13 * 13))),
+         *ROWS[1:]),
         diff, across=True,
     ),
     "aft-full": Case(
@@ -247,6 +274,37 @@ CASES = {
     "aft-conv": Case(
         "aft_conv_attention", ({}, {"keys": 3}, {"window": 11}, {"window": 29}, {"window": 1}),
         ({}, BAND, {**BAND, banded: {**BAND[banded], "_reach": lambda kind: 0.0}}), aft_conv,
+    ),
+    "gated": Case(
+        "gated_attention", ({}, {"gates": VALUES, "scale": 0.7}), build=gated, across=True
+    ),
+    "sliding": Case(
+        "sliding_attention",
+        ({"window": 3, "sinks": 2}, {"window": 1, "sinks": 1}, {"window": 5, "sinks": 0},
+         {"window": 2, "sinks": 7, "scale": 0.3}),
+        ({}, SLIDING_TILES, {**SLIDING_TILES, tiles: PUBLIC}, {"": {"_SHORT": 0}}),
+        full=({"window": 13, "sinks": 0}, {"window": 1, "sinks": 13}),
+    ),
+    "forgetting": Case(
+        "forgetting_attention",
+        ({"name": "log_gate"}, {"name": "log_gate", "size": 30.0, "scale": 1.0}), ROWS, decaying,
+    ),
+    "retention": Case(
+        "retention_attention",
+        ({"decay": torch.tensor([0.9, 0.5])}, {"decay": torch.tensor([1.0, 1e-9]), "scale": 2.0}),
+        CHUNKS,
+    ),
+    "delta": Case(
+        "gated_delta_attention",
+        ({"beta": True}, {"beta": True, "size": 0.0}, {"beta": True, "size": 30.0}), CHUNKS,
+        decaying,
+    ),
+    "ssd": Case(
+        "state_space_attention", ({}, {"size": 30.0}, {"size": 0.01, "scale": 0.5}), CHUNKS,
+        decaying,
+    ),
+    "position-prior": Case(
+        "position_prior_attention", ({}, {"size": 20.0, "scale": 0.7}), ROWS, prior, across=True
     ),
     "static": Case("static_attention", ({}, {"size": 20.0}), build=static, across=True),
     "mean": Case("mean_attention", across=True),

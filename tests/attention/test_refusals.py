@@ -52,6 +52,16 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("aft-conv", {"kernel": torch.zeros(2, 4)}, "window=4"),
     ("aft-conv", {"kernel": torch.zeros(2, 0)}, "a window of at least 1, got (2, 0)"),
     ("aft-conv", {"k": torch.zeros(3, 2, 7, 2)}, "k (3, 2, 7, 2)"),
+    ("gated", {"gate": torch.zeros(3, 2, 7, 4)}, "(3, 2, 7, 1) or (3, 2, 7, 5), got (3, 2, 7, 4)"),
+    ("sliding", {"window": 0}, "window=0"),
+    ("sliding", {"sinks": -1}, "sinks=-1"),
+    ("sliding", {"k": LONGER, "v": LONGER}, "got 7 queries, 9 keys"),
+    ("forgetting", {"log_gate": torch.zeros(3, 2, 6)}, "= (3, 2, 7), got (3, 2, 6)"),
+    ("retention", {"decay": torch.zeros(3)}, "decay must be (H,) = (2,), got (3,)"),
+    ("delta", {"beta": torch.zeros(3, 2, 6)}, "beta must be (B, H, L) = (3, 2, 7), got (3, 2, 6)"),
+    ("delta", {"log_decay": torch.zeros(3, 1, 7)}, "log_decay must be"),
+    ("ssd", {"log_decay": torch.zeros(3, 1, 7)}, "= (3, 2, 7), got (3, 1, 7)"),
+    ("position-prior", {"alpha": torch.zeros(2, 7, 6)}, "= (2, 7, 7), got (2, 7, 6)"),
     ("static", {"A": torch.zeros(3, 7, 7)}, "v (3, 2, 7, 5), A (3, 7, 7)"),
 ]
 
@@ -71,6 +81,7 @@ logsparse sub_len=0, logsparse local_len=0, logsparse kernel_size=0, logsparse d
 lsh bucket_size=0, lsh n_hashes=0, lsh eval_hashes=0, lsh n_buckets=7 bucket_size=2,
 strided stride=0, fixed stride=0, fixed summary=0, fixed summary=4 stride=3,
 topk topk=0, fastformer dropout=1.0, gau key_width=3, gau expansion=0,
+sliding window=0, sliding sinks=-1, delta taps=0, ssd state=0, ssd taps=0, gated dropout=1.0,
 flash chunk_size=0, aft-local window=0, aft-conv window=0, aft-conv window=8
 """
 
@@ -90,6 +101,8 @@ def test_a_module_refuses_a_place() -> None:
         (AttentionChoice("diff"), (10, 2, 7, 7), "which gives heads of width 5"),
         (AttentionChoice("static"), (4, 1, LONGEST + 1, 4), f"at most {LONGEST} positions"),
         (AttentionChoice("static"), (4, 1, 4, LONGEST + 1), f"at most {LONGEST} positions"),
+        (AttentionChoice("position-prior"), (4, 1, 4, LONGEST + 1), f"at most {LONGEST} positions"),
+        (AttentionChoice("retention"), (6, 2, 7, 7), "an even width of a head, got 3"),
     ):
         with pytest.raises(ValueError, match=text):
             choice.build(Place(*sizes))
@@ -108,7 +121,7 @@ def test_only_the_heads_of_the_model_can_be_mixed(name: str) -> None:
         AttentionChoice(name).build(place)
 
 
-@pytest.mark.parametrize("name", ["static", "aft-full", "aft-local", "gau"])
+@pytest.mark.parametrize("name", ["static", "position-prior", "aft-full", "aft-local", "gau"])
 def test_what_is_learned_for_positions_ends_at_the_place(name: str) -> None:
     """A shorter series has the first positions; a longer one is refused with both lengths."""
     torch.manual_seed(0)

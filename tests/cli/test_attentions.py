@@ -8,7 +8,8 @@ import pytest
 
 from forecaster.attention import ATTENTIONS, CATALOGUE
 
-NOT_ON_GPU = {"none", "mean", "static"}
+NOT_ON_GPU = {"none", "mean", "static", "gated", "sliding", "forgetting", "retention", "delta"}
+NOT_ON_GPU |= {"ssd", "position-prior"}
 """Those without a measurement there."""
 
 

@@ -22,7 +22,9 @@ CORES = {  # launches and MiB of a function, forward and backward; they may only
     "strided": (7, 44), "fixed": (7, 44), "topk": (56, 826), "single": (6, 24),
     "fastformer": (62, 32), "gau": (61, 3583), "flash": (412, 507), "diff": (28, 64),
     "aft-full": (57, 512), "aft-local": (77, 118), "aft-simple": (33, 50), "aft-conv": (87, 77),
-    "static": (20, 988), "mean": (5, 10),
+    "gated": (11, 32), "sliding": (7, 44), "forgetting": (63, 5280), "retention": (368, 1184),
+    "delta": (1095, 2247), "ssd": (365, 1184), "position-prior": (58, 4461), "static": (20, 988),
+    "mean": (5, 10),
 }  # fmt: skip
 LONG = 2048
 BF16 = {"prob": 0.1, "lsh": 0.1, "topk": 0.15, "diff": 0.05}

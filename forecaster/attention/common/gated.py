@@ -15,7 +15,7 @@ layer. In the paper a second unit replaces the feed-forward; here it does so onl
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Literal, Unpack
 
 import torch
@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forecaster.attention.base import Place, Seen, SelfAttention
-from forecaster.attention.common.kernels import accumulator, at_least_one, at_once, check_one_of
-from forecaster.base.machine import sent
+from forecaster.attention.common.kernels import at_least_one, at_once, check_one_of
+from forecaster.attention.common.rotary import rotate
 from forecaster.base.shapes import Float
 
 GammaInit = Literal["one", "paper"]
@@ -129,31 +129,6 @@ class RelativeBias(nn.Module):
         distances = b.expand(2 * self.length - 1, -1)
         bias: Tensor = (rotate(distances, 1 - self.length) * a).sum(1)
         return bias
-
-
-def rotate(x: Float[Tensor, "*B L s"], begin: int = 0) -> Float[Tensor, "*B L s"]:
-    """Rotary encoding: x_k and x_(k + s/2) turn by position · 10000^(-k / (s/2)).
-
-    Positions count from `begin`. Products of two encoded vectors depend only on their distance. Su
-    et al., "RoFormer", 2021.
-    """
-    half = x.shape[-1] // 2
-    turns = _turns.__wrapped__ if torch.compiler.is_compiling() else _turns
-    cos, sin = turns(begin, x.shape[-2], half, accumulator(x.dtype), x.device)
-    first, second = x[..., :half], x[..., half:]
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
-
-
-@lru_cache(64)  # a graph of training (train/graphs.py) reads those of all its layers
-def _turns(
-    begin: int, length: int, half: int, kind: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """The cosines and sines (length, half); computed on the host, as GPUs are slow in float64."""
-    with torch.inference_mode(False):  # otherwise training could not use those of an inference
-        exponents = torch.arange(half, dtype=torch.float64, device="cpu") / -half
-        positions = torch.arange(begin, begin + length, device="cpu")
-        angles = positions[:, None] * 10000.0**exponents
-        return sent(angles.cos().to(kind), device), sent(angles.sin().to(kind), device)
 
 
 def saturate(x: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ def outside_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compiler.disable(function) if torch.compiler.is_compiling() else function
 
 
-def at_least_one(**arguments: int) -> None:
+def at_least_one(**arguments: float | int) -> None:
     """Raise ValueError naming the first argument that is below 1."""
     for name, value in arguments.items():
         if value < 1:

@@ -29,8 +29,8 @@ def merge_heads(x: Float[Tensor, "B H L E"], mix: bool = False) -> Float[Tensor,
     return x.transpose(1, 2).flatten(2)
 
 
-class MultiHeadAttention(Attention):
-    """Base of the mechanisms that map projected q, k, v to an output of the same layout."""
+class ProjectedAttention(Attention):
+    """Base of the mechanisms with q, k and v of the width of the model, and a projection after."""
 
     def __init__(self, place: Place, bias: bool = True) -> None:
         super().__init__(place)
@@ -40,14 +40,24 @@ class MultiHeadAttention(Attention):
         self.value_projection = nn.Linear(D, D, bias)
         self.out_projection = nn.Linear(D, D, bias)
 
-    def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
+    def projected(self, query: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q of the query, k and v of the context, as heads."""
         heads = self.place.heads
         q = split_heads(self.query_projection(query), heads)
         k = split_heads(self.key_projection(context), heads)
-        v = split_heads(self.value_projection(context), heads)
-        out = self.attend(q, k, v, **seen)
-        projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
-        return projected
+        return q, k, split_heads(self.value_projection(context), heads)
+
+    def merged(self, out: Tensor) -> Tensor:
+        """W_o of the heads (B, H, L, E) side by side."""
+        merged: Tensor = self.out_projection(merge_heads(out, self.place.mix))
+        return merged
+
+
+class MultiHeadAttention(ProjectedAttention):
+    """Base of the mechanisms that map projected q, k, v alone to an output of the same layout."""
+
+    def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
+        return self.merged(self.attend(*self.projected(query, context), **seen))
 
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:

@@ -255,6 +255,39 @@ def windows(
     return [Window(cut, block, reach, causal, shown) for cut in cuts]
 
 
+@dataclass(frozen=True)
+class FirstKeys(KeyTiles):
+    """The queries `rows` of every series with its first `count` keys, if `shown` shows them."""
+
+    triangular = False
+
+    strip: Strip
+    rows: slice
+    count: int
+    shown: Pattern
+
+    def queries(self, strip: Tensor) -> Tensor:
+        return self.strip.series(strip)[:, self.rows].transpose(1, 2)
+
+    def keys(self, strip: Tensor) -> Tensor:
+        return self.strip.series(strip)[:, : self.count].transpose(1, 2)
+
+    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
+        self.keys(strip).add_(tiles)
+
+    def visible_keys(self, real: Tensor) -> Tensor:
+        j = torch.arange(self.count, device=real.device)
+        i = torch.arange(self.rows.start, self.rows.stop, device=real.device)[:, None]
+        return self.keys(real)[:, :, None] & self.shown(i, j)
+
+
+def first_keys(strip: Strip, queries: int, count: int, rows: int, shown: Pattern) -> list[Piece]:
+    """The first `queries` of a series with its first `count` keys, `rows` queries at a time."""
+    starts = range(0, queries if count else 0, rows)
+    cuts = (slice(i, min(i + rows, queries)) for i in starts)
+    return [FirstKeys(strip, cut, count, shown) for cut in cuts]
+
+
 class _Tiled(torch.autograd.Function):
     """The merged parts, computed in float32 at least."""
 

@@ -7,18 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from forecaster.attention import AttentionChoice, Place, flash, gau
-from forecaster.attention.common.gated import RelativeBias, rotate
+from forecaster.attention.common.gated import RelativeBias
+from forecaster.attention.common.rotary import rotate
 from forecaster.model.blocks import DecoderLayer, EncoderLayer, FeedForward
 from tests.attention.agreement import defined
-
-
-def test_a_position_turns_the_first_half_with_the_second() -> None:
-    """By position · 10000^(-k / 3), so that products depend on the distance alone."""
-    x, steps = torch.randn(6).double(), torch.arange(9)
-    angles = steps[:, None] / 10000.0 ** (torch.arange(3) / 3)
-    pairs = torch.complex(x[:3], x[3:]) * torch.exp(1j * angles)
-    want = torch.cat([pairs.real, pairs.imag], 1).double()
-    torch.testing.assert_close(rotate(x.expand(9, -1)), want)
 
 
 @pytest.mark.parametrize(("length", "shape"), [(512, (1023,)), (513, (2, 128))])

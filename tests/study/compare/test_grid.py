@@ -146,7 +146,7 @@ class TestResolve:
             full = counts[cell.regime, "full"]
             assert cell.within_budget == (abs(cell.parameters / full - 1) <= BUDGET_MARGIN)
         far = {cell.attn for cell in grid.cells if not cell.within_budget}
-        known = {"gau", "flash", "static", "linear"}
+        known = {"gau", "flash", "ssd", "position-prior", "static", "linear"}
         assert known >= {name for name in far if not name.startswith("aft-")} > set()
 
     def test_a_skeleton_without_linear_path(self):

@@ -55,7 +55,8 @@ def test_what_is_said_of_a_type_is_what_its_function_does(name):
     def draw(*sizes):
         return torch.randn(*sizes, generator=generator, dtype=torch.float64)
 
-    options = {"flash": {"chunk_size": 16}, "lsh": {"bucket_size": 16}}.get(name, {})
+    options = {"flash": {"chunk_size": 16}, "lsh": {"bucket_size": 16}, "sliding": {"window": 16}}
+    options = options.get(name, {})
     q, k, v = (draw(1, 1, 128, 8) for _ in range(3))
     q[:, :, -1] *= 4  # prob: selective enough to be active
     call, tensors = CORES[name].build(q, k, v, draw, **options)
