@@ -124,14 +124,16 @@ class Choice:
 
 
 def tables(comparisons: Iterable[Row], name: str) -> list[Table]:
-    """The tables of the grids with this name, or with this name before a dot."""
+    """The tables of the grids with this name, or with this name before a dot; grids that differ in
+    their types share tables."""
     found: dict[tuple[Any, ...], Table] = {}
-    for document in comparisons:
+    for document in sorted(comparisons, key=lambda document: document["grid"]):
         grid = document["grid"]
         for row in filter(judged, document["rows"]):
             if grid.partition(".")[0] == name and row["data"] not in CONTRAST:
-                key = (grid, row["data"], row["horizon"], row["regime"], row["linear"])
-                found.setdefault(key, Table(*key, {})).rows[row["attn"]] = row
+                key = (row["data"], row["horizon"], row["regime"], row["linear"])
+                table = found.setdefault(key, Table(grid, *key, {}))
+                table.rows.setdefault(row["attn"], row)
     return list(found.values())
 
 

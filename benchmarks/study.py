@@ -32,13 +32,15 @@ Row = dict[str, Any]
 Tables = dict[tuple[str, int, str, bool], list[Row]]
 TYPE, CONTROL, FRONT = "#1e3a5f", "#c2410c", "#94a3b8"
 CONTROLS = ("static", "mean", "none", LINEAR)
+SOONER = 0.8  # of a training's time: less than this is no chance of the machine
 NOTHING = "No grid's figures are kept here yet."
 
 
 def tables(documents: Sequence[Row], regime: str) -> Tables:
-    """The rows of each table of a regime; if grids share a type, the row of more seeds."""
+    """The rows of each table of a regime; if grids share a type, the row of more seeds, or of the
+    grid that is named first."""
     found: dict[tuple[str, int, str, bool], dict[str, Row]] = defaultdict(dict)
-    for document in documents:
+    for document in sorted(documents, key=lambda document: document["grid"]):
         if document["grid"].partition(".")[0] == regime:
             for row in document["rows"]:
                 own = found[row["data"], row["horizon"], row["regime"], row["linear"]]
@@ -52,6 +54,27 @@ def _judged(documents: Sequence[Row], regime: str) -> Tables:
     """The rows with verdicts of each table of a regime that has any."""
     found = {key: list(filter(judged, own)) for key, own in tables(documents, regime).items()}
     return {key: own for key, own in found.items() if own}
+
+
+def unbeaten(documents: Sequence[Row]) -> set[str]:
+    """The types that are needed in some table: there, they are measurably better than none, and
+    than static and full attention where these take less than SOONER of their training time."""
+
+    def needed(row: Row, rows: dict[str, Row]) -> bool:
+        quick = (
+            name
+            for name in row["against"]
+            if name == "none" or rows[name]["train_seconds"] < SOONER * row["train_seconds"]
+        )
+        return all(_verdict(row, name) == Verdict.BETTER for name in quick)
+
+    return {
+        row["attn"]
+        for name in REGIMES
+        for rows in _judged(documents, name).values()
+        for row in rows
+        if needed(row, {own["attn"]: own for own in rows})
+    }
 
 
 def _order(key: tuple[str, int, str, bool]) -> tuple[Any, ...]:

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.attention import ATTENTIONS
+from forecaster.attention import ATTENTIONS, CONTROLS
 from forecaster.base.installation import configs
+from forecaster.cli.attentions import GROUPS
 from forecaster.study import bench
 from tests import small
 from tests.study.compare.grids import finished
@@ -85,6 +86,15 @@ def test_every_regime_has_a_grid_and_a_picture(render):
     for name in render.study.REGIMES:
         assert (configs() / "grids" / f"{name}.yaml").is_file()
         assert (name in kept) == (DOCS / "pictures" / f"study-{name}.png").is_file()
+
+
+def test_the_groups_of_attentions_are_those_of_the_tables(render):
+    types = set(ATTENTIONS) - set(CONTROLS)
+    everyday = types & render.study.unbeaten(render.results("comparison"))
+    rest = types - everyday
+    quick = {name for name in rest if not ATTENTIONS[name].about.cost.startswith("L·S")}
+    found = {group: set(names) - set(CONTROLS) for group, names in GROUPS.items()}
+    assert found == {"everyday": everyday, "for long sequences": quick, "for study": rest - quick}
 
 
 def test_a_method_is_measured_once_over_the_change_of_each_series(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ keys, unnormalised linear attention; nothing is written for β = 0. It is never 
 Without `causal`, the rule also runs from the end, and what a step writes itself, β_t k_t v_tᵀ,
 counts once; this form is ours. A masked step neither writes nor forgets.
 
-Time O(L·E·(64 + E)), memory O(L·E): chunks of 64 steps in the WY form, where one triangular system
+Time O(L·E²), memory O(L·E): chunks of steps in the WY form, where one triangular system
 gives all that a chunk writes (common/recurrence.py). Strictly causal; the convolution reads
 `taps` steps, a step and those before it, or, without `causal`, those around it.
 """

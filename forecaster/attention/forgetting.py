@@ -31,7 +31,7 @@ from forecaster.attention.base import About, Call, Core, Draw, Place, Seen, Self
 from forecaster.attention.common import kernels
 from forecaster.attention.common.definitions import positions, softmax
 from forecaster.attention.common.multihead import ProjectedAttention
-from forecaster.attention.common.rows import Bias, biased_attention
+from forecaster.attention.common.rows import biased_attention
 from forecaster.base.shapes import Bool, Float
 
 
@@ -72,26 +72,22 @@ def forgetting_attention(
     if key_mask is not None:
         log_gate = log_gate.masked_fill(~key_mask[:, None], 0.0)
     sums = kernels.prefix_sum(log_gate[..., None])[..., 0].flatten(0, 1)
-    return biased_attention(
-        q, k, v, sums, _Forgotten, causal=causal, key_mask=key_mask, scale=scale
-    )
+    seen = Seen(causal=causal, key_mask=key_mask)
+    return biased_attention(q, k, v, sums, _write, _add_gradient, **seen, scale=scale)
 
 
-class _Forgotten(Bias):
+def _write(sums: Tensor, n: slice, i: slice, causal: bool, out: Tensor) -> None:
     """F_i - F_j for keys before the query, F_j - F_i for others, from prefix sums F (N, L)."""
+    torch.sub(sums[n, i, None], sums[n, None, : out.shape[2]], out=out)
+    if not causal:
+        out.mul_(_side(out, i))
 
-    @staticmethod
-    def write(tensor: Tensor, n: slice, i: slice, causal: bool, out: Tensor) -> None:
-        torch.sub(tensor[n, i, None], tensor[n, None, : out.shape[2]], out=out)
-        if not causal:
-            out.mul_(_side(out, i))
 
-    @staticmethod
-    def add_gradient(total: Tensor, n: slice, i: slice, causal: bool, grad: Tensor) -> None:
-        if not causal:  # otherwise a row adds up to 0, as F_i is the same for all its keys
-            grad = grad.mul_(_side(grad, i))
-            total[n, i] += grad.sum(2)
-        total[n, : grad.shape[2]] -= grad.sum(1)
+def _add_gradient(total: Tensor, n: slice, i: slice, causal: bool, grad: Tensor) -> None:
+    if not causal:  # otherwise a row adds up to 0, as F_i is the same for all its keys
+        grad = grad.mul_(_side(grad, i))
+        total[n, i] += grad.sum(2)
+    total[n, : grad.shape[2]] -= grad.sum(1)
 
 
 def _side(x: Tensor, i: slice) -> Tensor:

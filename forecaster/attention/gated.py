@@ -48,9 +48,8 @@ def gated_attention(
 
     Raises ValueError when the shapes do not fit, or for causal with L != S.
     """
-    out = full_attention(
-        q, k, v, causal=causal, key_mask=key_mask, scale=scale, dropout_p=dropout_p
-    )
+    seen = Seen(causal=causal, key_mask=key_mask)
+    out = full_attention(q, k, v, **seen, scale=scale, dropout_p=dropout_p)
     if gate.shape not in (out.shape, (*out.shape[:3], 1)):
         raise ValueError(
             f"gate must be (B, H, L, 1 or Ev), here {(*out.shape[:3], 1)} or {tuple(out.shape)}, "

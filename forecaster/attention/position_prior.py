@@ -24,7 +24,7 @@ from forecaster.attention.base import About, Call, Core, Draw, Place, Seen
 from forecaster.attention.common.definitions import softmax
 from forecaster.attention.common.kernels import accumulator, check_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
-from forecaster.attention.common.rows import Bias, biased_attention
+from forecaster.attention.common.rows import biased_attention
 from forecaster.attention.static import check_length
 from forecaster.base.shapes import Bool, Float
 
@@ -56,21 +56,19 @@ def position_prior_attention(
     if alpha.shape != (shape := (*q.shape[1:3], k.shape[2])):
         raise ValueError(f"alpha must be (H, L, S) = {shape}, got {tuple(alpha.shape)}")
     alpha = alpha.to(accumulator(v.dtype))
-    return biased_attention(q, k, v, alpha, _Table, causal=causal, key_mask=key_mask, scale=scale)
+    seen = Seen(causal=causal, key_mask=key_mask)
+    return biased_attention(q, k, v, alpha, _write, _add_gradient, **seen, scale=scale)
 
 
-class _Table(Bias):
-    """alpha (H, L, S) of the map n = b·H + h."""
+def _write(alpha: Tensor, n: slice, i: slice, causal: bool, out: Tensor) -> None:
+    """alpha (H, L, S) of the maps n = b·H + h."""
+    for row, m in enumerate(range(n.start, n.stop)):
+        out[row] = alpha[m % len(alpha), i, : out.shape[2]]
 
-    @staticmethod
-    def write(tensor: Tensor, n: slice, i: slice, causal: bool, out: Tensor) -> None:
-        for row, m in enumerate(range(n.start, n.stop)):
-            out[row] = tensor[m % len(tensor), i, : out.shape[2]]
 
-    @staticmethod
-    def add_gradient(total: Tensor, n: slice, i: slice, causal: bool, grad: Tensor) -> None:
-        for row, m in enumerate(range(n.start, n.stop)):
-            total[m % len(total), i, : grad.shape[2]] += grad[row]
+def _add_gradient(total: Tensor, n: slice, i: slice, causal: bool, grad: Tensor) -> None:
+    for row, m in enumerate(range(n.start, n.stop)):
+        total[m % len(total), i, : grad.shape[2]] += grad[row]
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:

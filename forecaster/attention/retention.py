@@ -10,7 +10,7 @@ Queries and keys turn by their positions (`rotary`). Nothing is divided by the s
 the norm of each head does that. Without `causal` the exponent is |i - j|; this form is ours. It is
 unnormalised linear attention for γ = 1, and never full attention. A masked step decays nothing.
 
-Time O(L·E²), memory O(L·E): chunks of 64 steps as products of matrices, and one state (E x E) per
+Time O(L·E²), memory O(L·E): chunks of steps as products of matrices, and one state (E x E) per
 chunk (common/recurrence.py). Strictly causal. The authors normalise the heads by GroupNorm, in
 their later code by RMSNorm, as here; their scaling of weights and of sums cancels in the norm.
 """
@@ -21,10 +21,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from forecaster.attention import ssd
 from forecaster.attention.base import About, Call, Core, Draw, Place, Seen, SelfAttention
 from forecaster.attention.common.kernels import accumulator, at_least_one
 from forecaster.attention.common.multihead import ProjectedAttention, split_heads
-from forecaster.attention.common.recurrence import decayed_sum, recurrent
+from forecaster.attention.common.recurrence import recurrent
 from forecaster.attention.common.rotary import QueryKey, rms_norm
 from forecaster.base.shapes import Bool, Float
 
@@ -34,7 +35,8 @@ def definition(
 ) -> Tensor:
     """out_i = Σ_j γ^(i - j) q_i·k_j / √E v_j, with all L x L weights at once."""
     log_decay = decay.to(q.dtype).log()[:, None].expand(*q.shape[:3])
-    return decayed_sum(q, k, v, log_decay, seen, q.shape[3] ** -0.5 if scale is None else scale)
+    scale = q.shape[3] ** -0.5 if scale is None else scale
+    return ssd.definition(q, k, v, log_decay, seen=seen, scale=scale)
 
 
 def retention_attention(

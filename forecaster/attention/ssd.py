@@ -14,7 +14,7 @@ shared by the heads. It is retention where a is constant, and never full attenti
 Without `causal`, a key after the query decays by a_i ... a_(j-1), as if the model also ran from the
 end, with the step itself once; this form is ours. A masked step neither writes nor decays.
 
-Time O(L·n·D), memory O(L·D): chunks of 64 steps as products of matrices, one state (n x E) per
+Time O(L·n·D), memory O(L·D): chunks of steps as products of matrices, one state (n x E) per
 chunk and head (common/recurrence.py). Strictly causal; the convolution reads `taps` steps, a step
 and those before it, or, without `causal`, those around it. The authors double the width within the
 block; here the layer's feed-forward has that place.
@@ -28,14 +28,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forecaster.attention.base import About, Call, Core, Draw, Place, Seen, SelfAttention
+from forecaster.attention.common.definitions import positions
 from forecaster.attention.common.kernels import at_least_one
 from forecaster.attention.common.multihead import merge_heads, split_heads
-from forecaster.attention.common.recurrence import (
-    Decay,
-    ShortConvolution,
-    decayed_sum,
-    recurrent,
-)
+from forecaster.attention.common.recurrence import Decay, ShortConvolution, recurrent
 from forecaster.attention.common.rotary import rms_norm
 from forecaster.base.shapes import Bool, Float
 
@@ -43,8 +39,13 @@ from forecaster.base.shapes import Bool, Float
 def definition(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, *, seen: Tensor, scale: float = 1.0
 ) -> Tensor:
-    """out_i = Σ_j a_(j+1) ... a_i q_i·k_j v_j, with all L x L weights at once."""
-    return decayed_sum(q, k, v, log_decay, seen, scale)
+    """out_i = Σ_j a_(j+1) ... a_i q_i·k_j v_j, for later keys a_i ... a_(j-1), with all L x L
+    weights at once."""
+    i, j = positions(q.shape[2], q.shape[2], q.device)
+    t = j[:, None, None]
+    between = ((j < t) & (t <= i)) | ((i <= t) & (t < j))  # (t, i, j)
+    decay = torch.einsum("bht,tij->bhij", log_decay * seen.any(2), between.to(q.dtype)).exp()
+    return scale * (q @ k.mT) * decay * seen @ v
 
 
 def state_space_attention(

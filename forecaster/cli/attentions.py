@@ -15,6 +15,19 @@ from forecaster.cli import options
 from forecaster.cli.output import command, nothing, print_json, row, say
 from forecaster.config.flags import FLAGS
 
+# By the tables of docs/comparison.md, as tests/test_benchmarks.py checks: everyday types are
+# measurably better in one of them than none, and than static and full attention where these are a
+# fifth quicker. Of the others, the second group costs less than full attention in long series.
+GROUPS = {
+    "everyday": (
+        "full", "prob", "lsh", "topk", "single", "fastformer", "diff", "aft-full", "aft-local",
+        "aft-simple", "aft-conv", "gated", "sliding", "forgetting", "position-prior",
+    ),
+    "for long sequences": (
+        "logsparse", "strided", "fixed", "flash", "retention", "delta", "ssd",
+    ),
+    "for study": ("gau", "static", "mean", "none"),
+}  # fmt: skip
 # an H200, forward and backward, from 96 to 8,192 steps: docs/performance.md
 GPU = {
     "as quick": ("full",),
@@ -43,8 +56,9 @@ def attentions(
     cost: time of one layer; D is the width of the model, L and S the lengths of queries and keys.
     causal: what the masked form guarantees. cross: whether it can attend to another series. random:
     what is drawn. export: whether `forecaster export` can write it at all lengths. year:
-    of the paper, or a control in comparisons, or a plug-in of another package. With a name: also
-    the paper, the formula, and the options that --set attn.NAME=VALUE takes.
+    of the paper, or a control in comparisons, or a plug-in of another package. Everyday types are
+    those that paid in some table of docs/comparison.md. With a name: also the paper, the formula,
+    and the options that --set attn.NAME=VALUE takes.
 
     Example: forecaster attentions prob
     """
@@ -205,6 +219,7 @@ def _facts(name: str) -> dict[str, Any]:
         "kind": f"plug-in of {package}" if package else control,
         "about": text.split("\n")[0].rstrip("."),
         **about,
+        "group": _group(name),
         "gpu": next((speed for speed, types in GPU.items() if name in types), None),
         "cross": not issubclass(kind, SelfAttention),
         "export": not about["no_export"],
@@ -214,15 +229,27 @@ def _facts(name: str) -> dict[str, Any]:
     }
 
 
+def _group(name: str) -> str:
+    groups = (group for group, names in GROUPS.items() if name in names)
+    return next(groups, "of other packages")
+
+
 def _show_attentions(facts: list[dict[str, Any]]) -> None:
     head = ("name", "year", "cost", "causal", "cross", "random", "export")
     words = {None: "–", True: "yes", False: "no"}
     listed = [{**fact, "year": fact["kind"].partition(" ")[0] or fact["year"]} for fact in facts]
     rows = [head, *([words.get(fact[key], str(fact[key])) for key in head] for fact in listed)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for cells in rows:
-        line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
-        print(line.rstrip())
+    lines = [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
+        for cells in rows
+    ]
+    print(lines[0])
+    for group in dict.fromkeys((*GROUPS, *(fact["group"] for fact in facts))):
+        shown = [
+            line for line, fact in zip(lines[1:], facts, strict=True) if fact["group"] == group
+        ]
+        print("\n".join(["", group, *shown]))
     print("\nOn a GPU, beside torch's fused full attention (trainings in docs/performance.md):")
     for speed, types in GPU.items():
         print(f"{speed}: {', '.join(types)}")
@@ -234,7 +261,7 @@ def _show_attention(fact: dict[str, Any]) -> None:
         row("kind", fact["kind"])
     if fact["year"] is not None:
         row("paper", f"{fact['paper']}, {fact['year']}")
-    for key in ("cost", "causal", "random"):
+    for key in ("group", "cost", "causal", "random"):
         row(key, fact[key])
     if fact["gpu"]:
         row("gpu", f"{fact['gpu']} (beside torch's fused full attention)")

@@ -97,13 +97,14 @@ import sys
 
 import torch
 
-from forecaster.attention import ATTENTIONS, AttentionChoice, Place, fixed, logsparse, lsh, strided
+from forecaster.attention import ATTENTIONS, AttentionChoice, Place
+from forecaster.attention import fixed, logsparse, lsh, sliding, strided
 
 torch.set_num_threads(1)
-tiled = ["strided", "fixed", "logsparse", "lsh"]
+tiled = ["strided", "fixed", "logsparse", "sliding", "lsh"]
 for name in [*ATTENTIONS, "", *tiled]:
     if not name:  # from here on in tiles, as of long series
-        strided._SHORT = fixed._SHORT = logsparse._SHORT = lsh._DENSE = 0
+        strided._SHORT = fixed._SHORT = logsparse._SHORT = sliding._SHORT = lsh._DENSE = 0
         continue
     torch.manual_seed(0)
     module = AttentionChoice(name).build(Place(32, 2, 67, 67)).eval()
@@ -122,4 +123,4 @@ for name in [*ATTENTIONS, "", *tiled]:
 @pytest.mark.slow
 def test_compiled_it_gives_the_same_numbers() -> None:
     """Forward and backward."""
-    assert run(COMPILING) == [*ATTENTIONS, "strided", "fixed", "logsparse", "lsh"]
+    assert run(COMPILING) == [*ATTENTIONS, "strided", "fixed", "logsparse", "sliding", "lsh"]

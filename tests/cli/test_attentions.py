@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from forecaster.attention import ATTENTIONS, CATALOGUE
+from forecaster.cli.attentions import GROUPS
 
 NOT_ON_GPU = {"none", "mean", "static", "gated", "sliding", "forgetting", "retention", "delta"}
 NOT_ON_GPU |= {"ssd", "position-prior"}
@@ -15,10 +16,11 @@ NOT_ON_GPU |= {"ssd", "position-prior"}
 
 class TestAttentions:
     def test_the_table(self, done):
-        table, _, gpu = done("attentions")[0].partition("\n\n")
-        head, *rows = table.splitlines()
-        assert [row.split()[0] for row in rows] == list(ATTENTIONS)
-        facts = rows[list(ATTENTIONS).index("prob")]
+        head, *groups, gpu = done("attentions")[0].split("\n\n")
+        rows = {line.split()[0]: line for group in groups for line in group.splitlines()[1:]}
+        assert [group.splitlines()[0] for group in groups] == list(GROUPS)
+        assert sorted(rows) == sorted(ATTENTIONS)
+        facts = rows["prob"]
         for words in ("2021", "(L + S)·log(L)·D", "selection sees all", "yes", "sampled keys"):
             assert facts.index(words) in {head.index(word) for word in head.split()}
         assert done("attentions", "--names")[0].split() == list(ATTENTIONS)

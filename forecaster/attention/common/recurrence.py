@@ -28,7 +28,6 @@ from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import Place
 from forecaster.attention.common import kernels
-from forecaster.attention.common.definitions import positions
 
 _CHUNK = 48  # about as wide as a usual head; 32 and 64 took a tenth longer (measured)
 _LAUNCHED = 128  # of a GPU, on which the steps from chunk to chunk wait for launches
@@ -36,19 +35,6 @@ _MOST = 64  # chunks at a time, because the states of all are computed from thos
 _SCORES = 1 << 18  # scores of chunks computed at a time, to stay in a CPU's cache
 _STEP = 0.1  # Δ at the start, the largest of the authors'
 _LEAST = -80.0  # of an exponent
-
-
-def decayed_sum(
-    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, seen: Tensor, scale: float
-) -> Tensor:
-    """Σ_j a_(j+1) ... a_i scale q_i·k_j v_j, for later keys a_i ... a_(j-1): all L x L weights at
-    once, as definitions want them. A step that is not real decays nothing."""
-    real = seen.any(2)
-    i, j = positions(q.shape[2], q.shape[2], q.device)
-    t = j[:, None, None]
-    between = ((j < t) & (t <= i)) | ((i <= t) & (t < j))  # (t, i, j)
-    decay = torch.einsum("bht,tij->bhij", log_decay * real, between.to(q.dtype)).exp()
-    return scale * (q @ k.mT) * decay * seen @ v
 
 
 def recurrent(
@@ -162,13 +148,13 @@ def _segment(
     below = torch.ones(C, C, dtype=q.dtype, device=q.device).tril()
     gamma = _exp((g - g.mT) * below) * below
     since, until = _exp(g), _exp(g[..., -1:, :] - g)
-    kept, last = (until * k).mT, g[..., -1:, :]
+    faded, last = (until * k).mT, g[..., -1:, :]
     if beta is None:
         # row n: the states at the border n from that before the first chunk and what each adds
         sums = F.pad(last.squeeze((3, 4)).cumsum(0), (0, 0, 0, 0, 1, 0)).movedim(0, 2)
         before = torch.ones(2 * sums.shape[2:3], dtype=q.dtype, device=q.device).tril()
         carry = _exp((sums[..., None] - sums[..., None, :]) * before) * before
-        added = torch.cat([state[None], kept @ v]).movedim(0, 2)
+        added = torch.cat([state[None], faded @ v]).movedim(0, 2)
         borders = (carry @ added.flatten(3)).unflatten(3, state.shape[2:]).movedim(2, 0)
         states, state, writes = borders[:-1], borders[-1], v
     else:
@@ -176,7 +162,7 @@ def _segment(
         lower = b * (k @ k.mT) * gamma  # its diagonal is not read
         one = torch.eye(C, dtype=q.dtype, device=q.device).expand_as(lower)
         inverse = torch.linalg.solve_triangular(lower, one, upper=False, unitriangular=True)
-        parts = kept, inverse @ (b * v), inverse @ (b * since * k)
+        parts = faded, inverse @ (b * v), inverse @ (b * since * k)
         before_each, written = [], []
         for factor, keys, write, read in zip(_exp(last), *parts, strict=True):
             before_each.append(state)

@@ -8,11 +8,11 @@ computes them again, with g = ∂out and r the row sums of P ⊙ g vᵀ:
 
     T = P ⊙ (g vᵀ − r)        ∂q = scale T k        ∂k = scale Tᵀ q        ∂v = Pᵀ g        ∂b = T
 
-A `Bias` says what b is in a block, and sums T up for the gradient of what it is made from.
+A mechanism says what b is in a block, and sums T up for the gradient of what it is made from.
 """
 
 import math
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,18 +28,11 @@ _MOST_SCORES = 1 << 19  # the limit for long rows, because products of few rows 
 _CAUSAL_ROWS = 128  # queries of one head at a time, so that a causal block wastes few scores
 
 
-class Bias(ABC):
-    """b of N = B·H maps, from one tensor that gets a gradient; no object of it holds anything."""
-
-    @staticmethod
-    @abstractmethod
-    def write(tensor: Tensor, n: slice, i: slice, causal: bool, out: Tensor) -> None:
-        """Write b of the maps n, the queries i and the first keys to `out` (n, i, keys)."""
-
-    @staticmethod
-    @abstractmethod
-    def add_gradient(total: Tensor, n: slice, i: slice, causal: bool, grad: Tensor) -> None:
-        """Add ∂b of the block to `total`, the gradient of the tensor; `grad` may be changed."""
+Write = Callable[[Tensor, slice, slice, bool, Tensor], None]
+"""Writes b of the maps n, the queries i and the first keys to (n, i, keys): of the tensor that b is
+made from, n, i and `causal`."""
+AddGradient = Write
+"""Adds ∂b of the block, which it may change, to the gradient of that tensor: arguments as above."""
 
 
 def biased_attention(
@@ -47,7 +40,8 @@ def biased_attention(
     k: Float[Tensor, "B H S E"],
     v: Float[Tensor, "B H S Ev"],
     tensor: Float[Tensor, "..."],
-    bias: type[Bias],
+    write: Write,
+    add_gradient: AddGradient,
     *,
     causal: bool,
     key_mask: Bool[Tensor, "B S"] | None,
@@ -55,7 +49,7 @@ def biased_attention(
 ) -> Float[Tensor, "B H L Ev"]:
     """softmax(scale q kᵀ + b) v over the visible keys; `scale` is E**-0.5 if None.
 
-    `tensor` is what `bias` reads, in the type that sums are taken in. A query that sees no key
+    `tensor` is what b is made from, in the type that sums are taken in. A query that sees no key
     gives 0.
     """
     B, H, L, E = q.shape
@@ -68,7 +62,7 @@ def biased_attention(
     attend = kernels.outside_graphs(_Biased.apply)  # loops over blocks
     with torch.autocast(q.device.type, enabled=False):
         flat = (x.to(kind).flatten(0, 1) for x in (q, k, v))
-        out: Tensor = attend(*flat, tensor, bias, scale, causal, hidden)
+        out: Tensor = attend(*flat, tensor, (write, add_gradient), scale, causal, hidden)
     out = out.view(B, H, L, -1).to(v.dtype)
     return out if key_mask is None else without_keys(out, causal, key_mask)
 
@@ -89,7 +83,7 @@ class _Biased(torch.autograd.Function):
         k: Tensor,
         v: Tensor,
         tensor: Tensor,
-        bias: type[Bias],
+        bias: tuple[Write, AddGradient],
         scale: float,
         causal: bool,
         hidden: Tensor | None,
@@ -127,7 +121,7 @@ class _Biased(torch.autograd.Function):
                 torch.mul(torch.bmm(t, k[n, : t.shape[2]]), ctx.scale, out=grad_q[n, i])
                 sum_k.add(t, q[n, i] * ctx.scale)
                 if grad_tensor is not None:
-                    ctx.bias.add_gradient(grad_tensor, n, i, ctx.causal, t)
+                    ctx.bias[1](grad_tensor, n, i, ctx.causal, t)
             grad_k[n], grad_v[n] = sum_k.total(), sum_v.total()
         return grad_q, grad_k, grad_v, grad_tensor, None, None, None, None
 
@@ -139,7 +133,7 @@ def _weights(
     """P of a block in `scratch`; when causal, keys after the last query are left out."""
     keys = k[:, : i.stop] if ctx.causal else k
     p = carve(scratch, (*q.shape[:2], keys.shape[1]))
-    ctx.bias.write(tensor, n, i, ctx.causal, p)
+    ctx.bias[0](tensor, n, i, ctx.causal, p)
     p.baddbmm_(q, keys.mT, alpha=ctx.scale)
     if hidden is not None:
         p += hidden[n, :, : keys.shape[1]]
