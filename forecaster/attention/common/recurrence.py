@@ -51,9 +51,9 @@ def recurrent(
     """scale · out of the module's docstring, in float32 at least, in the type of v.
 
     q, k (B, H, L, E), v (B, H, L, Ev), log_decay = ln a <= 0 and beta (B, H, L). A step that
-    `key_mask` (B, L) hides writes nothing and decays nothing.
-    Without `causal`, the recurrence also runs from the end, and what a step writes itself counts
-    once. Raises ValueError when the shapes do not fit, or for L != S.
+    `key_mask` (B, L) hides writes nothing and decays nothing. Without `causal`, the recurrence also
+    runs from the end, and what a step writes itself counts once. Raises ValueError when the shapes
+    do not fit, or for L != S.
     """
     kernels.check_self_inputs(q, k, v, causal, key_mask)
     for name, x in (("log_decay", log_decay), ("beta", beta)):
@@ -62,7 +62,8 @@ def recurrent(
                 f"{name} must be (B, H, L) = {tuple(q.shape[:3])}, got {tuple(x.shape)}"
             )
     kind, dtype = kernels.accumulator(v.dtype), v.dtype
-    q, k, v, log_decay = (x.to(kind) for x in (q * scale, k, v, log_decay))
+    q, k, v, log_decay = (x.to(kind) for x in (q, k, v, log_decay))
+    q = q if scale == 1.0 else scale * q
     beta = None if beta is None else beta.to(kind)
     if key_mask is not None:
         hidden = ~key_mask[:, None]
