@@ -231,5 +231,5 @@ def test_the_packaged_grids(file, monkeypatch):
         assert lengths[0] >= 84
         assert lengths[-1] >= 512
     outside = {c.attn for c in made.cells if not c.within_budget}
-    assert outside <= {"aft-full", "aft-local", "static", "linear"}
+    assert outside <= {"aft-full", "aft-local", "position-prior", "static", "linear"}
     assert not any(amounts_to_full(cell.attn, build(cell, made)) for cell in made.cells)
