@@ -246,8 +246,8 @@ class TestDocuments:
         made = r"<!-- begin (\w+) -->.*?<!-- end \1 -->"
         texts = [re.sub(made, "", path.read_text(), flags=re.DOTALL) for path in DOCUMENTS]
         # 341 of these say what is measured, and what is promised, of a GPU, and what it wants,
-        # 193 why slow series are forecast otherwise, 470 how new ones are, 550 of seven attentions
-        assert sum(len(text.split()) for text in texts) <= 30_960
+        # 193 why slow series are forecast otherwise, 470 how new ones are, 580 of seven attentions
+        assert sum(len(text.split()) for text in texts) <= 30_990
 
 
 def test_every_module_of_the_library_has_its_tests():
