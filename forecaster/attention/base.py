@@ -191,7 +191,10 @@ class Attention(nn.Module, ABC):
         return Effective(documented.partition("\n")[0].removesuffix("."))
 
     def effective(self) -> Effective:
-        """`amounts_to`, checked. Raises UsageError when it returns anything but an `Effective`."""
+        """`amounts_to` and what is done to queries and keys before that.
+
+        Raises UsageError when it returns anything but an `Effective`.
+        """
         effective = self.amounts_to()
         if not isinstance(effective, Effective):
             kind = type(self)
@@ -200,7 +203,9 @@ class Attention(nn.Module, ABC):
                 f"forecaster.attention.Effective(text, full=...), got {effective!r}; full says "
                 "whether it is full attention at these lengths"
             )
-        return effective
+        prepared = getattr(self, "query_key", None)  # QueryKey of common/rotary.py
+        words = "" if prepared is None else prepared.words
+        return Effective(effective.text + words, effective.full and not words)
 
     def feed_forward(self) -> nn.Module | None:
         """A module (B, L, D) -> (B, L, D) that replaces the layer's feed-forward; None keeps it."""

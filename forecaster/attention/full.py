@@ -76,4 +76,4 @@ class FullAttention(MultiHeadAttention):
         return full_attention(q, k, v, **seen, dropout_p=dropout_p)
 
     def amounts_to(self) -> Effective:
-        return Effective(f"full{self.query_key.words}", full=not self.query_key.words)
+        return Effective("full", full=True)

@@ -106,11 +106,10 @@ class TopKAttention(MultiHeadAttention):
         return topk_attention(q, k, v, topk=self.topk, **seen)
 
     def amounts_to(self) -> Effective:
-        S, words = self.place.key_length, self.query_key.words
+        S = self.place.key_length
         if self.topk >= S:
-            text = f"full: topk >= S (topk = {self.topk}, S = {S}){words}"
-            return Effective(text, full=not words)
-        return Effective(f"topk: each query attends to {self.topk} of {S} keys{words}")
+            return Effective(f"full: topk >= S (topk = {self.topk}, S = {S})", full=True)
+        return Effective(f"topk: each query attends to {self.topk} of {S} keys")
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,11 @@ def _turns(
         return sent(angles.cos().to(kind), device), sent(angles.sin().to(kind), device)
 
 
-def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = _EPS) -> Tensor:
+def rms_norm(x: Tensor, weight: Tensor | None = None) -> Tensor:
     """x / rms(x) over the last axis, times `weight`; in float32 at least, in the type of x."""
     kind = accumulator(x.dtype)
     weight = None if weight is None else weight.to(kind)
-    return F.rms_norm(x.to(kind), x.shape[-1:], weight, eps).to(x.dtype)
+    return F.rms_norm(x.to(kind), x.shape[-1:], weight, _EPS).to(x.dtype)
 
 
 class QueryKey(nn.Module):
@@ -68,8 +68,10 @@ class QueryKey(nn.Module):
     def __init__(self, place: Place, width: int, *, rotary: bool, qk_norm: bool) -> None:
         super().__init__()
         if rotary and width % 2:
-            raise ValueError(f"rotary=true turns pairs of features and needs an even width of a "
-                             f"head, got {width}")  # fmt: skip
+            raise ValueError(
+                f"rotary=true turns pairs of features and needs an even width of a head, got "
+                f"{width}"
+            )
         if rotary and place.role == "cross":
             raise ValueError(
                 "rotary=true compares positions of one series; as cross-attention, "
@@ -88,6 +90,6 @@ class QueryKey(nn.Module):
 
     @property
     def words(self) -> str:
-        """What `amounts_to` adds: nothing when both are off."""
+        """What `Attention.effective` adds: nothing when both are off."""
         norm = "" if self.gains is None else ", normalised queries and keys"
         return norm + ", rotary positions" * self.rotary

@@ -27,12 +27,10 @@ _SCORES = 1 << 16  # scores of one map for each thread at a time, to stay in its
 _MOST_SCORES = 1 << 19  # the limit for long rows, because products of few rows are slow
 _CAUSAL_ROWS = 128  # queries of one head at a time, so that a causal block wastes few scores
 
-
-Write = Callable[[Tensor, slice, slice, bool, Tensor], None]
-"""Writes b of the maps n, the queries i and the first keys to (n, i, keys): of the tensor that b is
-made from, n, i and `causal`."""
-AddGradient = Write
-"""Adds ∂b of the block, which it may change, to the gradient of that tensor: arguments as above."""
+InBlock = Callable[[Tensor, slice, slice, bool, Tensor], None]
+"""What is done in a block: of the maps n, the queries i, and the first keys. Called with a tensor,
+n, i, `causal` and the block (n, i, keys), it writes b to the block from what b is made from, or
+adds the block, ∂b, which it may change, to the gradient of that."""
 
 
 def biased_attention(
@@ -40,8 +38,8 @@ def biased_attention(
     k: Float[Tensor, "B H S E"],
     v: Float[Tensor, "B H S Ev"],
     tensor: Float[Tensor, "..."],
-    write: Write,
-    add_gradient: AddGradient,
+    write: InBlock,
+    add_gradient: InBlock,
     *,
     causal: bool,
     key_mask: Bool[Tensor, "B S"] | None,
@@ -83,7 +81,7 @@ class _Biased(torch.autograd.Function):
         k: Tensor,
         v: Tensor,
         tensor: Tensor,
-        bias: tuple[Write, AddGradient],
+        bias: tuple[InBlock, InBlock],
         scale: float,
         causal: bool,
         hidden: Tensor | None,

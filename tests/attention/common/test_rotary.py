@@ -32,6 +32,10 @@ def test_queries_and_keys_are_normalised_and_then_turned(name: str, options: Any
     assert extra == ["query_key.gains"] * ("qk_norm" in options)
     if extra:
         torch.nn.init.normal_(module.query_key.gains)
+    said = [", normalised queries and keys"] * ("qk_norm" in options)
+    said += [", rotary positions"] * ("rotary" in options)
+    assert module.effective().text == plain.effective().text + "".join(said)
+    assert not module.effective().full
     heads, width = {"single": (1, 12), "diff": (6, 2)}.get(name, (3, 4))
     x = torch.randn(2, 7, 12).double()
     q, k, v = projected(module, x, x, heads=3) if name != "single" else (x[:, None],) * 3
