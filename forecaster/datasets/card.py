@@ -46,7 +46,7 @@ def _names(given: Any) -> Any:
 
 
 GENERATED = re.compile(
-    r"recall-[1-9][0-9]{1,5}(-2hops)?|phase-[1-9][0-9]{1,5}-(fixed|chirp|wander)"
+    r"recall-[1-9][0-9]{1,5}(-2hops|-64pairs)?|phase-[1-9][0-9]{1,5}-(fixed|chirp|wander)"
 )
 """The names of generated data sets."""
 

@@ -181,10 +181,12 @@ def generate(name: str) -> Dataset:
     Raises DataError if samples would be too short for their contents.
     """
     kind, length, *rest = name.split("-")
-    if int(length) < SHORTEST:
+    shortest = 2 * SHORTEST if rest == ["64pairs"] else SHORTEST
+    if int(length) < shortest:
         raise DataError(
-            f"{name} cannot be generated: expected samples of at least {SHORTEST} steps."
+            f"{name} cannot be generated: expected samples of at least {shortest} steps."
         )
     if kind == "recall":
-        return recall(name, int(length), hops=2 if rest else 1)
+        pairs = 64 if rest == ["64pairs"] else 16
+        return recall(name, int(length), hops=1 + (rest == ["2hops"]), pairs=pairs)
     return phase(name, int(length), next(drift for drift in get_args(Drift) if drift in rest))

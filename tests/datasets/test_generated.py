@@ -71,9 +71,10 @@ def test_every_sample_is_one_window_of_one_part_and_windows_share_nothing():
     assert all(apart.tolist() == [1] for apart in ends), "each is a point in time of its own"
 
 
-def test_names_tell_the_length_and_the_hops():
+def test_names_tell_the_length_the_hops_and_the_pairs():
     assert generate("recall-64").past == 64
     assert len(generate("recall-64-2hops").series.columns) == 15
+    assert generate("recall-128-64pairs").digest == recall("x", 128, pairs=64).digest
     assert generate("phase-64-wander").digest == phase("x", 64, "wander").digest
     assert is_generated("recall-4096")
     wrong = ("recall", "recall-0", "recall-64-3hops", "recall-64.csv", "phase-64", "phase-64-2hops")
@@ -83,3 +84,5 @@ def test_names_tell_the_length_and_the_hops():
     for short in ("recall-63", "phase-63-chirp"):
         with pytest.raises(DataError, match="at least 64 steps"):
             generate(short)
+    with pytest.raises(DataError, match="at least 128 steps"):
+        generate("recall-127-64pairs")
