@@ -1,7 +1,7 @@
 """Mixed-chunk attention (FLASH): squared ReLU within chunks, linear attention across them.
 
 Hua et al., "Transformer Quality in Linear Time", ICML 2022, section 3 and the appendix's code; the
-unit around the attention is in forecaster/attention/common/gated.py.
+unit around the attention is in forecaster/attention/common/unit.py.
 
     out_i = Σ_{j in chunk(i)} relu(quad_q_i·quad_k_j / C + b_{i mod C, j mod C})² v_j
             + λ Σ_j (lin_q_i·lin_k_j) v_j
@@ -29,7 +29,7 @@ from torch import Tensor
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
 from forecaster.attention.common import kernels
 from forecaster.attention.common.definitions import positions, real_keys
-from forecaster.attention.common.gated import GammaInit, GatedUnit, saturate
+from forecaster.attention.common.unit import GammaInit, GatedUnit, saturate
 from forecaster.attention.gau import relu_squared
 from forecaster.base.shapes import Bool, Float
 

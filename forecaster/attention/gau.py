@@ -1,7 +1,7 @@
 """The gated attention unit (GAU, "FLASH-Quad"): squared ReLU instead of softmax, and a gate.
 
 Hua et al., "Transformer Quality in Linear Time", ICML 2022, section 2 and the appendix's code; the
-unit around the attention is in forecaster/attention/common/gated.py.
+unit around the attention is in forecaster/attention/common/unit.py.
 
     out_i = Σ_j relu(q_i·k_j / n + b_ij)² v_j                            normalizer "n"
     out_i = (1/n) Σ_j relu(q_i·k_j / √s + b_ij)² v_j                     normalizer "ns"
@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Call, Core, Draw, Place, Seen
-from forecaster.attention.common import gated, kernels
+from forecaster.attention.common import kernels, unit
 from forecaster.attention.common.definitions import positions, real_keys
 from forecaster.base.shapes import Bool, Float
 
@@ -91,7 +91,7 @@ def relu_squared_attention(
             first = (bias.shape[1] + 1) // 2 - L
             bias = bias[:, first : first + L + S - 1].unfold(1, S, 1).flip(1)
     out = relu_squared(q, k, v, bias, scale.expand(*q.shape[:2], 1, 1), causal)
-    return gated.saturate(out.to(given))
+    return unit.saturate(out.to(given))
 
 
 def relu_squared(
@@ -112,7 +112,7 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
     return relu_squared_attention, tensors
 
 
-class GatedAttentionUnit(gated.GatedUnit):
+class GatedAttentionUnit(unit.GatedUnit):
     """The unit around `relu_squared_attention`, with a learned relative bias.
 
     `normalizer` is the divisor of the scores, see the module; `GatedUnit` describes the others.
@@ -131,7 +131,7 @@ class GatedAttentionUnit(gated.GatedUnit):
         key_width: int = 128,
         expansion: int = 2,
         normalizer: Normalizer = "n",
-        gamma_init: gated.GammaInit = "one",
+        gamma_init: unit.GammaInit = "one",
         rotary: bool = True,
         gau_replaces_ffn: bool = False,
     ) -> None:
@@ -170,14 +170,14 @@ class _ReluSquared(torch.autograd.Function):
         out = v.new_empty(*q.shape[:3], v.shape[3])
         height, width = _tile(q), _tile(k)
         with torch.autocast(q.device.type, enabled=False):
-            for heads, stack in gated.stacks(height * width, q, k, v, scale, out):
+            for heads, stack in unit.stacks(height * width, q, k, v, scale, out):
                 queries, keys, values, factor, sums = stack
                 rows = _cut(height, factor * queries, sums)
                 columns = _cut(width, keys, values)
                 for i, (query, total) in enumerate(rows):
                     for j, (key, value) in enumerate(columns[: i + 1] if causal else columns):
                         place = heads, i * height, j * width
-                        weights = gated.relu_scores(query, key, bias, place, causal)
+                        weights = unit.relu_scores(query, key, bias, place, causal)
                         total.baddbmm_(weights.mul_(weights), value, beta=int(j > 0))
         return out
 
@@ -189,7 +189,7 @@ class _ReluSquared(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
         height, width = _tile(q), _tile(k)
         with torch.autocast(q.device.type, enabled=False):
-            for heads, stack in gated.stacks(height * width, q, k, v, scale, grad, *grads):
+            for heads, stack in unit.stacks(height * width, q, k, v, scale, grad, *grads):
                 queries, keys, values, factor, g, *into = stack
                 sums = [x if x.is_contiguous() else x.new_empty(x.shape) for x in into]
                 rows = _cut(height, factor * queries, g.contiguous(), sums[0])
@@ -198,14 +198,14 @@ class _ReluSquared(torch.autograd.Function):
                     seen = columns[: i + 1] if ctx.causal else columns
                     for j, (key, value, sum_k, sum_v) in enumerate(seen):
                         place = heads, i * height, j * width
-                        weights = gated.relu_scores(query, key, bias, place, ctx.causal)
+                        weights = unit.relu_scores(query, key, bias, place, ctx.causal)
                         t = torch.bmm(g_row, value.mT).mul_(weights)
                         beta = int(i > (j if ctx.causal else 0))
                         sum_v.baddbmm_(weights.mul_(weights).mT, g_row, beta=beta)
                         sum_k.baddbmm_(t.mT, query, beta=beta)
                         sum_q.baddbmm_(t, key, beta=int(j > 0))
                         if grad_bias is not None:
-                            gated.add_bias_gradient(grad_bias, t, place)
+                            unit.add_bias_gradient(grad_bias, t, place)
                 sums[0].mul_(2 * factor)
                 sums[1].mul_(2)
                 for x, total in zip(into, sums, strict=True):

@@ -120,9 +120,7 @@ def lsh_attention(
         cut, scores = partial(_Dense, chunk, _by_key(chunk, chunks, deduplicate, kind)), L * L
     cut = partial(cut, bucket_size, key_mask, causal, deduplicate)
     may_be_alone = causal or key_mask is not None or L == 1
-    attend = kernels.outside_graphs(
-        _Rounds.apply
-    )  # not traceable: private operators, loops over series
+    attend = kernels.outside_graphs(_Rounds.apply)  # private operators, loops over series
     out: Tensor = attend(qk.to(kind), v.to(kind), cut, scores, scale, may_be_alone)
     if key_mask is not None:
         out = out.masked_fill(~key_mask[:, None, :, None], 0.0)

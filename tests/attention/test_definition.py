@@ -19,8 +19,7 @@ from torch import Tensor
 
 from forecaster import attention
 from forecaster.attention import full_attention
-from forecaster.attention.common import banded, patterns, prefix, recurrence, rows, tiles
-from forecaster.attention.common import gated as gated_units
+from forecaster.attention.common import banded, patterns, prefix, recurrence, rows, tiles, unit
 from forecaster.attention.lsh import bucket_counts, draw_rotations
 
 from .agreement import Core, assert_agree, defined, inputs, value_and_gradients
@@ -237,7 +236,7 @@ CASES = {
         "relu_squared_attention",
         ({}, *({"bias": each} for each in ("bias", "biases", "line", "lines")),
          {"normalizer": "ns", "bias": "line"}),
-        ({}, {"": {"_largest_tile": lambda x: 4}, gated_units: ONE_TILE_OF_ONE_HEAD},
+        ({}, {"": {"_largest_tile": lambda x: 4}, unit: ONE_TILE_OF_ONE_HEAD},
          {"": {"_largest_tile": lambda x: 5}}),
         gau, across=True,
     ),
@@ -245,7 +244,7 @@ CASES = {
         "mixed_chunk_attention",
         ({"chunk_size": 4}, {"chunk_size": 4, "bias": 1}, {"chunk_size": 5, "bias": 2},
          {"chunk_size": 20, "bias": 1, "linear_scale": 0.3}, {"chunk_size": 1}),
-        ({}, {gated_units: ONE_TILE_OF_ONE_HEAD}, {gated_units: {"scores_at_once": lambda x: 40}}),
+        ({}, {unit: ONE_TILE_OF_ONE_HEAD}, {unit: {"scores_at_once": lambda x: 40}}),
         flash,
     ),
     "diff": Case(

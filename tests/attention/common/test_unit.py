@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from forecaster.attention import AttentionChoice, Place, flash, gau
-from forecaster.attention.common.gated import RelativeBias
 from forecaster.attention.common.rotary import rotate
+from forecaster.attention.common.unit import RelativeBias
 from forecaster.model.blocks import DecoderLayer, EncoderLayer, FeedForward
 from tests.attention.agreement import defined
 
