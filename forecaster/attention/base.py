@@ -218,8 +218,9 @@ class SelfAttention(Attention):
     def __init__(self, place: Place) -> None:
         if place.role == "cross":
             raise ValueError(
-                f"{type(self).__name__} relates a series to itself and has no cross form; "
-                "choose another attention there, such as full"
+                f"{type(self).__name__} relates a series to itself and has no cross form for "
+                f"{place.query_length} queries and {place.key_length} keys; choose another "
+                "attention there, such as full"
             )
         super().__init__(place)
 

@@ -27,13 +27,13 @@ from torch import Tensor, nn
 
 from forecaster.attention.base import About, Call, Core, Draw, Place, Seen, SelfAttention
 from forecaster.attention.common.definitions import real_keys
-from forecaster.attention.common.kernels import accumulator, at_least_one
+from forecaster.attention.common.kernels import at_least_one
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.recurrence import Decay, ShortConvolution, recurrent
 from forecaster.attention.common.rotary import rms_norm
 from forecaster.base.shapes import Bool, Float
 
-_EPS = 1e-6  # of the squared length of a key, as in the authors' code
+_EPS = 1e-6  # the least length of a key to divide by, as float16 holds it
 
 
 def definition(
@@ -80,7 +80,7 @@ def gated_delta_attention(
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
     gates = (draw(*q.shape[:3]) for _ in range(2))
     log_decay, beta = (F.logsigmoid(3 + next(gates)), next(gates).sigmoid())
-    q, k = (_unit(x) for x in (q, k))
+    q, k = F.normalize(q, dim=3), F.normalize(k, dim=3)
     return gated_delta_attention, {"q": q, "k": k, "v": v, "log_decay": log_decay, "beta": beta}
 
 
@@ -109,16 +109,11 @@ class GatedDeltaAttention(SelfAttention):
         heads = self.place.heads
         steps = self.convolution(self.in_projection(query), **seen)
         q, k, v = (split_heads(x, heads) for x in steps.chunk(3, 2))
+        q, k = (F.normalize(x, dim=3, eps=_EPS) for x in (q, k))
         log_decay, _ = self.decay(query)
         beta = self.beta_projection(query).mT.sigmoid()
-        out = gated_delta_attention(_unit(q), _unit(k), v, log_decay, beta, **seen)
+        out = gated_delta_attention(q, k, v, log_decay, beta, **seen)
         gate = split_heads(F.silu(self.gate_projection(query)), heads)
         out = gate * rms_norm(out, self.norm).to(gate.dtype)
         merged: Tensor = self.out_projection(merge_heads(out, self.place.mix))
         return merged
-
-
-def _unit(x: Tensor) -> Tensor:
-    """x / |x| over the last axis, in the type of x."""
-    wide = x.to(accumulator(x.dtype))
-    return (wide * (wide.square().sum(-1, keepdim=True) + _EPS).rsqrt()).to(x.dtype)

@@ -34,6 +34,8 @@ from forecaster.attention.common.multihead import ProjectedAttention
 from forecaster.attention.common.rows import biased_attention
 from forecaster.base.shapes import Bool, Float
 
+_LEAST = -1e3  # of ln f: hides all before a step, and leaves sums that hold it four digits
+
 
 def definition(
     q: Tensor, k: Tensor, v: Tensor, log_gate: Tensor, *, seen: Tensor, scale: float | None = None
@@ -68,7 +70,7 @@ def forgetting_attention(
         raise ValueError(
             f"log_gate must be (B, H, L) = {tuple(q.shape[:3])}, got {tuple(log_gate.shape)}"
         )
-    log_gate = log_gate.to(kernels.accumulator(v.dtype))
+    log_gate = log_gate.to(kernels.accumulator(v.dtype)).clamp(min=_LEAST)
     if key_mask is not None:
         log_gate = log_gate.masked_fill(~key_mask[:, None], 0.0)
     sums = kernels.prefix_sum(log_gate[..., None])[..., 0].flatten(0, 1)

@@ -49,7 +49,7 @@ def retention_attention(
     key_mask: Bool[Tensor, "B L"] | None = None,
     scale: float | None = None,
 ) -> Float[Tensor, "B H L Ev"]:
-    """Σ_j γ^(i - j) q_i·k_j v_j over the visible keys, `decay` = γ of each head, 0 < γ <= 1.
+    """Σ_j γ^(i - j) q_i·k_j v_j over the visible keys, `decay` = γ of each head, 0 <= γ <= 1.
 
     `scale` defaults to E**-0.5. `key_mask` True is a real key; a query that sees none gives 0.
     Raises ValueError when the shapes do not fit, or for L != S.
@@ -87,13 +87,14 @@ class RetentionAttention(SelfAttention, ProjectedAttention):
         at_least_one(reach=reach)
         self.query_key = QueryKey(place, place.head_width, rotary=rotary, qk_norm=False)
         self.gate_projection = nn.Linear(place.width, place.width)
-        self.decay: Tensor
-        self.register_buffer("decay", decays(place.heads, reach), persistent=False)
+        self.rate: Tensor  # 1 - γ, as half precision would round γ to 1
+        self.register_buffer("rate", 1 - decays(place.heads, reach), persistent=False)
 
     def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
         q, k, v = self.projected(query, context)
         q, k = self.query_key(q, k)
         v = v.to(accumulator(v.dtype))  # sums may exceed float16 before the norm
-        out = rms_norm(retention_attention(q, k, v, decay=self.decay, **seen))
+        decay = 1 - self.rate.to(v.dtype)
+        out = rms_norm(retention_attention(q, k, v, decay=decay, **seen))
         gate = split_heads(F.silu(self.gate_projection(query)), self.place.heads)
         return self.merged(gate * out.to(gate.dtype))

@@ -214,12 +214,13 @@ def _facts(name: str) -> dict[str, Any]:
     fields = option_model(kind, name).model_fields
     package = CATALOGUE.plug_ins().get(name)
     control = "control" if name in CONTROLS else ""
+    groups = (group for group, types in GROUPS.items() if name in types)
     return {
         "name": name,
         "kind": f"plug-in of {package}" if package else control,
         "about": text.split("\n")[0].rstrip("."),
         **about,
-        "group": _group(name),
+        "group": next(groups, "of other packages"),
         "gpu": next((speed for speed, types in GPU.items() if name in types), None),
         "cross": not issubclass(kind, SelfAttention),
         "export": not about["no_export"],
@@ -227,11 +228,6 @@ def _facts(name: str) -> dict[str, Any]:
         "types": {key: _type(field.annotation) for key, field in fields.items()},
         "text": text,
     }
-
-
-def _group(name: str) -> str:
-    groups = (group for group, names in GROUPS.items() if name in names)
-    return next(groups, "of other packages")
 
 
 def _show_attentions(facts: list[dict[str, Any]]) -> None:

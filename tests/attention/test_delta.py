@@ -22,7 +22,7 @@ def test_the_module_is_its_formula(role: Any) -> None:
     def formula(x: Tensor, y: Tensor, **seen: Any) -> Tensor:
         mixed = module.convolution(module.in_projection(x), **seen)
         q, k, v = mixed.unflatten(2, (3, 3, 4)).permute(2, 0, 3, 1, 4)
-        q, k = (each / (each.square().sum(3, keepdim=True) + 1e-6).sqrt() for each in (q, k))
+        q, k = (each / each.norm(dim=3, keepdim=True) for each in (q, k))
         rate = module.decay.log_rate.exp()[:, None]
         log_decay = -rate * F.softplus(module.decay.projection(x)).mT
         beta = module.beta_projection(x).mT.sigmoid()

@@ -44,3 +44,15 @@ def test_its_gates_start_where_the_option_says(remember: float | None, start: fl
     bias = module.gate_projection.bias
     torch.testing.assert_close(bias, torch.full_like(bias, start))
     assert not module.gate_projection.weight.any()
+
+
+def test_a_step_may_forget_all() -> None:
+    q, k, v = inputs()
+    log_gate = torch.zeros(2, 2, 7).double()
+    log_gate[:, :, 4] = -math.inf
+    out = forgetting_attention(q, k, v, log_gate, causal=True)
+    halves = (
+        forgetting_attention(*(x[:, :, cut] for x in (q, k, v, log_gate)), causal=True)
+        for cut in (slice(0, 4), slice(4, 7))
+    )
+    torch.testing.assert_close(out, torch.cat(list(halves), 2))

@@ -39,3 +39,22 @@ def test_it_is_linear_attention_without_decay() -> None:
 
 def test_the_reaches_double_from_head_to_head() -> None:
     assert (1 / (1 - decays(4))).tolist() == [32, 64, 128, 256]
+
+
+def test_half_precision_keeps_the_reaches() -> None:
+    torch.manual_seed(0)
+    module = RetentionAttention(Place(32, 8, 2000, 2000), rotary=False)
+    x = torch.randn(1, 2000, 32).bfloat16()
+    module = module.bfloat16().float()
+    exact = module(x.float())
+    assert (module.bfloat16()(x) - exact).norm() < 0.02 * exact.norm()
+
+
+def test_the_shortest_reach_is_the_step_itself() -> None:
+    module = RetentionAttention(Place(4, 1, 7, 7), reach=1.0)
+    x = torch.randn(2, 7, 4)
+    alone = torch.cat([module(x[:, i : i + 1]) for i in range(7)], 1)
+    assert module.rate.tolist() == [1.0]
+    torch.testing.assert_close(module(x), alone)
+    with pytest.raises(ValueError, match="reach must be at least 1"):
+        RetentionAttention(Place(4, 1, 7, 7), reach=float("nan"))

@@ -22,8 +22,8 @@ CORES = {  # launches and MiB of a function, forward and backward; they may only
     "strided": (7, 44), "fixed": (7, 44), "topk": (56, 826), "single": (6, 24),
     "fastformer": (62, 32), "gau": (61, 3583), "flash": (412, 507), "diff": (28, 64),
     "aft-full": (57, 512), "aft-local": (77, 118), "aft-simple": (33, 50), "aft-conv": (87, 77),
-    "gated": (11, 32), "sliding": (7, 44), "forgetting": (63, 5280), "retention": (368, 1184),
-    "delta": (1095, 2247), "ssd": (365, 1184), "position-prior": (58, 4461), "static": (20, 988),
+    "gated": (11, 32), "sliding": (7, 44), "forgetting": (63, 5280), "retention": (371, 1185),
+    "delta": (1096, 2247), "ssd": (368, 1185), "position-prior": (58, 4461), "static": (20, 988),
     "mean": (5, 10),
 }  # fmt: skip
 LONG = 2048

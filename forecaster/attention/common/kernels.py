@@ -22,7 +22,7 @@ def outside_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
 def at_least_one(**arguments: float | int) -> None:
     """Raise ValueError naming the first argument that is below 1."""
     for name, value in arguments.items():
-        if value < 1:
+        if not value >= 1:  # nan neither
             raise ValueError(f"{name} must be at least 1, got {name}={value}")
 
 

@@ -14,8 +14,8 @@ carries the state on. Time O(L·C·(E + Ev) + L·E·Ev), memory O(L·(C + E + Ev
 Delta Networks", ICLR 2025, section 3; Sun et al., "Retentive Network", 2023, section 2.3; Dao and
 Gu, "Transformers are SSMs", ICML 2024, section 6.
 
-Exponents are never positive. They are cut off at -80, where weights are negligible and `exp` would
-be slow on a CPU.
+Exponents, and ln a, are never positive. They are cut off at -80, where weights are negligible and
+`exp` would be slow on a CPU.
 """
 
 import math
@@ -34,7 +34,7 @@ _LAUNCHED = 128  # of a GPU, on which the steps from chunk to chunk wait for lau
 _MOST = 64  # chunks at a time, because the states of all are computed from those of all before
 _SCORES = 1 << 18  # scores of chunks computed at a time, to stay in a CPU's cache
 _STEP = 0.1  # Δ at the start, the largest of the authors'
-_LEAST = -80.0  # of an exponent
+_LEAST = -80.0  # of an exponent and of ln a
 
 
 def recurrent(
@@ -69,6 +69,8 @@ def recurrent(
         hidden = ~key_mask[:, None]
         k, v = k.masked_fill(hidden[..., None], 0.0), v.masked_fill(hidden[..., None], 0.0)
         log_decay = log_decay.masked_fill(hidden, 0.0)
+        beta = None if beta is None else beta.masked_fill(hidden, 0.0)
+    log_decay = log_decay.clamp(min=_LEAST)  # sums with larger ones would lose their other digits
     with torch.autocast(q.device.type, enabled=False):
         steps = [x for x in (q, k, v, log_decay, beta) if x is not None]
         if causal:

@@ -69,8 +69,8 @@ class QueryKey(nn.Module):
         super().__init__()
         if rotary and width % 2:
             raise ValueError(
-                f"rotary=true turns pairs of features and needs an even width of a head, got "
-                f"{width}"
+                "rotary=true turns pairs of features and needs an even width of a head, got "
+                f"{width}: set rotary=false, or choose another width or number of heads"
             )
         if rotary and place.role == "cross":
             raise ValueError(
