@@ -54,7 +54,7 @@ LIMITS: Mapping[str, Limit] = {
     "retention": Limit(
         "all", "one sum of products of keys and values, from which 1/32 is lost with each step"
     ),
-    "delta": Limit("all", "a memory of D x D numbers for each head, in which keys are replaced"),
+    "delta": Limit("all", "a memory of E x E numbers for each head, in which keys are replaced"),
     "ssd": Limit("all", "a memory of 64 x D numbers, which the steps themselves let fade"),
     "position-prior": Limit("all", "weighs every step by its content and its place"),
     "static": Limit("blind", "positions choose, but the values are at random ones"),
