@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one call")
+    parser.add_argument("--label", help="a run of its own, e.g. curves-1-threads.LABEL.json")
     arguments = parser.parse_args()
     names = bench.choose(arguments.attn)
     device = machine.device(arguments.device)
@@ -53,15 +54,16 @@ def main() -> None:
     on = {"threads": arguments.threads, "device": device, "dtype": dtype}
     kinds = [Setup(causal=each, **on, limit=arguments.limit) for each in (False, True)]
     where = "cuda" if device == "cuda" else f"{arguments.threads}-threads"
+    label = f".{arguments.label}" if arguments.label else ""
     if arguments.curves:
         lengths = bench.read_lengths("96:16384")
         for how in kinds:
             document = bench.curves(names, lengths, how)
-            keep(f"curves-{where}{'-causal' if how.causal else ''}", document)
+            keep(f"curves-{where}{'-causal' if how.causal else ''}{label}", document)
     else:
         document = {"kind": "attention", **bench.about(kinds[0])}
         rows = [row for shape in arguments.shape for how in kinds for row in at(shape, names, how)]
-        keep(f"attention-{where}", document | {"rows": rows})
+        keep(f"attention-{where}{label}", document | {"rows": rows})
 
 
 def at(shape: str, names: list[str], how: Setup) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from render import results
 from torch import Tensor
+from training import RESULTS
 
 from forecaster.attention.base import Family
 from forecaster.study import bench
@@ -29,6 +30,7 @@ from forecaster.study import bench
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
 STEPS, CYCLE, WIDTH = 48, 12, 16
+Document = dict[str, Any]
 
 # Options with which 48 steps show what happens in long series.
 OPTIONS: dict[str, dict[str, int]] = {
@@ -46,7 +48,10 @@ OPTIONS: dict[str, dict[str, int]] = {
 THROUGH = {"fastformer": ("k", "v")}
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
-COLOURS = ("#c2410c", "#0369a1", "#15803d", "#7e22ce", "#84cc16", "#be185d", "#a16207")
+COLOURS = (
+    "#c2410c", "#0369a1", "#15803d", "#7e22ce", "#84cc16", "#be185d", "#a16207", "#0891b2",
+    "#f59e0b",
+)  # fmt: skip
 INK, MUTED = "#0f172a", "#cbd5e1"
 NEGATIVE, ZERO, POSITIVE = "#c2410c", "#ffffff", "#1e3a5f"
 
@@ -56,16 +61,35 @@ def main() -> None:
     for name in sys.argv[1:] or bench.choose("all"):
         draw(name).savefig(PICTURES / f"{name}.png", dpi=72)
     if not sys.argv[1:]:
-        for file in sorted((ROOT / "benchmarks" / "results").glob("curves-*.json")):
-            figure = curves(json.loads(file.read_text()))
-            figure.savefig(PICTURES / f"{file.stem}.png", dpi=72)
+        for name in ("curves-1-threads", "curves-1-threads-causal"):
+            first, *later = (
+                json.loads(file.read_text())
+                for file in (RESULTS / f"{name}.json", *sorted(RESULTS.glob(f"{name}.*.json")))
+            )
+            curves(joined(first, later)).savefig(PICTURES / f"{name}.png", dpi=72)
         documents = results("comparison")
         for name in study.REGIMES:
             if (drawn := study.figure(documents, name)) is not None:
                 drawn.savefig(PICTURES / f"study-{name}.png", dpi=72)
 
 
-def curves(document: dict[str, Any]) -> Figure:
+def joined(first: Document, later: list[Document]) -> Document:
+    """`first` with the types of later runs: there their times beside SDPA's, times SDPA's here."""
+    yardstick = {
+        row["length"]: row["milliseconds"]
+        for row in first["rows"]
+        if row["attn"] == bench.cores.YARDSTICK and "milliseconds" in row
+    }
+    more = [
+        row | {"milliseconds": row["ratio"] * yardstick[row["length"]]} if "ratio" in row else row
+        for document in later
+        for row in document["rows"]
+        if row["attn"] != bench.cores.YARDSTICK
+    ]
+    return first | {"rows": [*first["rows"], *more]}
+
+
+def curves(document: Document) -> Figure:
     """A figure of time (above) and memory (below) against length, a column per family of types.
 
     The other families are grey, and SDPA is the dashed line. A memory below the resolution of a
