@@ -38,6 +38,8 @@ CONTRAST = ("phase-256-fixed",)
 """Data sets that serve only as contrast to a regime."""
 Row = Mapping[str, Any]
 """A row of a grid's comparison, as benchmarks/compare.py keeps it."""
+Key = tuple[str, int, str, bool]
+"""The data, horizon, regime and linear path of a table."""
 
 
 class Place(NamedTuple):
@@ -123,18 +125,45 @@ class Choice:
         return min(within, key=self.cost, default=None)
 
 
-def tables(comparisons: Iterable[Row], name: str) -> list[Table]:
-    """The tables of the grids with this name, or with this name before a dot; grids that differ in
-    their types share tables."""
-    found: dict[tuple[Any, ...], Table] = {}
+def joined(comparisons: Iterable[Row], name: str) -> dict[Key, dict[str, Row]]:
+    """By table, the rows of the grids with this name, or with this name before a dot, by type.
+
+    Of two rows of a type that of more seeds counts, or of the grid that is named first. Grids ran
+    on different machines, so training times of later ones are those beside `none` of the grid,
+    times that of `none` here.
+    """
+    found: defaultdict[Key, dict[str, Row]] = defaultdict(dict)
     for document in sorted(comparisons, key=lambda document: document["grid"]):
-        grid = document["grid"]
-        for row in filter(judged, document["rows"]):
-            if grid.partition(".")[0] == name and row["data"] not in CONTRAST:
-                key = (row["data"], row["horizon"], row["regime"], row["linear"])
-                table = found.setdefault(key, Table(grid, *key, {}))
-                table.rows.setdefault(row["attn"], row)
-    return list(found.values())
+        if document["grid"].partition(".")[0] != name:
+            continue
+        none = {_key(row): row for row in document["rows"] if row["attn"] == "none"}
+        first = {key: own["none"] for key, own in found.items() if "none" in own}
+        for row in document["rows"]:
+            key, own = _key(row), found[_key(row)]
+            row = {**row, "grid": document["grid"]}
+            if key in none and key in first:
+                row["train_seconds"] *= first[key]["train_seconds"] / none[key]["train_seconds"]
+            if row["attn"] not in own or len(own[row["attn"]]["seeds"]) < len(row["seeds"]):
+                own[row["attn"]] = row
+    return found
+
+
+def _key(row: Row) -> Key:
+    return row["data"], row["horizon"], row["regime"], row["linear"]
+
+
+def tables(comparisons: Iterable[Row], name: str) -> list[Table]:
+    """The tables of the grids with this name, with the rows that may be judged."""
+    found = {
+        key: {attn: row for attn, row in own.items() if judged(row)}
+        for key, own in joined(comparisons, name).items()
+        if key[0] not in CONTRAST
+    }
+    return [
+        Table(min(row["grid"] for row in own.values()), *key, own)
+        for key, own in found.items()
+        if own
+    ]
 
 
 def choose(tables: Iterable[Table]) -> Choice | None:
@@ -147,7 +176,10 @@ def choose(tables: Iterable[Table]) -> Choice | None:
     if all(choice.reason == "nothing" for choice in choices):
         every = [table for own in places.values() for table in own]
         return Choice("none", "nothing", None, every) if every else None
-    cells = [{(each.data, each.horizon) for each in choice.tables} for choice in choices]
+    cells = [
+        {(each.data, each.horizon) for each in choice.tables if choice.attn in each.rows}
+        for choice in choices
+    ]
     shared = set.intersection(*cells)
 
     def error(choice: Choice) -> float:

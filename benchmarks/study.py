@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from evidence import judged
+from evidence import joined, judged
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
@@ -37,16 +37,8 @@ NOTHING = "No grid's figures are kept here yet."
 
 
 def tables(documents: Sequence[Row], regime: str) -> Tables:
-    """The rows of each table of a regime; if grids share a type, the row of more seeds, or of the
-    grid that is named first."""
-    found: dict[tuple[str, int, str, bool], dict[str, Row]] = defaultdict(dict)
-    for document in sorted(documents, key=lambda document: document["grid"]):
-        if document["grid"].partition(".")[0] == regime:
-            for row in document["rows"]:
-                own = found[row["data"], row["horizon"], row["regime"], row["linear"]]
-                kept = own.get(row["attn"])
-                if kept is None or len(kept["seeds"]) < len(row["seeds"]):
-                    own[row["attn"]] = row
+    """The rows of each table of a regime."""
+    found = joined(documents, regime)
     return {key: list(found[key].values()) for key in sorted(found, key=_order)}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.evidence import Place, Table, choose, known
+from benchmarks.evidence import Place, Table, choose, joined, known
 from forecaster.study.compare import regimes
 
 BEST = {"none": "better", "static": "better"}
@@ -73,6 +73,29 @@ class TestChoice:
         worse = table({"full": row(0.42, 30, **BEST)}, regime="cross")
         easy = table({"full": row(0.01, 30, **BEST)}, regime="cross", data="easy")
         assert choose([table({"full": FULL}), worse, easy]).place.regime == "encoder"
+
+    def test_a_type_is_compared_on_the_tables_that_have_it(self):
+        tables = [
+            table({"full": FULL}),
+            table({"full": row(0.9, 30)}, data="nn5"),
+            table({"prob": row(0.41, 20, **BEST)}, regime="cross"),
+            table({}, data="nn5", regime="cross"),
+        ]
+        assert choose(tables).attn == "full", "that prob was not tried on nn5 is no merit"
+
+
+def test_times_of_later_grids_are_those_beside_none():
+    at = {"data": "epf-NP", "horizon": 24, "regime": "encoder", "linear": True}
+    first = {"none": row(0.5, 10.0), "full": FULL}
+    later = {"none": row(0.5, 20.0), "full": row(0.4, 50), "gated": row(0.4, 50)}
+    documents = [
+        {"grid": grid, "rows": [{"attn": name, **at, **own} for name, own in rows.items()]}
+        for grid, rows in (("known", first), ("known.2025", later))
+    ]
+    (rows,) = joined(documents, "known").values()
+    assert {name: own["train_seconds"] for name, own in rows.items()} == {
+        "none": 10.0, "full": 30, "gated": 25.0
+    }  # fmt: skip
 
 
 def told(*tables, cells=()):

@@ -21,12 +21,12 @@ from forecaster.config.flags import FLAGS
 GROUPS = {
     "everyday": (
         "full", "prob", "lsh", "topk", "single", "fastformer", "diff", "aft-full", "aft-local",
-        "aft-simple", "aft-conv", "gated", "sliding", "forgetting", "position-prior",
+        "aft-simple", "aft-conv", "gated", "sliding", "position-prior",
     ),
     "for long sequences": (
         "logsparse", "strided", "fixed", "flash", "retention", "delta", "ssd",
     ),
-    "for study": ("gau", "static", "mean", "none"),
+    "for study": ("gau", "forgetting", "static", "mean", "none"),
 }  # fmt: skip
 # an H200, forward and backward, from 96 to 8,192 steps: docs/performance.md
 GPU = {
