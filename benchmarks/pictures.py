@@ -13,6 +13,7 @@ import math
 import sys
 from itertools import cycle
 from pathlib import Path
+from statistics import median
 from typing import Any, get_args
 
 import study
@@ -74,19 +75,24 @@ def main() -> None:
 
 
 def joined(first: Document, later: list[Document]) -> Document:
-    """`first` with the types of later runs: there their times beside SDPA's, times SDPA's here."""
-    yardstick = {
-        row["length"]: row["milliseconds"]
-        for row in first["rows"]
-        if row["attn"] == bench.cores.YARDSTICK and "milliseconds" in row
-    }
-    more = [
-        row | {"milliseconds": row["ratio"] * yardstick[row["length"]]} if "ratio" in row else row
-        for document in later
-        for row in document["rows"]
-        if row["attn"] != bench.cores.YARDSTICK
-    ]
-    return first | {"rows": [*first["rows"], *more]}
+    """`first` with the types of later runs, whose times are multiplied by how much longer SDPA took
+    in the first run, the median over lengths."""
+    rows, here = list(first["rows"]), _yardstick(first)
+    for document in later:
+        there = _yardstick(document)
+        longer = median(here[length] / there[length] for length in here.keys() & there)
+        rows += [
+            row | {"milliseconds": longer * row["milliseconds"]} if "milliseconds" in row else row
+            for row in document["rows"]
+            if row["attn"] != bench.cores.YARDSTICK
+        ]
+    return first | {"rows": rows}
+
+
+def _yardstick(document: Document) -> dict[int, float]:
+    """The milliseconds of SDPA by length."""
+    own = (row for row in document["rows"] if row["attn"] == bench.cores.YARDSTICK)
+    return {row["length"]: row["milliseconds"] for row in own if "milliseconds" in row}
 
 
 def curves(document: Document) -> Figure:
