@@ -69,11 +69,10 @@ def aft_conv_attention(
     k has width 1, or E for a key of each feature. `key_mask` True is a real key; a query that sees
     none gives 0. Raises ValueError when sizes do not fit, or for an even window without causal.
     """
-    shapes = f"got q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if q.ndim != 4 or v.shape != q.shape or k.shape not in (q.shape, (*q.shape[:3], 1)):
         raise ValueError(
             "q, k and v must all be (batch, heads, length, width), where k may have width 1, "
-            f"{shapes}"
+            f"got q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
         )
     check_visibility(len(q), q.shape[2], k.shape[2], causal, key_mask)
     if kernel.ndim != 2 or len(kernel) != q.shape[1] or not kernel.shape[1]:

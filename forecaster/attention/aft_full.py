@@ -28,11 +28,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Call, Core, Draw, Place, Seen
-from forecaster.attention.common import aft
+from forecaster.attention.common import aft, kernels
 from forecaster.attention.common.definitions import biased_mean
-from forecaster.attention.common.kernels import accumulator, at_once, outside_graphs
 from forecaster.attention.common.multihead import MultiHeadAttention
-from forecaster.attention.common.prefix import STEEP, softmax_weights
+from forecaster.attention.common.prefix import STEEP, masked, softmax_weights
 from forecaster.base.shapes import Bool, Float
 
 PositionBias = (
@@ -73,10 +72,10 @@ def aft_attention(
     H, L, S = q.shape[1], q.shape[2], k.shape[2]
     biases = position_bias if isinstance(position_bias, tuple) else (position_bias,)
     check_bias(biases, H, L, S)
-    kind = accumulator(v.dtype)
+    kind = kernels.accumulator(v.dtype)
     keys, values = k.to(kind), v.to(kind)
     bias = tuple((b if len(biases) == 2 or b.ndim == 3 else b[None]).to(kind) for b in biases)
-    mean = outside_graphs(_mean)(keys, values, bias, causal, key_mask)  # it looks at values
+    mean = kernels.outside_graphs(_mean)(keys, values, bias, causal, key_mask)  # it looks at values
     return aft.gated(q, mean).to(v.dtype)
 
 
@@ -114,16 +113,12 @@ class AFTFullAttention(MultiHeadAttention):
 
 def check_bias(biases: tuple[Tensor, ...], H: int, L: int, S: int) -> None:
     shapes = [tuple(bias.shape) for bias in biases]
-    if shapes in ([(L, S)], [(H, L, S)]):
-        return
-    if len(biases) == 2 and all(bias.ndim == 2 for bias in biases):
-        (rows, rank), (columns, same) = shapes
-        if (rows, columns) == (L, S) and rank == same:
-            return
-    raise ValueError(
-        f"position_bias must be (L, S) = {(L, S)}, (H, L, S) = {(H, L, S)} or a pair (L, R), "
-        f"(S, R), got {' and '.join(map(str, shapes))}"
-    )
+    rank = shapes[0][-1:]
+    if shapes not in ([(L, S)], [(H, L, S)], [(L, *rank), (S, *rank)]):
+        raise ValueError(
+            f"position_bias must be (L, S) = {(L, S)}, (H, L, S) = {(H, L, S)} or a pair (L, R), "
+            f"(S, R), got {' and '.join(map(str, shapes))}"
+        )
 
 
 def _mean(
@@ -131,11 +126,8 @@ def _mean(
 ) -> Tensor:
     """y before the gate; `bias` is w (1 or H, L, S), or u (L, R) and p (S, R)."""
     (B, H, _, E), G = v.shape, 1 if len(bias) == 2 else len(bias[0])
-    real = None
-    if key_mask is not None:
-        hidden = ~key_mask[:, None, :, None]
-        k, v = k.masked_fill(hidden, torch.finfo(k.dtype).min), v.masked_fill(hidden, 0.0)
-        real = _fold((~hidden).to(k.dtype).expand_as(k), G)
+    k, v, real = masked(k, v, key_mask)
+    real = None if real is None else _fold(real.expand_as(k), G)
     with torch.autocast(k.device.type, enabled=False):
         mean, lost = _BiasedMean.apply(  # type: ignore[no-untyped-call]
             _fold(k, G), _fold(v, G), real, causal, *bias
@@ -163,11 +155,10 @@ def _biases(bias: Sequence[Tensor], queries: slice | Tensor, keys: slice = slice
 
 def _tiles(k: Tensor, queries: int, causal: bool) -> Iterator[tuple[slice, slice]]:
     """Yield (queries, the keys that they see), a few queries at a time."""
-    most = at_once(k, _BIASES, numbers=3)
+    most = kernels.at_once(k, _BIASES, numbers=3)
     size = max(1, most // (k.shape[0] * k.shape[1] * (2 if causal else 1)))
-    for start in range(0, queries, size):
-        stop = min(start + size, queries)
-        yield slice(start, stop), slice(0, stop if causal else k.shape[1])
+    for cut in kernels.cuts(queries, size):
+        yield cut, slice(0, cut.stop if causal else k.shape[1])
 
 
 def _from_queries(bias: Sequence[Tensor], queries: slice, keys: slice, causal: bool) -> Tensor:

@@ -71,9 +71,8 @@ def aft_local_attention(
     band = band_bias[None] if band_bias.ndim == 2 else band_bias
     if causal:
         band = band[..., :window]
-    return gated(q, banded_mean(k, v, band, 1 - window, causal=causal, key_mask=key_mask)).to(
-        v.dtype
-    )
+    mean = banded_mean(k, v, band, 1 - window, causal=causal, key_mask=key_mask)
+    return gated(q, mean).to(v.dtype)
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, window: int = 32) -> Call:

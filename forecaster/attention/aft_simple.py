@@ -22,7 +22,7 @@ from forecaster.attention.base import About, Core, Seen
 from forecaster.attention.common.aft import check_features, gated
 from forecaster.attention.common.kernels import accumulator
 from forecaster.attention.common.multihead import MultiHeadAttention
-from forecaster.attention.common.prefix import parts, prefix_softmax_mean, softmax_weights
+from forecaster.attention.common.prefix import masked, parts, prefix_softmax_mean, softmax_weights
 from forecaster.base.shapes import Bool, Float
 
 
@@ -45,20 +45,11 @@ def aft_simple_attention(
     shapes do not fit, or for causal with L != S.
     """
     check_features(q, k, v, causal, key_mask)
-    kind = accumulator(v.dtype)
-    mean = prefix_softmax_mean if causal else softmax_mean
-    return gated(q, mean(k.to(kind), v.to(kind), key_mask)).to(v.dtype)
-
-
-def softmax_mean(k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
-    """(B, H, 1, E): the values averaged over time, each feature weighted by its own e^k."""
-    real = None
-    if key_mask is not None:
-        hidden = ~key_mask[:, None, :, None]
-        k, v = k.masked_fill(hidden, torch.finfo(k.dtype).min), v.masked_fill(hidden, 0.0)
-        real = key_mask[:, None, :, None].to(k.dtype)
-    mean: Tensor = _SoftmaxMean.apply(k, v, real)  # type: ignore[no-untyped-call]
-    return mean
+    kind, dtype = accumulator(v.dtype), v.dtype
+    k, v = k.to(kind), v.to(kind)
+    if causal:
+        return gated(q, prefix_softmax_mean(k, v, key_mask)).to(dtype)
+    return gated(q, _SoftmaxMean.apply(*masked(k, v, key_mask))).to(dtype)  # type: ignore[no-untyped-call]
 
 
 class AFTSimpleAttention(MultiHeadAttention):
@@ -77,6 +68,8 @@ class AFTSimpleAttention(MultiHeadAttention):
 
 
 class _SoftmaxMean(torch.autograd.Function):
+    """(B, H, 1, E): the values averaged over time, each feature weighted by its own e^k."""
+
     @staticmethod
     def forward(ctx: Any, k: Tensor, v: Tensor, real: Tensor | None) -> Tensor:
         top = k.amax(2, keepdim=True)

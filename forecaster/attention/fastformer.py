@@ -20,6 +20,7 @@ differs from the last row without causal.
 Padded steps have no weight; a series that is all padding has u = 0, where the authors' has a mean.
 """
 
+from collections.abc import Callable
 from typing import Any, Unpack
 
 import torch
@@ -174,17 +175,12 @@ def _prefix_pool(x: Tensor, weight: Tensor, bias: Tensor | None, key_mask: Tenso
     return merge_heads(mean)
 
 
-def _pool(x: Tensor, weight: Tensor, bias: Tensor | None, key_mask: Tensor | None) -> Tensor:
+class _Pool(torch.autograd.Function):
     """x (B, L, D) averaged over time, every head with its own scores x·w + b: (B, 1, D).
 
-    `weight` is (H, D), or (B, H, D) with a weight for each series.
+    `weight` is (H, D), or (B, H, D) with a weight for each series. It is a single function, because
+    autograd would write and add several tensors of the size of x.
     """
-    pooled: Tensor = _Pool.apply(x, weight, bias, key_mask)  # type: ignore[no-untyped-call]
-    return pooled
-
-
-class _Pool(torch.autograd.Function):
-    """A single function, because autograd would write and add several tensors of the size of x."""
 
     @staticmethod
     def forward(
@@ -217,6 +213,9 @@ class _Pool(torch.autograd.Function):
             grad_weight = grad_weight.sum(0)
         grad_bias = None if bias is None else grad_score.sum((0, 1))
         return grad_x, grad_weight, grad_bias, None
+
+
+_pool: Callable[..., Tensor] = _Pool.apply
 
 
 def _own(weight: Tensor) -> Tensor:

@@ -20,23 +20,15 @@ for t = h mod ⌊l/c⌋, which the paper found better than one part for all. The
 import math
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
+from forecaster.attention.common import kernels, patterns
 from forecaster.attention.common.definitions import attend, positions
-from forecaster.attention.common.kernels import at_least_one, check_self_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
-from forecaster.attention.common.patterns import (
-    KeyTiles,
-    Piece,
-    SelfTiles,
-    Strip,
-    pattern_attention,
-)
 from forecaster.attention.full import full_attention
 from forecaster.base.shapes import Bool, Float
 
@@ -86,9 +78,8 @@ def definition(
     """Full attention over the j with ⌊j/l⌋ = ⌊i/l⌋ or in the summary of their block."""
     i, j = positions(q.shape[2], k.shape[2], q.device)
     heads = range(q.shape[1] if distinct_heads else 1)
-    patterns = (FixedPattern(stride, summary, False, h % (stride // summary)) for h in heads)
-    shown = torch.stack([pattern(i, j) for pattern in patterns])
-    return attend(q, k, v, seen & shown, scale)
+    shown = (FixedPattern(stride, summary, False, h % (stride // summary)) for h in heads)
+    return attend(q, k, v, seen & torch.stack([pattern(i, j) for pattern in shown]), scale)
 
 
 def fixed_attention(
@@ -108,30 +99,31 @@ def fixed_attention(
     `stride` is l, `summary` c. `scale` defaults to E**-0.5. `key_mask` True is a real key; a query
     that sees none gives 0. Raises ValueError when sizes or options do not fit, or for L != S.
     """
-    check_self_inputs(q, k, v, causal, key_mask)
+    kernels.check_self_inputs(q, k, v, causal, key_mask)
     _check_summary(stride, summary)
     H, L = q.shape[1:3]
     if _is_full(L, stride, summary):
         return full_attention(q, k, v, causal=causal, key_mask=key_mask, scale=scale)
     slots = stride // summary
-    patterns = tuple(
+    shown = tuple(
         FixedPattern(stride, summary, causal, h % slots) for h in range(H if distinct_heads else 1)
     )
 
-    def tiles() -> tuple[Strip, list[Piece]]:
-        strip = Strip.of(q, stride, margin=0)
+    def tiles() -> tuple[patterns.Strip, list[patterns.Piece]]:
+        strip = patterns.Strip.of(q, stride, margin=0)
         blocks = strip.padded // stride
         start = 1 if causal else 0  # block 0 has no earlier summary to read
         # The kernel expands masks that differ by query or head, so take a few queries at a time.
         at_once = math.ceil(_ROWS / stride) if causal or distinct_heads else blocks
-        borders = [*range(start, blocks, at_once), blocks]
-        blockwise: list[Piece] = [_Own(patterns, triangular=causal)]
+        blockwise: list[patterns.Piece] = [_Own(shown, triangular=causal)]
         return strip, blockwise + [
-            _Summaries(patterns, strip, start, stop, read=stop - 1 if causal else blocks)
-            for start, stop in pairwise(borders)
+            _Summaries(shown, strip, cut, read=cut.stop - 1 if causal else blocks)
+            for cut in kernels.cuts(blocks, at_once, start)
         ]
 
-    return pattern_attention(q, k, v, patterns, tiles, short=_SHORT, key_mask=key_mask, scale=scale)
+    return patterns.pattern_attention(
+        q, k, v, shown, tiles, short=_SHORT, key_mask=key_mask, scale=scale
+    )
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, stride: int | None = None) -> Call:
@@ -181,7 +173,7 @@ class FixedAttention(SelfAttention, MultiHeadAttention):
 
 
 def _check_summary(stride: int, summary: int) -> None:
-    at_least_one(stride=stride, summary=summary)
+    kernels.at_least_one(stride=stride, summary=summary)
     if summary > stride:
         raise ValueError(f"summary must be at most stride, got summary={summary}, stride={stride}")
 
@@ -191,37 +183,34 @@ def _is_full(L: int, stride: int, summary: int) -> bool:
 
 
 @dataclass(frozen=True)
-class _Own(SelfTiles):
+class _Own(patterns.KeyTiles):
     """Each block with itself; if not causal, without its summary, which all blocks read."""
 
-    patterns: tuple[FixedPattern, ...]
+    shown: tuple[FixedPattern, ...]
     triangular: bool
 
     def queries(self, strip: Tensor) -> Tensor:
-        return strip.view(-1, self.patterns[0].stride, *strip.shape[1:]).transpose(1, 2)
+        return strip.view(-1, self.shown[0].stride, *strip.shape[1:]).transpose(1, 2)
 
     def visible_keys(self, real: Tensor) -> Tensor:
         seen = self.keys(real[:, :1])
         if not self.triangular:
             place = torch.arange(seen.shape[2], device=real.device)
-            seen = seen & ~torch.stack([pattern.summarises(place) for pattern in self.patterns])
+            seen = seen & ~torch.stack([pattern.summarises(place) for pattern in self.shown])
         return seen[:, :, None]
 
 
 @dataclass(frozen=True)
-class _Summaries(KeyTiles):
-    """The queries of blocks `start` to `stop` and the summaries of the first `read` blocks."""
+class _Summaries(patterns.KeyTiles):
+    """The queries of the blocks `cut` and the summaries of the first `read` blocks."""
 
-    triangular = False
-
-    patterns: tuple[FixedPattern, ...]
-    strip: Strip
-    start: int
-    stop: int
+    shown: tuple[FixedPattern, ...]
+    strip: patterns.Strip
+    cut: slice
     read: int
 
     def queries(self, strip: Tensor) -> Tensor:
-        return self._blocks(strip)[:, self.start : self.stop].flatten(1, 2).transpose(1, 2)
+        return self._blocks(strip)[:, self.cut].flatten(1, 2).transpose(1, 2)
 
     def keys(self, strip: Tensor) -> Tensor:
         return self._blocks(strip)[self._summaries(strip)].flatten(1, 2).transpose(1, 2)
@@ -232,26 +221,26 @@ class _Summaries(KeyTiles):
 
     def visible_keys(self, real: Tensor) -> Tensor:
         seen = self.keys(real[:, :1])[:, :, None]
-        if not self.patterns[0].causal:
+        if not self.shown[0].causal:
             return seen
-        of_query = torch.arange(self.start, self.stop, device=real.device)
-        of_query = of_query.repeat_interleave(self.patterns[0].stride)
+        of_query = torch.arange(self.cut.start, self.cut.stop, device=real.device)
+        of_query = of_query.repeat_interleave(self.shown[0].stride)
         of_key = torch.arange(self.read, device=real.device)
-        of_key = of_key.repeat_interleave(self.patterns[0].summary)
+        of_key = of_key.repeat_interleave(self.shown[0].summary)
         return seen & (of_key < of_query[:, None])
 
     def _blocks(self, strip: Tensor) -> Tensor:
         """The view (B, blocks, l, H, ...)."""
         series = self.strip.series(strip)
-        return series.view(series.shape[0], -1, self.patterns[0].stride, *strip.shape[1:])
+        return series.view(series.shape[0], -1, self.shown[0].stride, *strip.shape[1:])
 
     def _summaries(self, strip: Tensor) -> tuple[slice | Tensor, ...]:
         """The index of the summaries in `_blocks`, which may differ from head to head."""
-        summary, everywhere = self.patterns[0].summary, (slice(None), slice(self.read))
-        if len(self.patterns) == 1:
-            first = self.patterns[0].first
+        summary, everywhere = self.shown[0].summary, (slice(None), slice(self.read))
+        if len(self.shown) == 1:
+            first = self.shown[0].first
             return *everywhere, slice(first, first + summary)
-        firsts = [pattern.first for pattern in self.patterns]
+        firsts = [pattern.first for pattern in self.shown]
         ranges = [torch.arange(i, i + summary, device=strip.device) for i in firsts]
         steps = torch.stack(ranges, 1)  # torch.tensor(list) would be copied to the device
         return *everywhere, steps, torch.arange(strip.shape[1], device=strip.device)

@@ -31,7 +31,7 @@ from forecaster.attention.base import About, Call, Core, Draw, Place, Seen, Self
 from forecaster.attention.common import kernels
 from forecaster.attention.common.definitions import positions, softmax
 from forecaster.attention.common.multihead import ProjectedAttention
-from forecaster.attention.common.rows import biased_attention
+from forecaster.attention.common.rows import attention_by_rows
 from forecaster.base.shapes import Bool, Float
 
 _LEAST = -1e3  # of ln f: hides all before a step, and leaves sums that hold it four digits
@@ -75,7 +75,8 @@ def forgetting_attention(
         log_gate = log_gate.masked_fill(~key_mask[:, None], 0.0)
     sums = kernels.prefix_sum(log_gate[..., None])[..., 0].flatten(0, 1)
     seen = Seen(causal=causal, key_mask=key_mask)
-    return biased_attention(q, k, v, sums, _write, _add_gradient, **seen, scale=scale)
+    bias = sums, _write, _add_gradient
+    return attention_by_rows(q[None], k[None], v, bias=bias, **seen, scale=scale)
 
 
 def _write(sums: Tensor, n: slice, i: slice, causal: bool, out: Tensor) -> None:

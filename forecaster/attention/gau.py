@@ -94,18 +94,6 @@ def relu_squared_attention(
     return unit.saturate(out.to(given))
 
 
-def relu_squared(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: Tensor, causal: bool
-) -> Tensor:
-    """relu(scale · q kᵀ + b)² v, for tensors of one type, float32 at least.
-
-    `bias` is (1 or H, L, S), or (1 or H, 2M - 1) when relative; `scale` is (B, H, 1, 1) and gets
-    no gradient.
-    """
-    function: Callable[..., Tensor] = _ReluSquared.apply
-    return function(q, k, v, bias, scale, causal)
-
-
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
     bias = 0.02 * draw(2 * q.shape[2] - 1)
     tensors = {"q": q, "k": k, "v": v, "relative_bias": bias}
@@ -154,7 +142,9 @@ class GatedAttentionUnit(unit.GatedUnit):
 class _ReluSquared(torch.autograd.Function):
     """out = relu(scale · q kᵀ + b)² v, one tile of the scores at a time.
 
-    With g = ∂out, R = relu(..) computed again, and T = R ⊙ (g vᵀ):
+    Tensors are of one type, float32 at least. `bias` is (1 or H, L, S), or (1 or H, 2M - 1) when
+    relative; `scale` is (B, H, 1, 1) and gets no gradient. With g = ∂out, R = relu(..) computed
+    again, and T = R ⊙ (g vᵀ):
 
         ∂v = (R²)ᵀ g        ∂q = 2 scale · T k        ∂k = 2 scale · Tᵀ q        ∂b = 2 T
 
@@ -212,6 +202,9 @@ class _ReluSquared(torch.autograd.Function):
                     if x is not total:
                         x.copy_(total)
         return *grads, None if grad_bias is None else grad_bias.mul_(2), None, None
+
+
+relu_squared: Callable[..., Tensor] = _ReluSquared.apply
 
 
 def _tile(x: Tensor) -> int:

@@ -31,9 +31,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen, SelfAttention
-from forecaster.attention.common import patterns
+from forecaster.attention.common import kernels, patterns
 from forecaster.attention.common.definitions import attend, positions
-from forecaster.attention.common.kernels import at_least_one, check_self_inputs
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.tiles import HIDDEN
 from forecaster.base.shapes import Bool, Float
@@ -72,9 +71,9 @@ def log_sparse_pattern(
 ) -> LogSparsePattern:
     """The pattern of L steps with the defaults filled in. Raises ValueError for sizes below 1."""
     sub_len = L if sub_len is None else sub_len
-    at_least_one(sub_len=sub_len)
+    kernels.at_least_one(sub_len=sub_len)
     local_len = max(1, math.ceil(math.log2(sub_len))) if local_len is None else local_len
-    at_least_one(local_len=local_len)
+    kernels.at_least_one(local_len=local_len)
     if dense_prefix < 0:
         raise ValueError(f"dense_prefix must be at least 0, got dense_prefix={dense_prefix}")
     return LogSparsePattern(sub_len, local_len, min(dense_prefix, L), causal)
@@ -122,7 +121,7 @@ def log_sparse_attention(
     `scale` defaults to E**-0.5. `key_mask` True is a real key; a query that sees none gives 0.
     Raises ValueError when sizes or options do not fit, or for L != S.
     """
-    check_self_inputs(q, k, v, causal, key_mask)
+    kernels.check_self_inputs(q, k, v, causal, key_mask)
     L = q.shape[2]
     pattern = log_sparse_pattern(L, sub_len, local_len, dense_prefix, causal)
     spaced = replace(pattern, dense_prefix=0)
@@ -176,7 +175,7 @@ class LogSparseAttention(SelfAttention):
         kernel_size: int = 3,
     ) -> None:
         super().__init__(place)
-        at_least_one(kernel_size=kernel_size)
+        kernels.at_least_one(kernel_size=kernel_size)
         pattern = log_sparse_pattern(place.query_length, sub_len, local_len, dense_prefix)
         self.sub_len, self.local_len = sub_len, pattern.local_len
         self.dense_prefix = dense_prefix

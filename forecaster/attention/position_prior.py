@@ -24,7 +24,7 @@ from forecaster.attention.base import About, Call, Core, Draw, Place, Seen
 from forecaster.attention.common.definitions import softmax
 from forecaster.attention.common.kernels import accumulator, check_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
-from forecaster.attention.common.rows import biased_attention
+from forecaster.attention.common.rows import attention_by_rows
 from forecaster.attention.static import check_length
 from forecaster.base.shapes import Bool, Float
 
@@ -55,9 +55,9 @@ def position_prior_attention(
     check_inputs(q, k, v, causal, key_mask)
     if alpha.shape != (shape := (*q.shape[1:3], k.shape[2])):
         raise ValueError(f"alpha must be (H, L, S) = {shape}, got {tuple(alpha.shape)}")
-    alpha = alpha.to(accumulator(v.dtype))
+    bias = alpha.to(accumulator(v.dtype)), _write, _add_gradient
     seen = Seen(causal=causal, key_mask=key_mask)
-    return biased_attention(q, k, v, alpha, _write, _add_gradient, **seen, scale=scale)
+    return attention_by_rows(q[None], k[None], v, bias=bias, **seen, scale=scale)
 
 
 def _write(alpha: Tensor, n: slice, i: slice, causal: bool, out: Tensor) -> None:

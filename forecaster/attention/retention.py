@@ -76,10 +76,7 @@ class RetentionAttention(SelfAttention, ProjectedAttention):
     `reach` is 1 / (1 - γ) of the first head, at least 1; that of each further head is twice as far.
     """
 
-    about = About(
-        "Sun et al., Retentive Network", 2023, "L·E·D",
-        weights="content", no_export="",
-    )  # fmt: skip
+    about = About("Sun et al., Retentive Network", 2023, "L·E·D", weights="content", no_export="")
     core = Core("summaries of many steps", _call)
 
     def __init__(self, place: Place, *, rotary: bool = True, reach: float = 32.0) -> None:

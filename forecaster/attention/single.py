@@ -61,9 +61,8 @@ class SingleHeadAttention(Attention):
     """
 
     about = About(
-        "Merity, Single Headed Attention RNN", 2019, "L·S·D",
-        weights="content", no_export="",
-    )  # fmt: skip
+        "Merity, Single Headed Attention RNN", 2019, "L·S·D", weights="content", no_export=""
+    )
     core = Core("every pair of steps", _call)
     mixes = False
 

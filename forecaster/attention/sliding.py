@@ -19,9 +19,8 @@ from typing import Unpack
 from torch import Tensor
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen, SelfAttention
-from forecaster.attention.common import patterns
+from forecaster.attention.common import kernels, patterns
 from forecaster.attention.common.definitions import attend, positions
-from forecaster.attention.common.kernels import at_least_one, check_self_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.full import full_attention
 from forecaster.attention.strided import StridedPattern
@@ -57,7 +56,7 @@ def sliding_attention(
     `scale` defaults to E**-0.5. `key_mask` True is a real key; a query that sees none gives 0.
     Raises ValueError when sizes or options do not fit, or for L != S.
     """
-    check_self_inputs(q, k, v, causal, key_mask)
+    kernels.check_self_inputs(q, k, v, causal, key_mask)
     _check(window, sinks)
     L = q.shape[2]
     if max(window, sinks) >= L:
@@ -108,6 +107,6 @@ class SlidingAttention(SelfAttention, MultiHeadAttention):
 
 
 def _check(window: int, sinks: int) -> None:
-    at_least_one(window=window)
+    kernels.at_least_one(window=window)
     if sinks < 0:
         raise ValueError(f"sinks must be at least 0, got sinks={sinks}")

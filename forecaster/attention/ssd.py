@@ -79,9 +79,8 @@ class StateSpaceAttention(SelfAttention):
     """
 
     about = About(
-        "Dao and Gu, Transformers are SSMs", 2024, "L·state·D",
-        weights="content", no_export="",
-    )  # fmt: skip
+        "Dao and Gu, Transformers are SSMs", 2024, "L·state·D", weights="content", no_export=""
+    )
     core = Core("summaries of many steps", _call)
 
     def __init__(self, place: Place, *, state: int = 64, taps: int = 4) -> None:

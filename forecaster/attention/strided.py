@@ -25,9 +25,8 @@ import torch
 from torch import Tensor
 
 from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
-from forecaster.attention.common import patterns
+from forecaster.attention.common import kernels, patterns
 from forecaster.attention.common.definitions import attend, positions
-from forecaster.attention.common.kernels import at_least_one, check_one_of, check_self_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.full import full_attention
 from forecaster.base.shapes import Bool, Float
@@ -87,9 +86,9 @@ def strided_attention(
     `scale` defaults to E**-0.5. `key_mask` True is a real key; a query that sees none gives 0.
     Raises ValueError when sizes or options do not fit, or for L != S.
     """
-    check_self_inputs(q, k, v, causal, key_mask)
-    at_least_one(stride=stride)
-    check_one_of(Keys, pattern=pattern)
+    kernels.check_self_inputs(q, k, v, causal, key_mask)
+    kernels.at_least_one(stride=stride)
+    kernels.check_one_of(Keys, pattern=pattern)
     L = q.shape[2]
     if _is_full(L, stride, pattern):
         return full_attention(q, k, v, causal=causal, key_mask=key_mask, scale=scale)
@@ -137,8 +136,8 @@ class StridedAttention(SelfAttention, MultiHeadAttention):
     def __init__(self, place: Place, *, stride: int | None = None, heads: Heads = "merged") -> None:
         super().__init__(place)
         self.stride = round(place.query_length**0.5) if stride is None else stride
-        at_least_one(stride=self.stride)
-        check_one_of(Heads, heads=heads)
+        kernels.at_least_one(stride=self.stride)
+        kernels.check_one_of(Heads, heads=heads)
         if heads == "split" and place.heads < 2:
             raise ValueError("heads='split' needs at least 2 heads, got 1")
         self.heads = heads
@@ -176,7 +175,7 @@ def _is_full(L: int, stride: int, pattern: Keys) -> bool:
 
 
 @dataclass(frozen=True)
-class _SameRemainder(patterns.SelfTiles):
+class _SameRemainder(patterns.KeyTiles):
     """All steps with equal remainders modulo the stride: a view of the strip across its heads."""
 
     strip: patterns.Strip

@@ -29,7 +29,7 @@ from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Core, Effective, Place, Seen
 from forecaster.attention.common import kernels
-from forecaster.attention.common.definitions import attend
+from forecaster.attention.common.definitions import attend, softmax
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.rotary import QueryKey
 from forecaster.attention.full import full_attention
@@ -180,8 +180,7 @@ class _TopK(torch.autograd.Function):
         B, H = grad.shape[:2]
         grad_weights = torch.empty_like(weights)
         rows = max(1, kernels.at_once(v, _SCORES) // (index.shape[1] * v.shape[1]))
-        for i in range(0, len(index), rows):
-            part = slice(i, i + rows)
+        for part in kernels.cuts(len(index), rows):
             values = v.index_select(0, index[part].flatten()).view(-1, index.shape[1], v.shape[1])
             grad_weights[part] = (values * g[part, None]).sum(2)
         grad_weights -= (grad_weights * weights).sum(1, keepdim=True)
@@ -212,8 +211,8 @@ def _blocks(q: Tensor, S: int, causal: bool) -> Iterator[Block]:
     """Blocks small enough to compute all their scores at a time."""
     (B, H, L, _), most = q.shape, kernels.at_once(q, _SCORES, numbers=2)
     rows = min(L, max(1, most // S), _ROWS if causal and q.device.type == "cpu" else L)
-    for part, i in product(kernels.slices(B, H, rows * S, most), range(0, L, rows)):
-        yield *part, slice(i, i + rows)
+    for part, i in product(kernels.slices(B, H, rows * S, most), kernels.cuts(L, rows)):
+        yield *part, i
 
 
 def _cut(qkv: Sequence[Tensor], block: Block) -> list[Tensor]:
@@ -227,9 +226,7 @@ def _dense(qkv: Sequence[Tensor], block: Block, scores_of: _Scores) -> Tensor:
     scores = scores_of(q, k, block)
     least = torch.finfo(scores.dtype).min  # -inf would give NaN in a row that sees nothing
     threshold = scores.detach().topk(scores_of.topk).values[..., -1:].clamp(min=least)
-    largest = scores >= threshold
-    weights = scores.masked_fill(~largest, least).softmax(3) * largest
-    return weights @ v[:, :, : scores.shape[3]]
+    return softmax(scores, scores >= threshold) @ v[:, :, : scores.shape[3]]
 
 
 def _table(x: Tensor) -> Tensor:

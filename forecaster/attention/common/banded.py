@@ -135,13 +135,9 @@ class _Layout(NamedTuple):
     def turned(self) -> "_Layout":
         """The same with queries and keys exchanged."""
         return self._replace(
-            before=self.after,
-            after=self.before,
-            low=-self.high,
-            high=-self.low,
-            past=self.future,
-            future=self.past,
-        )
+            before=self.after, after=self.before, low=-self.high, high=-self.low,
+            past=self.future, future=self.past,
+        )  # fmt: skip
 
 
 def _turn(band: Tensor, layout: _Layout) -> Tensor:
@@ -154,8 +150,8 @@ def _turn(band: Tensor, layout: _Layout) -> Tensor:
     return padded.as_strided((G, steps, taps), (outer, row, row - column), (taps - 1) * column)
 
 
-def _fill(band: Tensor, layout: _Layout, far: float, unseen: float) -> Tensor:
-    """(G, N, size, keys of a tile): the band; around it `far` for visible keys, else `unseen`.
+def _fill(band: Tensor, layout: _Layout) -> Tensor:
+    """(G, N, size, keys of a tile): the band; around it 1 for visible keys, else 0.
 
     N is the number of tiles, or 1 when one tile serves all.
     """
@@ -164,13 +160,11 @@ def _fill(band: Tensor, layout: _Layout, far: float, unseen: float) -> Tensor:
     left, right = layout.before * size, layout.after * size
     if count == 1:  # pad with keys that do not exist, for the ends of the band; cut off again
         left, right = -layout.low, layout.high
-    around = band.new_full((size, left + size + right), far)
-    offset = torch.arange(-left, size + right, device=band.device)
-    offset = offset - torch.arange(size, device=band.device)[:, None]
+    around = band.new_ones(size, left + size + right)
     if not layout.past:
-        around.masked_fill_(offset < 0, unseen)
+        around.triu_(left)
     if not layout.future:
-        around.masked_fill_(offset > 0, unseen)
+        around.tril_(left)
     if steps > 1:
         band = F.pad(band, (0, 0, 0, count * size - steps))
     band = band.view(G, -1, size if steps > 1 else 1, taps)
@@ -255,7 +249,7 @@ class _BandedMean(torch.autograd.Function):
         ctx: Any, k: Tensor, v: Tensor, band: Tensor, top: Tensor, layout: _Layout, masked: bool
     ) -> Tensor:
         mean, below = kernels.empty_heads_last(v), kernels.empty_heads_last(k)
-        weights = _fill(band.exp(), layout, far=1.0, unseen=0.0)
+        weights = _fill(band.exp(), layout)
         columns = []
         steps = [_by_step(x, len(band)) for x in (k, v, top, mean, below)]
         for part in _parts(k, v, len(band)):
@@ -281,7 +275,7 @@ class _BandedMean(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         v, band, mean, below, *columns = ctx.saved_tensors
         G, layout, turned = len(band), ctx.layout, ctx.layout.turned()
-        weights = _fill(_turn(band, layout).exp(), turned, far=1.0, unseen=0.0)
+        weights = _fill(_turn(band, layout).exp(), turned)
         grad_k, grad_v = kernels.empty_heads_last(below), kernels.empty_heads_last(v)
         seen = (layout.before + 1 + layout.after) * layout.size
         grad_tiles = band.new_zeros(G, layout.tiles, layout.size, seen)
@@ -317,10 +311,8 @@ def _parts(k: Tensor, v: Tensor, G: int) -> list[tuple[slice, ...]]:
     if v.device.type != "cpu":
         return [()]
     one = k.shape[2:].numel() + v.shape[2:].numel()
-    everything = slice(None)
-    return [
-        (everything, everything, *part) for part in kernels.slices(B, H // G, G * one, _AT_ONCE)
-    ]
+    parts = kernels.slices(B, H // G, G * one, _AT_ONCE)
+    return [(slice(None), slice(None), *part) for part in parts]
 
 
 def _by_step(x: Tensor, G: int) -> Tensor:

@@ -3,6 +3,7 @@ and how much to compute at a time, so that it stays in a CPU's cache."""
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any, get_args
 
 import torch
@@ -236,10 +237,15 @@ def at_once(x: Tensor, on_cpu: int, numbers: int = 1) -> int:
     return max(on_cpu, memory // (32 * 4 * numbers))
 
 
+def cuts(total: int, size: int, start: int = 0) -> list[slice]:
+    """Slices of `size` numbers, the last one shorter, that together hold those from `start` on."""
+    return [slice(i, min(i + size, total)) for i in range(start, total, size)]
+
+
 def slices(series: int, heads: int, size: int, most: int) -> Iterator[tuple[slice, slice]]:
     """Yield slices of the series and of their heads that together hold about `most` numbers.
 
-    One head of one series holds `each` numbers. A slice has several series only if it has all
+    One head of one series holds `size` numbers. A slice has several series only if it has all
     heads, and never less than one head of one series. In an export, which must work for any number
     of series, one slice holds all.
     """
@@ -248,6 +254,4 @@ def slices(series: int, heads: int, size: int, most: int) -> Iterator[tuple[slic
         return
     pairs = max(1, most // size)
     some_series, some_heads = max(1, pairs // heads), min(heads, pairs)
-    for b in range(0, series, some_series):
-        for h in range(0, heads, some_heads):
-            yield slice(b, b + some_series), slice(h, h + some_heads)
+    yield from product(cuts(series, some_series), cuts(heads, some_heads))

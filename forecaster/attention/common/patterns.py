@@ -48,14 +48,13 @@ def pattern_attention(
     if suits_mask(q, short, masks):
         visible = pattern_mask(patterns, q.shape[2], q.device)[None]
         real = kernels.visible_keys(False, key_mask)
-        if real is None:
-            return kernels.softmax_attention(
-                q, k, v, visible=visible, may_be_empty=False, scale=scale
-            )
-        return kernels.softmax_attention(q, k, v, visible=visible & real, scale=scale)
-    attend = kernels.outside_graphs(
-        _Tiled.apply
-    )  # a graph loses gradients added to overlapping views
+        if real is not None:
+            visible = visible & real
+        return kernels.softmax_attention(
+            q, k, v, visible=visible, may_be_empty=real is not None, scale=scale
+        )
+    # a graph loses gradients added to overlapping views
+    attend = kernels.outside_graphs(_Tiled.apply)
     out: Tensor = attend(q, k, v, key_mask, *tiles(), scale)
     return out
 
@@ -154,15 +153,16 @@ class KeyTiles(Piece):
     In `triangular` tiles, key n is visible to query m only if n <= m.
     """
 
-    triangular: bool
+    triangular: bool = False
 
-    @abstractmethod
     def keys(self, strip: Tensor) -> Tensor:
-        """(N, G, s, ...) from a strip (steps, H, ...)."""
+        """(N, G, s, ...) from a strip (steps, H, ...): here, the steps of the queries."""
+        return self.queries(strip)
 
-    @abstractmethod
     def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
-        """Add tiles (N, G, s, E) to the strip at the positions from which `keys` takes them."""
+        """Add tiles (N, G, s, E) to the strip at the positions from which `keys` takes them: here,
+        a view in which none occurs twice."""
+        self.keys(strip).add_(tiles)
 
     @abstractmethod
     def visible_keys(self, real: Tensor) -> Tensor:
@@ -192,14 +192,6 @@ class KeyTiles(Piece):
         return (~self.visible_keys(real)).to(dtype).mul_(HIDDEN)
 
 
-class SelfTiles(KeyTiles):
-    def keys(self, strip: Tensor) -> Tensor:
-        return self.queries(strip)
-
-    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
-        self.queries(strip).add_(tiles)
-
-
 def held_at_once(x: Tensor) -> int:
     """How many numbers a part holds: on a CPU, as many as stay in its cache."""
     return kernels.at_once(x, _AT_ONCE)
@@ -209,8 +201,6 @@ def held_at_once(x: Tensor) -> int:
 class Window(KeyTiles):
     """Blocks of queries, each with the keys that `shown` shows from `reach` steps before it to its
     end or, if not causal, to `reach` steps after it. These windows overlap."""
-
-    triangular = False
 
     blocks: slice
     block: int
@@ -251,15 +241,12 @@ def windows(
     numbers = q.shape[1] * q.shape[3] + block  # of a key: its gradient and its column of the mask
     most = max(1, held_at_once(q) // (width * numbers))
     blocks = strip.batch * strip.padded // block
-    cuts = (slice(n, min(n + most, blocks)) for n in range(0, blocks, most))
-    return [Window(cut, block, reach, causal, shown) for cut in cuts]
+    return [Window(cut, block, reach, causal, shown) for cut in kernels.cuts(blocks, most)]
 
 
 @dataclass(frozen=True)
 class FirstKeys(KeyTiles):
     """The queries `rows` of every series with its first `count` keys, if `shown` shows them."""
-
-    triangular = False
 
     strip: Strip
     rows: slice
@@ -272,9 +259,6 @@ class FirstKeys(KeyTiles):
     def keys(self, strip: Tensor) -> Tensor:
         return self.strip.series(strip)[:, : self.count].transpose(1, 2)
 
-    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
-        self.keys(strip).add_(tiles)
-
     def visible_keys(self, real: Tensor) -> Tensor:
         j = torch.arange(self.count, device=real.device)
         i = torch.arange(self.rows.start, self.rows.stop, device=real.device)[:, None]
@@ -283,8 +267,7 @@ class FirstKeys(KeyTiles):
 
 def first_keys(strip: Strip, queries: int, count: int, rows: int, shown: Pattern) -> list[Piece]:
     """The first `queries` of a series with its first `count` keys, `rows` queries at a time."""
-    starts = range(0, queries if count else 0, rows)
-    cuts = (slice(i, min(i + rows, queries)) for i in starts)
+    cuts = kernels.cuts(queries if count else 0, rows)
     return [FirstKeys(strip, cut, count, shown) for cut in cuts]
 
 

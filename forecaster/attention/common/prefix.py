@@ -16,13 +16,14 @@ vanishes.
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.common.kernels import outside_graphs
+from forecaster.attention.common.kernels import cuts, outside_graphs
 from forecaster.base.shapes import Bool, Float
 
 LOWEST = -80.0
@@ -44,27 +45,30 @@ def prefix_softmax_mean(
 
     `key_mask` True is a real step; others have no weight, and a step that sees none gives 0.
     """
-    real = None
-    if key_mask is not None:
-        hidden = ~key_mask[:, None, :, None]
-        score = score.masked_fill(hidden, torch.finfo(score.dtype).min)
-        value = value.masked_fill(hidden, 0.0)
-        real = key_mask[:, :, None, None].to(value.dtype)
     average: Callable[..., Tensor] = _PrefixSoftmaxMean.apply
     if score.device.type == "cpu":
         average = outside_graphs(average)  # its control flow depends on values
-    return average(score, value, real)
+    return average(*masked(score, value, key_mask))
+
+
+def masked(
+    score: Tensor, value: Tensor, key_mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Both without weight at hidden steps, and 1 for each real one (B, 1, L, 1), None for all."""
+    if key_mask is None:
+        return score, value, None
+    hidden, lowest = ~key_mask[:, None, :, None], torch.finfo(score.dtype).min
+    real = (~hidden).to(value.dtype)
+    return score.masked_fill(hidden, lowest), value.masked_fill(hidden, 0.0), real
 
 
 def parts(x: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Yield (series, steps) of x (B, H, L, E) that fit a CPU's cache; on other devices all."""
+    """Pairs (series, steps) of x (B, H, L, E) that fit a CPU's cache; on other devices all."""
     B, H, L, E = x.shape
     at_once = _AT_ONCE // (H * E) if x.device.type == "cpu" else B * L
     series = max(1, at_once // L)
     steps = L if at_once >= L else max(1, at_once // _CHUNK) * _CHUNK
-    for b in range(0, B, series):
-        for t in range(0, L, steps):
-            yield slice(b, b + series), slice(t, min(t + steps, L))
+    return product(cuts(B, series), cuts(L, steps))
 
 
 def softmax_weights(score: Tensor, top: Tensor) -> Tensor:
@@ -105,6 +109,7 @@ class _PrefixSoftmaxMean(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, score: Tensor, value: Tensor, real: Tensor | None) -> Tensor:
         a, x = score.transpose(1, 2), value.transpose(1, 2)
+        real = None if real is None else real.transpose(1, 2)
         y, d = x.new_empty(x.shape), a.new_empty(a.shape)
         blocks = []
         with torch.autocast(x.device.type, enabled=False):
@@ -138,7 +143,8 @@ class _PrefixSoftmaxMean(torch.autograd.Function):
                     later = [torch.zeros_like(t[block.series, 0]) for t in (x, a)]
                 e = block.weights(a, real)
                 over = block.cut(g) / block.cut(d)
-                sums = [_within(t, True) for t in (over, _like(e, over * block.cut(y)))]
+                less = (over * block.cut(y)).sum_to_size(e.shape)
+                sums = [_within(t, True) for t in (over, less)]
                 lift = block.lift()
                 after = [
                     torch.cat([lift * t[:, :, 0], end[:, None]], 1)
@@ -148,7 +154,7 @@ class _PrefixSoftmaxMean(torch.autograd.Function):
                     t += c[:, 1:, None]
                 later = [c[:, 0] for c in after]
                 torch.mul(e, sums[0], out=block.cut(grad_x))
-                both = _like(e, sums[0].mul_(block.cut(x))).sub_(sums[1])
+                both = sums[0].mul_(block.cut(x)).sum_to_size(e.shape).sub_(sums[1])
                 torch.mul(e, both, out=block.cut(grad_a))
         return grad_a.transpose(1, 2), grad_x.transpose(1, 2), None
 
@@ -220,8 +226,3 @@ def _scan(sums: list[Tensor], tops: Tensor, reverse: bool = False) -> list[Tenso
                 x[:, reach:] += factor * x[:, :-reach]
         reach *= 2
     return sums
-
-
-def _like(e: Tensor, x: Tensor) -> Tensor:
-    """x, summed over the features when they share one score."""
-    return x if x.shape == e.shape else x.sum(-1, keepdim=True)

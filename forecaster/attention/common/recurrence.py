@@ -131,8 +131,7 @@ def _cuts(q: Tensor) -> list[slice]:
     B, H, L, _ = q.shape
     size = _chunk(q)
     chunks = max(1, kernels.at_once(q, _SCORES, numbers=16) // (B * H * size**2))
-    step = min(chunks, _MOST) * size
-    return [slice(i, i + step) for i in range(0, L, step)]
+    return kernels.cuts(L, min(chunks, _MOST) * size)
 
 
 def _chunk(q: Tensor) -> int:

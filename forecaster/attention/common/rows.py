@@ -1,14 +1,16 @@
-"""Softmax attention with a bias on the scores, in blocks of rows.
+"""Softmax attention with a bias on the scores, or the difference of two, in blocks of rows.
 
-    P = softmax(scale q kᵀ + b)        out = P v
+    P = softmax(scale q kᵀ + b)        out = P v        of two maps: out = (P1 − λ P2) v
 
 The fused kernel gives no gradient for a bias, and would need it as a whole L x S matrix for every
 head and series. Here a block of rows holds its scores and its bias at a time, and the backward pass
-computes them again, with g = ∂out and r the row sums of P ⊙ g vᵀ:
+computes them again, with g = ∂out, r the row sums of P ⊙ g vᵀ, and c = 1, for the second map −λ:
 
-    T = P ⊙ (g vᵀ − r)        ∂q = scale T k        ∂k = scale Tᵀ q        ∂v = Pᵀ g        ∂b = T
+    T = P ⊙ (g vᵀ − r)      ∂q = c scale T k      ∂k = c scale Tᵀ q      ∂v = (Σ c P)ᵀ g
+    ∂b = T                  ∂c = Σ r
 
-A mechanism says what b is in a block, and sums T up for the gradient of what it is made from.
+A mechanism says what b is in a block, and sums T up for the gradient of what it is made from. Both
+maps of a block are computed together, so that threads wait less for each other.
 """
 
 import math
@@ -31,113 +33,135 @@ InBlock = Callable[[Tensor, slice, slice, bool, Tensor], None]
 """What is done in a block: of the maps n, the queries i, and the first keys. Called with a tensor,
 n, i, `causal` and the block (n, i, keys), it writes b to the block from what b is made from, or
 adds the block, ∂b, which it may change, to the gradient of that."""
+Bias = tuple[Tensor, InBlock, InBlock]
+"""What b is made from, in the type that sums are taken in; how to write b, and to add ∂b."""
 
 
-def biased_attention(
-    q: Float[Tensor, "B H L E"],
-    k: Float[Tensor, "B H S E"],
+def attention_by_rows(
+    q: Float[Tensor, "M B H L E"],
+    k: Float[Tensor, "M B H S E"],
     v: Float[Tensor, "B H S Ev"],
-    tensor: Float[Tensor, "..."],
-    write: InBlock,
-    add_gradient: InBlock,
     *,
+    bias: Bias | None = None,
+    lam: Float[Tensor, "B H"] | None = None,
     causal: bool,
     key_mask: Bool[Tensor, "B S"] | None,
     scale: float | None,
 ) -> Float[Tensor, "B H L Ev"]:
-    """softmax(scale q kᵀ + b) v over the visible keys; `scale` is E**-0.5 if None.
+    """out of the module's docstring over the visible keys; `scale` is E**-0.5 if None.
 
-    `tensor` is what b is made from, in the type that sums are taken in. A query that sees no key
-    gives 0.
+    There are M = 2 maps with `lam`, else one. A query that sees no key gives 0.
     """
-    B, H, L, E = q.shape
+    B, H, L, E = q.shape[1:]
     kind = kernels.accumulator(v.dtype)
     scale = E**-0.5 if scale is None else scale
     hidden = None
     if key_mask is not None:
         hidden = torch.zeros(key_mask.shape, dtype=kind, device=q.device)
         hidden = hidden.masked_fill_(~key_mask, HIDDEN).repeat_interleave(H, 0)[:, None]
-    attend = kernels.outside_graphs(_Biased.apply)  # loops over blocks
+    tensor, *in_block = bias or (None,)
+    attend = kernels.outside_graphs(_ByRows.apply)  # loops over blocks
     with torch.autocast(q.device.type, enabled=False):
-        flat = (x.to(kind).flatten(0, 1) for x in (q, k, v))
-        out: Tensor = attend(*flat, tensor, (write, add_gradient), scale, causal, hidden)
+        q, k = (x.to(kind).flatten(1, 2) for x in (q, k))
+        values, shares = v.to(kind).flatten(0, 1), None if lam is None else lam.flatten()
+        out: Tensor = attend(q, k, values, shares, tensor, in_block, scale, causal, hidden)
     out = out.view(B, H, L, -1).to(v.dtype)
-    return out if key_mask is None else without_keys(out, causal, key_mask)
-
-
-def without_keys(out: Tensor, causal: bool, key_mask: Tensor) -> Tensor:
-    """`out`, 0 for the queries that see no key."""
+    if key_mask is None:
+        return out
     seen = key_mask.cumsum(1) if causal else key_mask.sum(1, keepdim=True)
     return out.masked_fill((seen == 0)[:, None, :, None], 0.0)
 
 
-class _Biased(torch.autograd.Function):
-    """For q (N, L, E), k (N, S, E), v (N, S, Ev), hidden (N, 1, S)."""
+class _ByRows(torch.autograd.Function):
+    """For q (M, N, L, E), k (M, N, S, E), v (N, S, Ev), lam (N,) or None, hidden (N, 1, S).
+
+    All blocks use the same memory, because new memory is slow on a CPU. Two maps of short series,
+    no larger than q, k, v and out together, are kept for the backward pass.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        tensor: Tensor,
-        bias: tuple[InBlock, InBlock],
-        scale: float,
-        causal: bool,
-        hidden: Tensor | None,
-    ) -> Tensor:
-        (N, S, Ev), L = v.shape, q.shape[1]
-        ctx.save_for_backward(q, k, v, tensor, hidden)
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, lam: Tensor | None, tensor: Tensor | None,
+        bias: list[InBlock], scale: float, causal: bool, hidden: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        (M, N, L, _), (_, S, Ev) = q.shape, v.shape
         ctx.bias, ctx.scale, ctx.causal = bias, scale, causal
-        pairs, rows = block_size(q, N, L, S, causal)
-        scratch, out = v.new_empty(pairs * rows * S), v.new_empty(N, L, Ev)
-        for n in parts(N, pairs):
-            for i in parts(L, rows):
-                weights = _weights(ctx, q[n, i], k[n], tensor, hidden, n, i, scratch)
-                out[n, i] = torch.bmm(weights, v[n, : weights.shape[2]])
+        pairs, rows = block_size(v, N, L, S, causal)
+        keep = M == 2 and rows == L and 2 * Ev >= S and any(ctx.needs_input_grad)
+        maps = v.new_empty(M * (N if keep else pairs) * rows * S)
+        scratch = maps if M == 1 else v.new_empty(pairs * rows * S)
+        out = v.new_empty(N, L, Ev)
+        for n in kernels.cuts(N, pairs):
+            keys = k[:, n].flatten(0, 1)
+            for i in kernels.cuts(L, rows):
+                into = maps[2 * n.start * L * S :] if keep else maps
+                p = _weights(ctx, q[:, n, i], keys, tensor, hidden, n, i, into)
+                torch.bmm(_mixed(p, lam, n, scratch), v[n, : p.shape[3]], out=out[n, i])
+        ctx.save_for_backward(q, k, v, lam, tensor, hidden, maps if keep else None)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, tensor, hidden = ctx.saved_tensors
-        grad = grad.contiguous()
-        (N, S, _), L = v.shape, q.shape[1]
-        pairs, rows = block_size(q, N, L, S, ctx.causal)
-        one, two = (v.new_empty(pairs * rows * S) for _ in range(2))
+        q, k, v, lam, tensor, hidden, saved = ctx.saved_tensors
+        (M, N, L, _), S, grad = q.shape, v.shape[1], grad.contiguous()
+        pairs, rows = block_size(v, N, L, S, ctx.causal)
+        maps, both = (v.new_empty(M * pairs * rows * S) for _ in range(2))
+        scratch = both if M == 1 else v.new_empty(pairs * rows * S)
         grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
-        grad_tensor = torch.zeros_like(tensor) if ctx.needs_input_grad[3] else None
-        for n in parts(N, pairs):
-            sum_k, sum_v = SumOverQueries(k[n], rows == L), SumOverQueries(v[n], rows == L)
-            for i in parts(L, rows):
-                p = _weights(ctx, q[n, i], k[n], tensor, hidden, n, i, one)
-                g = grad[n, i]
-                sum_v.add(p, g)
-                t = torch.bmm(g, v[n, : p.shape[2]].mT, out=carve(two, p.shape))
-                t.mul_(p)
-                t.addcmul_(p, t.sum(2, keepdim=True), value=-1)
-                torch.mul(torch.bmm(t, k[n, : t.shape[2]]), ctx.scale, out=grad_q[n, i])
-                sum_k.add(t, q[n, i] * ctx.scale)
+        grad_lam = None if lam is None else torch.zeros_like(lam)
+        grad_tensor = torch.zeros_like(tensor) if ctx.needs_input_grad[4] else None
+        for n in kernels.cuts(N, pairs):
+            keys, c = k[:, n].flatten(0, 1), ctx.scale
+            if lam is not None:
+                c = c * torch.stack([torch.ones_like(lam[n]), -lam[n]])[..., None, None]
+            sum_k, sum_v = SumOverQueries(keys, rows == L), SumOverQueries(v[n], rows == L)
+            for i in kernels.cuts(L, rows):
+                queries, g = q[:, n, i], grad[n, i]
+                if saved is None:
+                    p = _weights(ctx, queries, keys, tensor, hidden, n, i, maps)
+                else:
+                    p = carve(saved[2 * n.start * L * S :], (2, len(g), L, S))
+                t = torch.bmm(g, v[n, : p.shape[3]].mT, out=carve(scratch, p.shape[1:]))
+                t = t.mul_(p[0])[None] if M == 1 else torch.mul(p, t, out=carve(both, p.shape))
+                r = t.sum(3, keepdim=True)
+                t.addcmul_(p, r, value=-1)
+                product = torch.bmm(t.flatten(0, 1), keys[:, : p.shape[3]])
+                torch.mul(product.view_as(queries), c, out=grad_q[:, n, i])
+                sum_k.add(t.flatten(0, 1), (queries * c).flatten(0, 1))
+                sum_v.add(_mixed(p, lam, n, scratch), g)
+                if grad_lam is not None:
+                    grad_lam[n] -= r[1].sum((1, 2))
                 if grad_tensor is not None:
-                    ctx.bias[1](grad_tensor, n, i, ctx.causal, t)
-            grad_k[n], grad_v[n] = sum_k.total(), sum_v.total()
-        return grad_q, grad_k, grad_v, grad_tensor, None, None, None, None
+                    ctx.bias[1](grad_tensor, n, i, ctx.causal, t[0])
+            grad_k[:, n] = sum_k.total().view_as(grad_k[:, n])
+            grad_v[n] = sum_v.total()
+        return grad_q, grad_k, grad_v, grad_lam, grad_tensor, None, None, None, None
 
 
 def _weights(
-    ctx: Any, q: Tensor, k: Tensor, tensor: Tensor, hidden: Tensor | None, n: slice, i: slice,
-    scratch: Tensor,
+    ctx: Any, q: Tensor, keys: Tensor, tensor: Tensor | None, hidden: Tensor | None, n: slice,
+    i: slice, scratch: Tensor,
 ) -> Tensor:  # fmt: skip
-    """P of a block in `scratch`; when causal, keys after the last query are left out."""
-    keys = k[:, : i.stop] if ctx.causal else k
-    p = carve(scratch, (*q.shape[:2], keys.shape[1]))
-    ctx.bias[0](tensor, n, i, ctx.causal, p)
-    p.baddbmm_(q, keys.mT, alpha=ctx.scale)
+    """P (M, n, i, keys) in `scratch`; when causal, keys after the last query are left out."""
+    keys = keys[:, : i.stop] if ctx.causal else keys
+    p = carve(scratch, (*q.shape[:3], keys.shape[1]))
+    if ctx.bias:
+        ctx.bias[0](tensor, n, i, ctx.causal, p[0])
+    beta = 1 if ctx.bias else 0
+    p.flatten(0, 1).baddbmm_(q.flatten(0, 1), keys.mT, beta=beta, alpha=ctx.scale)
     if hidden is not None:
         p += hidden[n, :, : keys.shape[1]]
     if ctx.causal:
-        p[..., i.start :] += p.new_full((q.shape[1], q.shape[1]), HIDDEN).triu_(1)
-    return torch.softmax(p, 2, out=p)
+        p[..., i.start :] += p.new_full((q.shape[2], q.shape[2]), HIDDEN).triu_(1)
+    return torch.softmax(p, 3, out=p)
+
+
+def _mixed(p: Tensor, lam: Tensor | None, n: slice, scratch: Tensor) -> Tensor:
+    """P, or P1 − λ P2 in `scratch`, of p (M, n, ·, ·)."""
+    if lam is None:
+        return p[0]
+    return torch.addcmul(p[0], p[1], lam[n, None, None], value=-1, out=carve(scratch, p.shape[1:]))
 
 
 class SumOverQueries:
@@ -168,10 +192,6 @@ def block_size(x: Tensor, N: int, L: int, S: int, causal: bool) -> tuple[int, in
         return min(N, max(1, most // (rows * S))), rows
     rows = min(L, max(1, _MOST_SCORES // S), _CAUSAL_ROWS if causal else L)
     return min(N, torch.get_num_threads() * max(1, _SCORES // (rows * S))), rows
-
-
-def parts(total: int, size: int) -> list[slice]:
-    return [slice(i, min(i + size, total)) for i in range(0, total, size)]
 
 
 def carve(scratch: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -44,7 +44,7 @@ def softmax_part(
             return o, z
         scores = _scores(q, k, scale, bias, causal)
         z = scores.logsumexp(3)
-        return (scores - z[..., None]).exp().to(v.dtype) @ v, z
+        return (scores - z[..., None]).exp() @ v, z
 
 
 def softmax_part_backward(
@@ -75,8 +75,8 @@ def softmax_part_backward(
             return gradients
         weights = (_scores(q, k, scale, bias, causal) - z[..., None]).exp()
         grad_scores = weights * ((grad @ v.mT) - (grad * o).sum(3, keepdim=True))
-        grad_scores = (scale * grad_scores).to(q.dtype)
-        return grad_scores @ k, grad_scores.mT @ q, weights.to(v.dtype).mT @ grad
+        grad_scores *= scale
+        return grad_scores @ k, grad_scores.mT @ q, weights.mT @ grad
 
 
 def merge(o1: Tensor, z1: Tensor, o2: Tensor, z2: Tensor) -> None:
@@ -89,13 +89,12 @@ def merge(o1: Tensor, z1: Tensor, o2: Tensor, z2: Tensor) -> None:
 
 
 def _is_fused(q: Tensor, v: Tensor) -> bool:
-    there = _FORWARD is not None and _BACKWARD is not None and q.device.type == "cpu"
-    return there and q.dtype in (torch.float32, torch.float64) and q.shape[3] == v.shape[3]
+    there = _FORWARD is not None and _BACKWARD is not None
+    return there and q.device.type == "cpu" and q.shape[3] == v.shape[3]
 
 
 def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor, causal: bool) -> Tensor:
-    kind = torch.promote_types(q.dtype, torch.float32)
-    scores = (q @ k.mT).to(kind) * scale + bias
+    scores = q @ k.mT * scale + bias
     if causal:
         future = torch.ones(scores.shape[2:], dtype=torch.bool, device=q.device).triu(1)
         scores = scores.masked_fill(future, -math.inf)

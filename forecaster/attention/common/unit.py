@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forecaster.attention.base import Place, Seen, SelfAttention
-from forecaster.attention.common.kernels import at_least_one, at_once, check_one_of
+from forecaster.attention.common.kernels import at_least_one, at_once, check_one_of, cuts
 from forecaster.attention.common.rotary import rotate
 from forecaster.base.shapes import Float
 
@@ -156,8 +156,7 @@ def stacks(scores: int, *tensors: Tensor) -> Iterator[tuple[slice, list[Tensor]]
     else:
         together = list(zip(*(x.unbind(0) for x in tensors), strict=True))
     for stack in together:
-        for first in range(0, len(stack[0]), count):
-            pairs = slice(first, first + count)
+        for pairs in cuts(len(stack[0]), count):
             yield pairs, [x[pairs] for x in stack]
 
 
