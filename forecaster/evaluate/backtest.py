@@ -1,14 +1,12 @@
 """Judge a model on every window of the test split, with the floors beside it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from torch import Tensor
 
 from forecaster.datasets.scaling import Scaler
-from forecaster.datasets.windows import Batch, Windows
 from forecaster.evaluate.figures import Errors, measure, plain
 from forecaster.evaluate.metrics import (
     Score,
@@ -16,7 +14,6 @@ from forecaster.evaluate.metrics import (
     blocks,
     interval_text,
     paired_interval,
-    scores,
 )
 from forecaster.forecast.intervals import Intervals
 from forecaster.record import (
@@ -249,38 +246,3 @@ def _mean(errors: np.ndarray) -> float:
     """The mean of the errors that are known; infinite without any."""
     known = errors[~np.isnan(errors)]
     return float(known.mean()) if len(known) else np.inf
-
-
-def evaluate(
-    forecasts: Callable[[Batch], Sequence[Tensor]],
-    test: Windows,
-    targets: tuple[str, ...],
-    scaler: Scaler,
-    naive: np.ndarray,
-    *,
-    floors: Mapping[str, str],
-    weights: Mapping[str, float] | None = None,
-    network: bool = False,
-    without: Sequence[str] = (),
-) -> Evaluation:
-    """Score the `forecasts` of a batch on all test windows, in one pass.
-
-    These are the forecasts of the model; of each of the `floors`, names with their chosen options;
-    of the `network` alone, if there is one; and of the model `without` each of some kinds. The
-    other arguments are as in Evaluation.
-    """
-    model, *others = scores(forecasts, test)
-    rest = iter(others)
-    return Evaluation(
-        model=model,
-        every=test.every,
-        floors={name: next(rest) for name in floors},
-        chosen=dict(floors),
-        targets=targets,
-        scaler=scaler,
-        naive=naive,
-        items=None if test.items is None else test.items.names,
-        weights=weights or {},
-        network=next(rest) if network else None,
-        without=dict(zip(without, rest, strict=True)),
-    )

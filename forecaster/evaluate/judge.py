@@ -11,7 +11,7 @@ from torch import Tensor
 from forecaster.base import machine
 from forecaster.base.errors import DataError, UsageError
 from forecaster.datasets.windows import Batch, Windows
-from forecaster.evaluate.backtest import Evaluation, evaluate
+from forecaster.evaluate.backtest import Evaluation
 from forecaster.evaluate.figures import Errors
 from forecaster.evaluate.headline import headline
 from forecaster.evaluate.intervals import (
@@ -25,7 +25,7 @@ from forecaster.evaluate.intervals import (
     together,
 )
 from forecaster.evaluate.joint import covered, with_errors
-from forecaster.evaluate.metrics import Score, forecast_with, naive_mae, score
+from forecaster.evaluate.metrics import Score, forecast_with, naive_mae, score, scores
 from forecaster.evaluate.rehearsal import rehearse
 from forecaster.forecast.bundle import Bundle
 from forecaster.forecast.intervals import Intervals
@@ -132,7 +132,6 @@ def judge(
         if done is not None:
             again = Calibration(model, test, tuple(splits.plan.config.intervals.levels))
         coverage = Coverage(model, intervals, scaler, again=again)
-    floors = {part.name: part.chosen for part in parts if not isinstance(part, Network)}
     network = next((part.name for part in parts if isinstance(part, Network)), "")
     kinds = list(dict.fromkeys(part.kind for part in model.members))
     without = kinds if len(kinds) > 1 else []
@@ -144,32 +143,35 @@ def judge(
         ahead = model.mix(members, batch.item)
         if coverage is not None:
             coverage.take(batch, ahead)
-        rests = [model.mix(members, batch.item, kind) for kind in without]
-        order = [*floors, network] if network else [*floors]
-        return [ahead, *(alone[name] for name in order), *rests]
+        return [ahead, *alone.values(), *(model.mix(members, batch.item, k) for k in without)]
 
-    evaluation = evaluate(
-        forecasts,
-        test,
-        names,
-        scaler,
-        naive_mae(splits.training(device), splits.plan.dataset.seasons[0]),
-        floors=floors,
-        weights=model.shares,
-        network=bool(network),
-        without=without,
-    )
     named = {part.name: part for part in parts}
+    whole, *others = scores(forecasts, test)
+    alone = dict(zip(named, others, strict=False))
+    floors = {name: part.chosen for name, part in named.items() if name != network}
+    evaluation = Evaluation(
+        model=whole,
+        every=test.every,
+        floors={name: alone[name] for name in floors},
+        chosen=floors,
+        targets=names,
+        scaler=scaler,
+        naive=naive_mae(splits.training(device), splits.plan.dataset.seasons[0]),
+        items=None if test.items is None else test.items.names,
+        weights=model.shares,
+        network=alone.get(network),
+        without=dict(zip(without, others[len(named) :], strict=True)),
+    )
     anew = None
     if again is not None and intervals is not None:
         anew = together([*(done or ()), again], pooled=not done)
         fits = {*intervals.levels} <= {*anew.levels}
         before = None if done else intervals
         anew = with_errors(anew, [*(done or ()), again], before) if fits else None
-    scores = None if coverage is None else coverage.record(names, again=anew is not None)
-    if again is not None and intervals is not None and scores is not None:
-        scores = scores.model_copy(update={"totals": covered(intervals, again)})
-    judged = replace(evaluation, intervals=scores, recalibrated=anew)
+    quantiles = None if coverage is None else coverage.record(names, again=anew is not None)
+    if again is not None and intervals is not None and quantiles is not None:
+        quantiles = quantiles.model_copy(update={"totals": covered(intervals, again)})
+    judged = replace(evaluation, intervals=quantiles, recalibrated=anew)
     return replace(judged, headline=headline(splits, judged, named, test))
 
 

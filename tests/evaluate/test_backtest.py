@@ -11,8 +11,8 @@ from forecaster.datasets.dataset import Items
 from forecaster.datasets.scaling import Scaler
 from forecaster.datasets.windows import Windows
 from forecaster.evaluate import backtest
-from forecaster.evaluate.backtest import evaluate
-from forecaster.evaluate.metrics import Score, interval_text
+from forecaster.evaluate.backtest import Evaluation
+from forecaster.evaluate.metrics import Score, interval_text, scores
 
 HORIZON, BORDER = 4, 100
 
@@ -36,6 +36,19 @@ def level(batch):
 
 def together(*forecasts):
     return lambda batch: [forecast(batch) for forecast in forecasts]
+
+
+def evaluate(forecasts, test, targets, scaler, naive, *, floors, network=False, without=(), **more):
+    """The forecasts of a batch are those of the model, of the floors, of the network alone, and of
+    the model without each of some kinds."""
+    model, *others = scores(forecasts, test)
+    alone, rests = others[: len(floors)], others[len(floors) + network :]
+    return Evaluation(
+        model=model, every=test.every, floors=dict(zip(floors, alone, strict=True)), chosen=floors,
+        targets=targets, scaler=scaler, naive=naive, items=test.items and test.items.names,
+        network=others[len(floors)] if network else None,
+        without=dict(zip(without, rests, strict=True)), **more,
+    )  # fmt: skip
 
 
 def judged(model, *others, rows=300, scale=1.0, naive=(0.5, 2.0), **blend):
