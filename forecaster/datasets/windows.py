@@ -106,10 +106,9 @@ class Windows:
     def __post_init__(self) -> None:
         rows, columns = self.values.shape
         grid = len(self.calendar)
-        if self.items is None and grid != rows:
-            raise ValueError(f"{rows} rows of values but {grid} of calendar")
-        if self.items is not None and self.items.bounds[-1] != rows:
-            raise ValueError(f"{rows} rows of values but {self.items.bounds[-1]} of items")
+        expected = grid if self.items is None else self.items.bounds[-1]
+        if expected != rows:
+            raise ValueError(f"{rows} rows of values, but the grid or the items have {expected}")
         first, last = np.asarray(self.first), np.asarray(self.last)
         if not ((first >= 0) & (first <= last) & (last <= grid)).all():
             raise ValueError(f"steps [{self.first}, {self.last}) are not within the {grid} steps")

@@ -84,12 +84,7 @@ def _size(splits: Splits) -> np.ndarray:
     series = splits.plan.series
     items = series.layout
     first, last = splits.plan.borders.parts["test"]
-    rows = items.bounds[:-1] + items.rows_before(first), items.bounds[:-1] + items.rows_before(last)
-    inside = np.zeros(len(series.values) + 1, dtype=np.int8)
-    np.add.at(inside, rows[0], 1)
-    np.add.at(inside, rows[1], -1)
-    values = series.values[np.cumsum(inside, dtype=np.int8)[:-1] > 0][
-        :, list(splits.schema.target_positions)
-    ]
+    tested = items.before(last) & ~items.before(first)
+    values = series.values[tested][:, list(splits.schema.target_positions)]
     counts = (~np.isnan(values)).sum(axis=0)
     return np.asarray(np.nansum(np.abs(values), axis=0, dtype=float) / np.maximum(counts, 1))

@@ -90,9 +90,7 @@ def _blocks(splits: Splits, forms: Sequence[Part], device: str) -> list[Block]:
         fold = replace(splits.fold(device), train=splits.windows(_end(begin), _end(first), device))
         windows = splits.judging(*targets, device)
         values = windows.values.clone()
-        rows = items.bounds[:-1] + items.rows_before(_end(end))
-        for row, after in zip(rows, items.bounds[1:], strict=True):
-            values[row:after] = torch.nan
+        values[torch.from_numpy(~items.before(_end(end)))[: len(values)]] = torch.nan
         windows = replace(windows, values=values).spaced(MOST)
         blocks.append(([part.refit(fold).to(device).eval() for part in forms], windows))
     return blocks

@@ -19,7 +19,7 @@ The manifest detects damage; it does not prove who wrote the bundle.
 import hashlib
 import json
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -352,20 +352,14 @@ def _tensors(intervals: Intervals | None) -> dict[str, Tensor]:
     """The tensors of intervals, each by the name of its field; `nominal` is called levels."""
     if intervals is None:
         return {}
-    tensors = {
-        "levels": intervals.nominal,
-        "offsets": intervals.offsets,
-        "scale": intervals.scale,
-        "windows": intervals.windows,
-        "apart": intervals.apart,
-        **{
-            name: getattr(intervals, name)
-            for name in ("of_series", "errors")
-            if getattr(intervals, name) is not None
-        },
-        **(vars(intervals.conditions) if intervals.conditions else {}),
+    values = {each.name: getattr(intervals, each.name) for each in fields(intervals)}
+    values["levels"], conditions = values.pop("nominal"), values.pop("conditions")
+    values |= vars(conditions) if conditions else {}
+    return {
+        name: torch.from_numpy(np.asarray(value))
+        for name, value in values.items()
+        if value is not None
     }
-    return {name: torch.from_numpy(np.asarray(value)) for name, value in tensors.items()}
 
 
 def _intervals(tensors: dict[str, Tensor]) -> Intervals | None:

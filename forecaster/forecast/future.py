@@ -73,14 +73,11 @@ def future_rows(
     ]
     times = pd.DatetimeIndex(np.concatenate([stamps for stamps, _ in frames]))
     cells = np.concatenate([block for _, block in frames])
-    stamps = np.concatenate(
-        [series.times[place : place + length] for place, length in
-         zip(items.places, items.lengths, strict=True)]
-    )  # fmt: skip
+    stamps = series.times[items.steps]
     owners = [np.repeat(np.arange(len(items)), items.lengths), np.repeat(chosen, form.horizon)]
     for place in range(len(parts)):
         if np.isnan(cells[:, place]).any():
-            past = _keyed(owners[0], pd.DatetimeIndex(stamps), known[:, place])
+            past = _keyed(owners[0], stamps, known[:, place])
             ahead = _keyed(owners[1], times, cells[:, place])
             cells[:, place] = _determined(past, ahead)
     table = pd.DataFrame(index=range(len(times)))

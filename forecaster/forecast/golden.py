@@ -175,7 +175,8 @@ class _Made:
     def __init__(self, schema: Schema, past: int, steps: int, number: int) -> None:
         self.schema, self.number = schema, number
         self.random = np.random.default_rng([17, number])
-        self.words = {name: self._words(words, steps) for name, words in self._of_words().items()}
+        reading = schema.reading
+        self.words = {n: self._words(reading.read_as([n]), steps) for n in reading.categories}
         place = None
         if schema.items and number % 5 != 4:  # the others are unknown series
             place = number * 7919 % len(schema.items)
@@ -221,10 +222,6 @@ class _Made:
         waves += walk + random.normal(0, 1.5, columns) * shifted
         scale = np.exp(random.uniform(-1.2, 0.8, columns))
         return np.asarray(random.normal(0, 0.8, columns) + scale * waves)
-
-    def _of_words(self) -> dict[str, tuple[str, ...]]:
-        reading = self.schema.reading
-        return {name: reading.read_as([name]) for name in reading.categories}
 
     def _words(self, parts: Sequence[str], steps: int) -> dict[str, np.ndarray]:
         """The columns of 0 and 1 of a covariate of words; each word stays for some steps."""

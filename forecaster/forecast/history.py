@@ -90,18 +90,17 @@ class History:
         if self.ahead is not None and series.known is not None:
             before = series.known[np.maximum(places, items.bounds[which][:, None])]
             covariates = np.concatenate([before, self.ahead(which, end)], axis=1)
+        first = items.places[which] + items.lengths[which] - drop
         return Question(
             values,
-            _starts(series, items.places[which] + items.lengths[which] - drop - past),
+            _starts(series, first - past),
             covariates,
             {name: list(values[which]) for name, values in series.static.items()},
             [items.names[int(item)] for item in which],
             rows.tolist(),
             self.steps,
             self.levels,
-            ends=later(
-                _starts(series, items.places[which] + items.lengths[which] - drop - 1), 1, form.freq
-            ),
+            ends=later(_starts(series, first - 1), 1, form.freq),
         )
 
     def _rows(self, which: np.ndarray, drop: int | np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from pandas.tseries.frequencies import to_offset
 
 from forecaster.base.errors import DataError, UsageError
 from forecaster.base.names import did_you_mean, quoted
-from forecaster.datasets.calendar import parse_step, step_length
+from forecaster.datasets.calendar import DAY, parse_step, step_length
 from forecaster.datasets.dataset import id_parts
 from forecaster.datasets.reader.irregular import is_closed
 from forecaster.datasets.reading import Reading
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 PERIODS = {"day": "D", "week": "W-SUN", "month": "M"}
 """The calendar periods, as pandas has them."""
-DAY = 86_400_000_000
-"""A day in microseconds."""
 ALL = "all"
 """The group of all series."""
 

@@ -192,10 +192,6 @@ class Blend(nn.Module):
             shares = torch.where(whole > 0, shares / whole.clamp(min=1e-12), even)
         return mixed(forecasts, shares)
 
-    def effective(self) -> dict[str, str]:
-        """What each attention amounts to; nothing without a network."""
-        return {} if self.network is None else self.network.effective()
-
 
 def mixed(forecasts: Sequence[Tensor], weights: Tensor) -> Tensor:
     """The mean of forecasts (B, T, K) with weights (n, T) or (B, n, 1)."""

@@ -169,11 +169,11 @@ def prepare(splits: Splits, say: Say) -> Ready:
     Raises UnavailableError for a model that is too large for the memory.
     """
     from forecaster.train.fit import takes_bf16
-    from forecaster.train.memory import bounded, ensure_it_fits
+    from forecaster.train.memory import Alive, ensure_it_fits
 
     config, device = splits.plan.config, machine.device(splits.plan.config.device)
     train, stopping = splits.training(device), splits.stopping(device)
-    with bounded():
+    with Alive(machine.memory_left("cpu")):
         model = splits.build_model()
     name = f"{config.data.label}-{config.window.horizon}-{config.attn.name}-s{config.seed}"
     _announce(name, splits, model, device, say)

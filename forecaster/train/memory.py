@@ -130,16 +130,11 @@ def gib(size: float) -> str:
     return f"{size / 2**30:.2g} GiB"
 
 
-def bounded() -> "_Alive":
-    """A context that raises UnavailableError when tensors made in it would not fit into memory.
+class Alive(TorchDispatchMode):
+    """Bytes of the storages that operations made and that are alive, `now` and at their `peak`.
 
-    Building a model in it costs little: weights are counted before they are filled.
+    Raises UnavailableError for more than `most`; weights are counted before they are filled.
     """
-    return _Alive(machine.memory_left("cpu"))
-
-
-class _Alive(TorchDispatchMode):
-    """Bytes of the storages that operations made and that are alive, `now` and at their `peak`."""
 
     def __init__(self, most: int | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -210,7 +205,7 @@ def _peak(
     ):
         if device != "cpu":
             return int(machine.memory_rise(step, device)[1] or 0)
-        tracker = _Alive()
+        tracker = Alive()
         with tracker:
             step()
     return tracker.peak

@@ -169,7 +169,6 @@ class TestBlend:
         torch.testing.assert_close(folds.forecast(blend, data), wanted)
         means = blend.weights.mean(dim=1).tolist()
         assert blend.shares == pytest.approx(dict(zip((p.name for p in parts), means, strict=True)))
-        assert blend.effective() == {}
         for part in fitted("gaps"):
             alone = Blend.alone(part)
             assert torch.equal(*(folds.forecast(e, FOLDS["gaps"].choose) for e in (alone, part)))

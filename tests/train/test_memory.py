@@ -13,7 +13,7 @@ from forecaster.base import machine
 from forecaster.base.errors import DivergedError, UnavailableError
 from forecaster.config.run_config import TrainConfig
 from forecaster.train import memory
-from forecaster.train.memory import bounded, checkpointed, ensure_it_fits, gib
+from forecaster.train.memory import checkpointed, ensure_it_fits, gib
 from forecaster.train.module import ForecastModule, parts_of
 from tests.train.small import FULL, PROB, TRAIN, cycle, informer, train
 
@@ -59,7 +59,7 @@ def test_a_loss_that_is_not_finite_in_a_later_part() -> None:
 
 
 def test_bytes_are_counted_while_they_are_alive() -> None:
-    with memory._Alive() as alive:
+    with memory.Alive() as alive:
         first = torch.zeros(1000)
         second = first + 1
         view = second[10:]
@@ -110,10 +110,10 @@ def test_weights_that_do_not_fit_are_refused_before_they_are_filled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(machine, "memory_left", lambda device: 2**20)
-    with bounded():
+    with memory.Alive(2**20):
         nn.Linear(256, 256)
     filled: list[torch.Tensor] = []
     monkeypatch.setattr(nn.init, "kaiming_uniform_", lambda w, **kw: filled.append(w))
-    with pytest.raises(UnavailableError, match=r"model\.width"), bounded():
+    with pytest.raises(UnavailableError, match=r"model\.width"), memory.Alive(2**20):
         nn.Linear(1024, 1024)
     assert filled == []
