@@ -71,7 +71,7 @@ class TokenInformer(ForecastModel):
             so that growth continues; otherwise average the cycles themselves.
         shrink: learn, per column, how far the level falls back to the training mean. If one of
             these three is None, a run takes the value that starts best on the training rows
-            (forecaster/plan/start.py); a model without a run centres on the mean of the last
+            (forecaster/model/start.py); a model without a run centres on the mean of the last
             cycle, without changes and with shrinking.
         prior: subtract the mean cycle of the training rows first.
         alone: use only the linear path: no token is read, and the average or the written output

@@ -1,20 +1,23 @@
 """The windows of training, stopping, calibrating and test, made from one scaled table."""
 
 import sys
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from forecaster.base.errors import DataError
+from forecaster.config.run_config import RunConfig
 from forecaster.datasets.calendar import phase_weights
 from forecaster.datasets.card import Borders, End
 from forecaster.datasets.known import Effects
-from forecaster.datasets.windows import Windows
+from forecaster.datasets.windows import Windows, sample
 from forecaster.model import ForecastModel
+from forecaster.model.start import Example, is_open, with_start
 from forecaster.parts import Fold, Forms, blend_forms, fit_forms, ridge
 from forecaster.parts.blend import SHORT
 from forecaster.parts.products import by_window, ratio
@@ -22,7 +25,6 @@ from forecaster.plan import effects
 from forecaster.plan.effects import Shift
 from forecaster.plan.plan import Plan, cycle
 from forecaster.plan.schema import Schema
-from forecaster.plan.start import left_open, started
 from forecaster.plan.transform import scaled_limits
 
 MOST = 100_000
@@ -30,6 +32,8 @@ MOST = 100_000
 spaced ones are taken."""
 HURRIED = 1000
 """The same of any series with `train.time_limit`: a round number."""
+START_WINDOWS = 512
+"""The most training windows, evenly spaced, that decide where a network starts."""
 ITEMS = 1000
 """The number of a panel's series that are scaled at once."""
 WORSE, EARLIER = 1.08, 2
@@ -290,12 +294,29 @@ def make_splits(
         _ = splits._scaled
     splits = splits.choose_look_back()
     splits = splits.choose_effects() if known == "estimated" else splits.with_effects(known)
-    if names := left_open(splits.plan.config):
-        task = splits.schema.task(*splits.plan.config.window.lengths())
-        config = started(splits.plan.config, names, task, splits.training("cpu"))
-        splits.plan = replace(splits.plan, config=config)
+    if is_open(plan.config.model.options):
+        splits.plan = replace(splits.plan, config=started(splits))
     if plan.config.train.refit is None:
         short = len(splits.training("cpu")) < SHORT
         config = splits.plan.config.changed(train={"refit": short})
         splits.plan = replace(splits.plan, config=config)
     return splits
+
+
+def started(splits: Splits) -> RunConfig:
+    """The configuration of a plan, with what the data decide about the start of its network."""
+    config, training = splits.plan.config, splits.training("cpu")
+    task = splits.schema.task(*config.window.lengths())
+
+    def build(options: dict[str, Any]) -> ForecastModel:
+        return config.changed(model=options).build_model(task)
+
+    return config.changed(
+        model=with_start(config.model.options, build, training.rows, lambda: examples(training))
+    )
+
+
+def examples(training: Windows) -> Iterator[Example]:
+    """The windows that decide where a network starts."""
+    for batch in sample(training, START_WINDOWS):
+        yield batch.inputs, batch.target, batch.target_observed

@@ -39,7 +39,7 @@ ROOMS = {
         "forecast/golden forecast/history forecast/question forecast/answer forecast/unusual"
         " forecast/predictor forecast/bundle forecast/batch forecast/runner forecast/served",
     ),
-    "base": ("forecaster/", "base/*"),
+    "base": ("forecaster/", "base/* model/start"),
     "service": (
         "service/",
         "service/access service/middleware service/together service/app service/bat* service/bod*"

@@ -26,10 +26,10 @@ from forecaster.base.progress import Say
 from forecaster.config import run_config
 from forecaster.datasets.dataset import Dataset
 from forecaster.model import ForecastModel, TokenInformer
+from forecaster.model.start import STARTS
 from forecaster.plan.data import find_data
 from forecaster.plan.plan import make_plan
 from forecaster.plan.splits import Splits, make_splits
-from forecaster.plan.start import STARTS
 
 REFERENCES = ("full", *CONTROLS)
 """The types that are in every table."""

@@ -8,10 +8,10 @@ import pytest
 from forecaster.attention import ATTENTIONS
 from forecaster.base import installation
 from forecaster.base.errors import ConfigError, DataError, UsageError
+from forecaster.model.start import STARTS
 from forecaster.plan import splits as module
 from forecaster.plan.plan import make_plan
 from forecaster.plan.splits import make_splits
-from forecaster.plan.start import STARTS
 from forecaster.study.compare.grid import (
     BUDGET_MARGIN,
     amounts_to_full,
@@ -119,7 +119,8 @@ class TestResolve:
     def test_where_the_data_decide_it_all_start_as_full_attention_does(self, home, monkeypatch):
         asked = []
 
-        def started(config, *more):
+        def started(splits):
+            config = splits.plan.config
             asked.append(config.attn.name)
             return config.model_copy(update={"model": config.model.model_copy(update=STARTS[2])})
 

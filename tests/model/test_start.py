@@ -1,13 +1,15 @@
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from forecaster.config.run_config import load
 from forecaster.evaluate.metrics import forecast_with, score
+from forecaster.model.start import STARTS, untrained_error
 from forecaster.plan.data import find_data
 from forecaster.plan.plan import make_plan
-from forecaster.plan.splits import make_splits
-from forecaster.plan.start import STARTS, untrained_error
+from forecaster.plan.splits import examples, make_splits
 from tests import shapes, small
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -63,7 +65,9 @@ def test_the_error_is_that_of_the_training_windows():
     errors = []
     for chosen in STARTS:
         config = own.plan.config.changed(model=own.plan.config.model.options | chosen)
-        errors.append(untrained_error(config, task, windows))
+        errors.append(
+            untrained_error(partial(config.build_model, task), windows.rows(), examples(windows))
+        )
         wanted = score(
             forecast_with(small.planned(own, config=config).build_model().eval()), windows
         )
@@ -77,5 +81,7 @@ def test_the_error_is_that_of_the_training_windows():
     model.prepare(windows.rows())
     wanted = score(forecast_with(model), windows).mse
     assert wanted != pytest.approx(without, rel=1e-4)
-    error = untrained_error(own.plan.config, task, windows)
-    assert error == pytest.approx(wanted, rel=1e-5)
+    build = partial(own.plan.config.build_model, task)
+    assert untrained_error(build, windows.rows(), examples(windows)) == pytest.approx(
+        wanted, rel=1e-5
+    )
