@@ -354,6 +354,11 @@ def matrix() -> str:
     return study.matrix(results("comparison"))
 
 
+def over_sets() -> str:
+    """By how much each type errs more than none where inputs are known, over all sets."""
+    return study.over_sets(results("comparison"))
+
+
 def evidence_text() -> str:
     """The contents that evidence.FILE should have."""
     return evidence.write(results("comparison"), results("compare"))
@@ -429,6 +434,7 @@ TABLES: dict[str, Callable[[], str]] = {
         counts,
         gpu,
         matrix,
+        over_sets,
         means,
         metrics,
         prices,

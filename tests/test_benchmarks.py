@@ -88,6 +88,22 @@ def test_every_regime_has_a_grid_and_a_picture(render):
         assert (name in kept) == (DOCS / "pictures" / f"study-{name}.png").is_file()
 
 
+def test_types_are_compared_over_the_sets_that_all_have(render, monkeypatch):
+    def table(full, **others):
+        return [
+            {"attn": name, "mse": mse}
+            for name, mse in {"none": 2.0, "full": full, **others}.items()
+        ]
+
+    tables = {(str(full), 24, "cross", True): table(full) for full in (1.6, 1.8, 2.025)}
+    tables["x", 24, "cross", True] = table(1.8, prob=1.0)
+    monkeypatch.setattr(render.study, "_judged", lambda documents, regime: tables)
+    lines = render.study.over_sets([]).splitlines()
+    assert lines[0].endswith("| cross |")
+    # ln(9/8) in the first and third: a deviation of ln(9/8) * sqrt(2/3); t of 3 is 3.182
+    assert lines[2:] == ["| full | -10.0 % [-22.8, +4.9] |"]
+
+
 def test_the_groups_of_attentions_are_those_of_the_tables(render):
     types = set(ATTENTIONS) - set(CONTROLS)
     everyday = types & render.study.unbeaten(render.results("comparison"))
